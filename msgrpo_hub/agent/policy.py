@@ -1,0 +1,54 @@
+"""Policies: the one-method seam between games and whatever plays them, and the scripted players."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.games import Game
+
+
+class Policy(Protocol):
+    """Anything that answers prompts."""
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        """One reply per prompt; all randomness of reply i comes from `rngs[i]`, so company changes nothing."""
+
+
+Chooser = Callable[[Game, Any, np.random.Generator], str]
+"""(game, state, rng) → action."""
+
+
+@dataclass(frozen=True)
+class ScriptedPolicy:
+    """A player that looks at the state and always answers in the right format."""
+
+    choose: Chooser
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        actions = [self.choose(prompt.game, prompt.state, rng) for prompt, rng in zip(prompts, rngs, strict=True)]
+        return [Completion(text=f"<action>{action}</action>") for action in actions]
+
+
+def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
+    return actions[int(rng.integers(len(actions)))]
+
+
+def choose_random(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
+    """Uniform over all actions: the player `random`."""
+    return _uniform(game.actions, rng)
+
+
+def choose_random_legal(game: Game, state: Any, rng: np.random.Generator) -> str:
+    """Uniform over the legal actions, or over all where none is legal."""
+    return _uniform(game.legal_actions(state) or game.actions, rng)
+
+
+def choose_random_safe(game: Game, state: Any, rng: np.random.Generator) -> str:
+    """Uniform over the safe actions, or over all where none is safe: the player `random-safe`."""
+    return _uniform(game.safe_actions(state) or game.actions, rng)

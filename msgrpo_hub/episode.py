@@ -1,0 +1,73 @@
+"""Floor 1, records of play: completion → step → episode → group. All frozen, all plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Finish = Literal["stop", "length"]
+"""How a reply ended: by its end token, or by the token limit."""
+
+ReplyStatus = Literal["ok", "unreadable", "truncated_reply"]
+"""Whether an action could be read; a reply without one that was cut at the token limit is told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One reply of a policy. Scripted players have no tokens.
+
+    `log_probs[k]` is log p_old(token k), under the very distribution the token was drawn from (temperature included).
+    `entropies[k]` is the entropy of that distribution, in nats.
+    """
+
+    text: str
+    finish: Finish = "stop"
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    entropies: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One turn: what was seen, what was answered, the action read from it (None is ⊥), and what came of it."""
+
+    observation: str
+    completion: Completion
+    action: str | None
+    status: ReplyStatus
+    legal: bool
+    reward: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One played game. `seed` gives the initial state; `member` sets its dynamics and sampling apart in the group."""
+
+    game_id: str
+    seed: int
+    member: int
+    steps: tuple[Step, ...]
+    terminated: bool
+    truncated: bool
+    success: bool
+
+    @cached_property
+    def reward(self) -> float:
+        """Σ_t r_t, the undiscounted return, without any format penalty."""
+        return sum(step.reward for step in self.steps)
+
+    @property
+    def unreadable(self) -> int:
+        """The number of replies without a readable action (cut replies included)."""
+        return sum(step.action is None for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """G episodes from one initial state."""
+
+    game_id: str
+    seed: int
+    episodes: tuple[Episode, ...]

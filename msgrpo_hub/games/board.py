@@ -1,0 +1,47 @@
+"""Cells, directions and their text: what both games share.
+
+A cell is (row, column), counted from (0, 0) at the top left. The order of the actions is gymnasium's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Cell = tuple[int, int]
+
+DIRECTIONS: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
+"""Action name → (change of row, change of column)."""
+
+CELL_RULES = (
+    "A cell is (row, column); (0, 0) is the top left.",
+    "Up and Down change the row by one, Left and Right change the column by one.",
+)
+
+
+def neighbour(cell: Cell, action: str) -> Cell:
+    """The cell one step away.
+
+    >>> neighbour((2, 3), "Up")
+    (1, 3)
+    """
+    rows, columns = DIRECTIONS[action]
+    return cell[0] + rows, cell[1] + columns
+
+
+def inside(cell: Cell, size: int) -> bool:
+    """Whether a cell lies on a `size` × `size` board."""
+    return 0 <= cell[0] < size and 0 <= cell[1] < size
+
+
+def cells_text(cells: Iterable[Cell]) -> str:
+    """Cells in reading order as text.
+
+    >>> cells_text([(1, 2), (0, 3)]), cells_text([])
+    ('(1, 2) (0, 3)', 'none')
+    """
+    return " ".join(f"({row}, {column})" for row, column in cells) or "none"
+
+
+def grid_rows(size: int, symbols: Mapping[Cell, str], empty: str = ".") -> list[str]:
+    """The board as `size` strings of `size` symbols."""
+    return ["".join(symbols.get((row, column), empty) for column in range(size)) for row in range(size)]

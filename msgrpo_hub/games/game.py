@@ -1,0 +1,97 @@
+"""What a game is: rules as pure functions on a frozen state, with chance only through an explicit generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+State = TypeVar("State")
+View = Literal["full", "coordinates", "grid"]
+"""What the text observation shows: the coordinate list, the character grid, or both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition(Generic[State]):
+    """What one step leads to: `(s', r, terminated, truncated)`, the words as in gymnasium."""
+
+    state: State
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class Game(Protocol):
+    """A text game (a TSMG of the paper without its text policy): S, A, P, R and the text observation O.
+
+    A game holds only its parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no
+    action": the player does nothing, while the rest of the world goes on.
+    """
+
+    @property
+    def id(self) -> str:
+        """The versioned name, such as `Snake-Standard-v1`; a changed rule is a new version."""
+
+    @property
+    def size(self) -> int:
+        """The board is `size` × `size` cells."""
+
+    @property
+    def horizon(self) -> int:
+        """The number of turns after which an episode is truncated."""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The available actions, in the order of gymnasium's `Discrete` space."""
+
+    @property
+    def instructions(self) -> str:
+        """The task in a sentence or two, for the prompt."""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules, one sentence or two each, for the prompt."""
+
+    @property
+    def symbols(self) -> Mapping[str, str]:
+        """Grid symbol → what it stands for."""
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The smallest and largest reward of one step."""
+
+    def initial_state(self, rng: np.random.Generator) -> Any:
+        """Draws s0."""
+
+    def step(self, state: Any, action: str | None, rng: np.random.Generator) -> Transition[Any]:
+        """Plays one turn. Raises `ValueError` for an action that is not available or an episode that has ended."""
+
+    def observe(self, state: Any) -> str:
+        """The text observation: all that a language agent sees of the state."""
+
+    def grid(self, state: Any) -> list[str]:
+        """The board as `size` rows of one-character symbols."""
+
+    def legal_actions(self, state: Any) -> tuple[str, ...]:
+        """The actions that move the player: not into a wall, nor into its own body. May be empty."""
+
+    def safe_actions(self, state: Any) -> tuple[str, ...]:
+        """The legal actions that do not walk into a danger that the board shows. May be empty."""
+
+    def succeeded(self, state: Any) -> bool:
+        """Whether an episode that ends in this state is a success."""
+
+
+def check_action(game: Game, action: str | None) -> None:
+    """Refuses an action that the game does not have."""
+    if action is not None and action not in game.actions:
+        raise ValueError(f"{game.id} has no action {action!r}: expected one of {', '.join(game.actions)}, or None")
+
+
+def draw(game: Game, state: Any) -> str:
+    """The board in a frame, for people."""
+    line = "─" * (2 * game.size + 1)
+    rows = [f"│ {' '.join(row)} │" for row in game.grid(state)]
+    return "\n".join([f"┌{line}┐", *rows, f"└{line}┘"])

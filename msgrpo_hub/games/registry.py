@@ -1,0 +1,43 @@
+"""The registered games: versioned ids. A changed rule is a new version, never a new meaning of an old id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgrpo_hub.errors import unknown
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.snake import APPLE, Item, Snake
+
+_POISON = replace(APPLE, reward=-1.0)
+_BANANA = Item("banana", "B", 3, 1.0)
+_FIRE = Item("fire", "F", 3, -1.0, grows=False)
+
+GAMES: dict[str, Game] = {
+    game.id: game
+    for game in (
+        FrozenLake("FrozenLake-NotSlippery-v1"),
+        FrozenLake("FrozenLake-NotSlippery20-v1", horizon=20),
+        FrozenLake("FrozenLake-Slippery-v1", frozen_probability=0.9, slippery=True, horizon=15),
+        FrozenLake("FrozenLake-BigSlippery-v1", size=6, frozen_probability=0.9, slippery=True, horizon=40),
+        Snake("Snake-Standard-v1"),
+        Snake("Snake-Short-v1", horizon=8),
+        Snake("Snake-Solo-v1", size=6, items=(replace(APPLE, count=3),), has_opponent=False, death_reward=-1.0),
+        Snake("Snake-PoisonApple-v1", items=(_POISON,)),
+        Snake("Snake-Banana-v1", items=(replace(APPLE, count=3), replace(_BANANA, reward=10.0))),
+        Snake("Snake-PoisonAppleBanana-v1", items=(replace(_POISON, count=3), _BANANA)),
+        Snake("Snake-Fire-v1", items=(APPLE, _FIRE)),
+        Snake("Snake-DownHill-v1", down_hill=True),
+    )
+}
+
+
+def make_game(game_id: str) -> Game:
+    """The game of an id. Raises `UserError` with the nearest id for an unknown one.
+
+    >>> make_game("FrozenLake-NotSlippery-v1").horizon
+    8
+    """
+    if game_id not in GAMES:
+        raise unknown("game", game_id, GAMES)
+    return GAMES[game_id]

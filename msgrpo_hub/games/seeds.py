@@ -1,0 +1,32 @@
+"""Seeds: which episodes belong to which split, and one independent random stream per purpose.
+
+The seed of an episode is a hash of (game id, split, index), so splits never overlap and no two games share a seed.
+From it come separate streams: the initial state is shared by a group, the dynamics and the sampling are each member's
+own. Sharing the dynamics too would play the same episode G times and leave nothing to learn from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import numpy as np
+
+Split = Literal["train", "validation", "test"]
+Purpose = Literal["initial_state", "dynamics", "sampling", "drawing"]
+_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing")
+
+
+def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
+    """A 63-bit seed for episode `index` of a split; `run` sets the training runs apart.
+
+    >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
+    False
+    """
+    digest = hashlib.sha256(f"{game_id}/{split}/{index}/{run}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
+    """The random stream of one purpose (and, say, one member of a group): independent of every other stream."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, _PURPOSES.index(purpose), *keys))))

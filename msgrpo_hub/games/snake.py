@@ -1,0 +1,199 @@
+"""Snake: walls kill, items give rewards, one opponent moves at random. The rules follow the authors' published engine.
+
+Heads are computed together. Equal heads kill both snakes; so does any cell that held a snake *before* the move, tails
+included. "No action" (⊥) leaves the snake where it is while the opponent moves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, cells_text, grid_rows, inside, neighbour
+from msgrpo_hub.games.game import Transition, View, check_action
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A kind of object on the board: its reward, how many there are, and whether eating one makes the snake longer."""
+
+    name: str
+    symbol: str
+    count: int
+    reward: float
+    plural: str = ""
+    grows: bool = True
+
+    @property
+    def title(self) -> str:
+        return (self.plural or f"{self.name}s").capitalize()
+
+    @property
+    def rule(self) -> str:
+        longer = " and makes you one cell longer" if self.grows else ""
+        return f"{'An' if self.name[0] in 'aeiou' else 'A'} {self.name} gives {self.reward:g}{longer}; then it appears elsewhere."
+
+
+APPLE = Item("apple", "A", 5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SnakeState:
+    """Both snakes (head first; an empty opponent means none), the cells of each kind of item, and the turn."""
+
+    snake: tuple[Cell, ...]
+    opponent: tuple[Cell, ...]
+    items: tuple[tuple[Cell, ...], ...]
+    turn: int = 0
+    alive: bool = True
+    opponent_alive: bool = True
+
+    @property
+    def terminal(self) -> bool:
+        return not (self.alive and self.opponent_alive)
+
+
+@dataclass(frozen=True)
+class Snake:
+    """Collect items and stay alive. The episode ends when either snake is dead, or at the horizon."""
+
+    id: str
+    size: int = 10
+    horizon: int = 20
+    items: tuple[Item, ...] = (APPLE,)
+    has_opponent: bool = True
+    death_reward: float = -2.0
+    down_hill: bool = False
+    view: View = "full"
+
+    actions = tuple(DIRECTIONS)
+    instructions = "You steer a snake. Collect as much reward as you can and stay alive."
+
+    @cached_property
+    def symbols(self) -> dict[str, str]:
+        opponent = {"X": "opponent head", "x": "opponent body"} if self.has_opponent else {}
+        return {".": "free", "@": "your head", "#": "your body", **opponent, **{i.symbol: i.name for i in self.items}}
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        rewards = [self.death_reward, 0.0, *(item.reward for item in self.items)]
+        return min(rewards), max(rewards)
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        legend = ", ".join(f"{symbol} is {name}" for symbol, name in self.symbols.items())
+        opponent = "An opponent snake moves at random. The game ends when it dies. If the heads meet, both die."
+        return (
+            *CELL_RULES,
+            f"A wall, your body or another snake kills you: that gives {self.death_reward:g} and ends the game.",
+            *(item.rule for item in self.items),
+            *([opponent] if self.has_opponent else []),
+            *(["Items roll one cell Down each turn."] if self.down_hill else []),
+            f"The game ends after {self.horizon} turns.",
+            f"In the grid {legend}.",
+        )
+
+    def initial_state(self, rng: np.random.Generator) -> SnakeState:
+        total = 1 + self.has_opponent + sum(item.count for item in self.items)
+        drawn = rng.permutation(self.size**2)[:total].tolist()
+        cells = [(index // self.size, index % self.size) for index in drawn]
+        snake, opponent = (cells.pop(),), ((cells.pop(),) if self.has_opponent else ())
+        items = tuple(tuple(sorted(cells.pop() for _ in range(item.count))) for item in self.items)
+        return SnakeState(snake, opponent, items)
+
+    def step(self, state: SnakeState, action: str | None, rng: np.random.Generator) -> Transition[SnakeState]:
+        check_action(self, action)
+        if state.terminal or state.turn >= self.horizon:
+            raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
+        head = neighbour(state.snake[0], action) if action else None
+        other = self._opponent_head(state, rng)
+        occupied = {*state.snake, *state.opponent}
+        alive = head is None or (inside(head, self.size) and head not in occupied and head != other)
+        opponent_alive = other is None or (inside(other, self.size) and other not in occupied and other != head)
+        reward = 0.0 if alive else self.death_reward
+        after = replace(state, turn=state.turn + 1, alive=alive, opponent_alive=opponent_alive)
+        if self.down_hill:
+            after = self._roll(after)
+        if alive and head is not None:
+            after, eaten = self._advance(after, "snake", head)
+            reward += 0.0 if eaten is None else self.items[eaten].reward
+        if opponent_alive and other is not None:
+            after, _ = self._advance(after, "opponent", other)
+        after = self._replenish(after, rng)
+        return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
+
+    def _opponent_head(self, state: SnakeState, rng: np.random.Generator) -> Cell | None:
+        """The opponent moves uniformly among the moves that hit neither a wall nor itself (any move where none is left)."""
+        if not state.opponent:
+            return None
+        cells = [neighbour(state.opponent[0], action) for action in self.actions]
+        open_cells = [cell for cell in cells if inside(cell, self.size) and cell not in state.opponent] or cells
+        return open_cells[int(rng.integers(len(open_cells)))]
+
+    def _advance(self, state: SnakeState, who: str, head: Cell) -> tuple[SnakeState, int | None]:
+        """Moves one snake's head; an item there is eaten. Returns the state and the index of the eaten kind."""
+        body: tuple[Cell, ...] = getattr(state, who)
+        eaten = next((kind for kind, cells in enumerate(state.items) if head in cells), None)
+        grows = eaten is not None and self.items[eaten].grows
+        items = tuple(tuple(c for c in cells if c != head) for cells in state.items)
+        return replace(state, items=items, **{who: (head, *(body if grows else body[:-1]))}), eaten
+
+    def _roll(self, state: SnakeState) -> SnakeState:
+        """Every item moves one cell down; one in the last row, or above an occupied cell, stays."""
+        taken = {*state.snake, *state.opponent, *(c for cells in state.items for c in cells)}
+        rolled: list[list[Cell]] = [[] for _ in state.items]
+        kinds = {cell: kind for kind, cells in enumerate(state.items) for cell in cells}
+        for cell in sorted(kinds, reverse=True):
+            below = neighbour(cell, "Down")
+            if inside(below, self.size) and below not in taken:
+                taken.remove(cell)
+                taken.add(below)
+                rolled[kinds[cell]].append(below)
+            else:
+                rolled[kinds[cell]].append(cell)
+        return replace(state, items=tuple(tuple(sorted(cells)) for cells in rolled))
+
+    def _replenish(self, state: SnakeState, rng: np.random.Generator) -> SnakeState:
+        """Eaten items reappear on free cells, drawn uniformly; none where the board is full."""
+        if all(len(cells) == item.count for item, cells in zip(self.items, state.items, strict=True)):
+            return state
+        taken = {*state.snake, *state.opponent, *(c for cells in state.items for c in cells)}
+        items = []
+        for item, cells in zip(self.items, state.items, strict=True):
+            free = [(r, c) for r in range(self.size) for c in range(self.size) if (r, c) not in taken]
+            missing = min(item.count - len(cells), len(free))
+            new = [free[i] for i in rng.permutation(len(free))[:missing].tolist()]
+            taken.update(new)
+            items.append(tuple(sorted([*cells, *new])))
+        return replace(state, items=tuple(items))
+
+    def observe(self, state: SnakeState) -> str:
+        lines = [f"Your head: {cells_text(state.snake[:1])}", f"Your body: {cells_text(state.snake[1:])}"]
+        if self.has_opponent:
+            lines += [f"Opponent head: {cells_text(state.opponent[:1])}", f"Opponent body: {cells_text(state.opponent[1:])}"]
+        lines += [f"{item.title}: {cells_text(cells)}" for item, cells in zip(self.items, state.items, strict=True)]
+        grid = ["Grid:", *(" ".join(row) for row in self.grid(state))]
+        return "\n".join((lines if self.view != "grid" else []) + (grid if self.view != "coordinates" else []))
+
+    def grid(self, state: SnakeState) -> list[str]:
+        items = {cell: item.symbol for item, cells in zip(self.items, state.items, strict=True) for cell in cells}
+        opponent = dict(zip(state.opponent, "X" + "x" * len(state.opponent), strict=False))
+        snake = dict(zip(state.snake, "@" + "#" * len(state.snake), strict=False))
+        return grid_rows(self.size, {**items, **opponent, **snake})
+
+    def legal_actions(self, state: SnakeState) -> tuple[str, ...]:
+        return self._moves_avoiding(state, state.snake)
+
+    def safe_actions(self, state: SnakeState) -> tuple[str, ...]:
+        return self._moves_avoiding(state, (*state.snake, *state.opponent))
+
+    def _moves_avoiding(self, state: SnakeState, cells: Sequence[Cell]) -> tuple[str, ...]:
+        ahead = {action: neighbour(state.snake[0], action) for action in self.actions}
+        return tuple(action for action, cell in ahead.items() if inside(cell, self.size) and cell not in cells)
+
+    def succeeded(self, state: SnakeState) -> bool:
+        """The player lives to the end."""
+        return state.alive

@@ -1,0 +1,113 @@
+"""Floor 3, rollout: a game meets a policy; groups of episodes come out.
+
+All live episodes advance together, one batched call of the policy a turn. Finished episodes leave the batch. Every
+episode draws from streams of its own, so that playing together changes no episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent.policy import Policy
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
+from msgrpo_hub.games import Game, stream
+
+
+class _Play:
+    """One episode while it is being played."""
+
+    def __init__(self, game: Game, seed: int, member: int, state: Any) -> None:
+        self.game, self.seed, self.member, self.state = game, seed, member, state
+        self.dynamics: np.random.Generator = stream(seed, "dynamics", member)
+        self.sampling: np.random.Generator = stream(seed, "sampling", member)
+        self.steps: list[Step] = []
+        self.terminated = self.truncated = False
+
+    @property
+    def live(self) -> bool:
+        return not (self.terminated or self.truncated)
+
+    def advance(self, observation: str, completion: Completion) -> None:
+        """Reads the action from a reply, plays it and records the step."""
+        action = parse_action(completion.text, self.game.actions)
+        legal = action in self.game.legal_actions(self.state)
+        after = self.game.step(self.state, action, self.dynamics)
+        self.steps.append(
+            Step(
+                observation=observation,
+                completion=completion,
+                action=action,
+                status=_status(action, completion),
+                legal=legal,
+                reward=after.reward,
+            )
+        )
+        self.state, self.terminated, self.truncated = after.state, after.terminated, after.truncated
+
+    def episode(self) -> Episode:
+        return Episode(
+            game_id=self.game.id,
+            seed=self.seed,
+            member=self.member,
+            steps=tuple(self.steps),
+            terminated=self.terminated,
+            truncated=self.truncated,
+            success=self.game.succeeded(self.state),
+        )
+
+
+def _status(action: str | None, completion: Completion) -> ReplyStatus:
+    if action is not None:
+        return "ok"
+    return "truncated_reply" if completion.finish == "length" else "unreadable"
+
+
+def play_episodes(
+    game: Game,
+    policy: Policy,
+    seats: Iterable[tuple[int, int]],
+    on_turn: Callable[[int], None] | None = None,
+) -> list[Episode]:
+    """Plays one episode for each (seed, member), all in lockstep.
+
+    Args:
+        game: the rules.
+        policy: answers the prompts of all live episodes in one call a turn.
+        seats: the seed of the initial state, and which member of that seed's group plays.
+        on_turn: called after each turn with the number of episodes still live.
+    """
+    plays = [_Play(game, seed, member, game.initial_state(stream(seed, "initial_state"))) for seed, member in seats]
+    live = plays
+    while live:
+        prompts = [build_prompt(game, play.state) for play in live]
+        completions = policy.complete(prompts, [play.sampling for play in live])
+        for play, prompt, completion in zip(live, prompts, completions, strict=True):
+            play.advance(prompt.observation, completion)
+        live = [play for play in live if play.live]
+        if on_turn:
+            on_turn(len(live))
+    return [play.episode() for play in plays]
+
+
+def play_groups(
+    game: Game,
+    policy: Policy,
+    seeds: Sequence[int],
+    group_size: int,
+    on_turn: Callable[[int], None] | None = None,
+) -> list[Group]:
+    """Plays `group_size` episodes from each seed's initial state: same start, each member with its own dynamics.
+
+    Returns one group per seed, in order.
+    """
+    seats = [(seed, member) for seed in seeds for member in range(group_size)]
+    episodes = play_episodes(game, policy, seats, on_turn)
+    return [
+        Group(game_id=game.id, seed=seed, episodes=tuple(episodes[i * group_size : (i + 1) * group_size]))
+        for i, seed in enumerate(seeds)
+    ]
