@@ -91,7 +91,11 @@ class FrozenLake:
         return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
 
     def observe(self, state: LakeState) -> str:
-        coordinates = [f"You: {cells_text([state.player])}", f"Goal: {cells_text([state.goal])}", f"Holes: {cells_text(state.holes)}"]
+        coordinates = [
+            f"You: {cells_text([state.player])}",
+            f"Goal: {cells_text([state.goal])}",
+            f"Holes: {cells_text(state.holes)}",
+        ]
         grid = ["Grid:", *(" ".join(row) for row in self.grid(state))]
         return "\n".join((coordinates if self.view != "grid" else []) + (grid if self.view != "coordinates" else []))
 

@@ -1,0 +1,221 @@
+"""Builds the built-in base `pocket` from nothing: `python -m msgrpo_hub.pocket.build OUTPUT_DIR`.
+
+The same seed gives the same weights on the same machine. One training document is a token tree: one set of rules, some
+states, and for each state some requests with their replies, which share what comes before them and do not see each
+other. The loss is on the replies only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from msgrpo_hub.agent.prompt import user_text
+from msgrpo_hub.pocket.lessons import Lesson, lessons, random_state, random_task
+from msgrpo_hub.pocket.tokenizer import build_tokenizer
+from msgrpo_hub.training.token_tree import TokenTree, plant, tree_inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildConfig:
+    """How the base is built."""
+
+    output_dir: Path
+    """Where model, tokenizer and card go."""
+    steps: int = 2600
+    """Optimiser steps."""
+    trees: int = 16
+    """Documents a step."""
+    states: int = 3
+    """States a document."""
+    width: int = 128
+    """Hidden size."""
+    layers: int = 4
+    """Number of layers."""
+    vocabulary: int = 1024
+    """Number of tokens."""
+    learning_rate: float = 2e-3
+    """Peak learning rate; it falls linearly to a fiftieth."""
+    threads: int = 2
+    """CPU threads; the weights depend on their number in the last bits."""
+    seed: int = 0
+    """Seed of the lessons and of the initial weights."""
+
+
+def make_tokenizer(config: BuildConfig) -> PreTrainedTokenizerFast:
+    """The tokenizer of a sample of the lessons."""
+
+    def texts(rng: np.random.Generator) -> Iterator[str]:
+        for _ in range(2000):
+            task = random_task(rng)
+            yield task.system
+            for _ in range(config.states):
+                state = random_state(task.game, rng)
+                for lesson in lessons(task, state, rng):
+                    yield user_text(task.game.observe(state), lesson.request)
+                    yield from lesson.replies
+
+    return build_tokenizer(texts(np.random.default_rng((config.seed, 1))), config.vocabulary)
+
+
+def make_model(config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """A Qwen2 of our size, initialised at the scale that small widths need (the usual 0.02 hardly learns here)."""
+    torch.manual_seed(config.seed)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=config.width,
+            intermediate_size=2 * config.width,
+            num_hidden_layers=config.layers,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+    )
+    for name, weight in model.named_parameters():
+        if "embed_tokens" in name:
+            nn.init.normal_(weight, std=0.1)
+        elif name.endswith("proj.weight"):
+            output = "o_proj" in name or "down_proj" in name
+            nn.init.normal_(weight, std=(0.2 if output else 1.0) / weight.shape[1] ** 0.5)
+    return model
+
+
+class Encoder:
+    """Lessons → token ids, exactly as the chat template lays them out."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer = tokenizer
+
+    def prompts(self, system: str, users: Sequence[str]) -> list[list[int]]:
+        parts = self.tokenizer([f"<|system|>{system}<|end|>", *(f"<|user|>{user}<|end|><|assistant|>" for user in users)])
+        head, *tails = parts["input_ids"]
+        return [head + tail for tail in tails]
+
+    def replies(self, lesson: Lesson) -> list[list[int]]:
+        ids: list[list[int]] = self.tokenizer([f"{reply}<|end|>" for reply in lesson.replies])["input_ids"]
+        return ids
+
+
+@dataclass(frozen=True)
+class Document:
+    """A tree with its reply tokens: which node predicts which token, and with what weight."""
+
+    tree: TokenTree
+    nodes: Tensor
+    targets: Tensor
+    weights: Tensor
+
+
+class Documents(Dataset[Document]):
+    """Document number i is a function of (seed, i) alone."""
+
+    def __init__(self, config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.config, self.encoder = config, Encoder(tokenizer)
+
+    def __len__(self) -> int:
+        return self.config.steps * self.config.trees
+
+    def __getitem__(self, index: int) -> Document:
+        rng = np.random.default_rng((self.config.seed, 2, index))
+        task = random_task(rng)
+        rows: list[list[int]] = []
+        starts: list[int] = []
+        row_weights: list[float] = []
+        for _ in range(self.config.states):
+            state = random_state(task.game, rng)
+            taught = lessons(task, state, rng)
+            observation = task.game.observe(state)
+            prompts = self.encoder.prompts(task.system, [user_text(observation, lesson.request) for lesson in taught])
+            for lesson, prompt in zip(taught, prompts, strict=True):
+                for reply in self.encoder.replies(lesson):
+                    rows.append(prompt + reply)
+                    starts.append(len(prompt))
+                    row_weights.append(1.0 / len(lesson.replies))
+        tree = plant(rows)
+        nodes = np.concatenate([path[start - 1 : -1] for path, start in zip(tree.paths, starts, strict=True)])
+        targets = np.concatenate([row[start:] for row, start in zip(rows, starts, strict=True)])
+        weights = np.repeat(row_weights, [len(row) - start for row, start in zip(rows, starts, strict=True)])
+        return Document(tree, torch.from_numpy(nodes), torch.from_numpy(targets), torch.from_numpy(weights).float())
+
+
+def lesson_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tensor:
+    """Mean cross-entropy over reply tokens, in nats."""
+    inputs = tree_inputs([document.tree for document in documents])
+    hidden = model.model(**inputs, use_cache=False).last_hidden_state
+    replies = torch.cat([hidden[row, document.nodes] for row, document in enumerate(documents)])
+    losses = nn.functional.cross_entropy(
+        model.lm_head(replies).float(), torch.cat([document.targets for document in documents]), reduction="none"
+    )
+    weights = torch.cat([document.weights for document in documents])
+    return (losses * weights).sum() / weights.sum()
+
+
+def learning_rate(config: BuildConfig, step: int) -> float:
+    """Linear warm-up over 100 steps, then linear decay to a fiftieth."""
+    return config.learning_rate * min((step + 1) / 100, 1.0) * (1.0 - 0.98 * step / config.steps)
+
+
+def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Trains the model in place; goes on from `building.pt` where an interrupted build left one."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    checkpoint = config.output_dir / "building.pt"
+    first = _resume(checkpoint, model, optimizer)
+    indices = range(first * config.trees, config.steps * config.trees)
+    loader = DataLoader(Documents(config, tokenizer), batch_size=config.trees, sampler=indices, collate_fn=list, num_workers=1)
+    recent: deque[float] = deque(maxlen=50)
+    progress = tqdm(loader, desc="lessons", unit="step", initial=first, total=config.steps)
+    for step, documents in enumerate(progress, start=first):
+        optimizer.param_groups[0]["lr"] = learning_rate(config, step)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = lesson_loss(model, documents)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        recent.append(loss.item())
+        progress.set_postfix(loss=f"{np.mean(recent):.4f}")
+        if (step + 1) % 200 == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, checkpoint)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer) -> int:
+    if not checkpoint.exists():
+        return 0
+    saved = torch.load(checkpoint, weights_only=True)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return int(saved["step"])
+
+
+def build(config: BuildConfig) -> None:
+    """Builds tokenizer, weights and card."""
+    torch.set_num_threads(config.threads)
+    started = time.monotonic()
+    tokenizer = make_tokenizer(config)
+    model = make_model(config, tokenizer)
+    config.output_dir.mkdir(parents=True, exist_ok=True)
+    train(config, model, tokenizer)
+    model.save_pretrained(config.output_dir)
+    tokenizer.save_pretrained(config.output_dir)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters in {time.monotonic() - started:.0f} s: {config.output_dir}")
+
+
+if __name__ == "__main__":
+    build(tyro.cli(BuildConfig))
