@@ -1,0 +1,205 @@
+"""The acting engine: samples many replies while computing every distinct beginning once.
+
+- Each distinct prompt is prefilled once, whatever the number of samples asked of it.
+- What all prompts share (the rules) is computed once per version of the weights and kept.
+- Samples with the same reply so far share one row of the KV cache; the row forks when they draw different tokens.
+- Finished rows leave the batch.
+
+The sampled tokens are those of plain sampling with the same generators: sample i draws one uniform number from its own
+generator for each of its tokens, and the token is the inverse of the cumulative distribution there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from msgrpo_hub.episode import Finish
+
+TokenIds = tuple[int, ...]
+
+
+@dataclass
+class Sample:
+    """A reply that is growing."""
+
+    prompt_ids: TokenIds
+    token_ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    finish: Finish = "length"
+
+
+@dataclass
+class Engine:
+    """Samples replies of one causal language model.
+
+    Args:
+        model: any causal LM of transformers, with or without LoRA.
+        end_ids: the tokens that end a reply; they are part of it.
+        max_rows: how many samples at most advance in one batch; a bound on memory, without effect on results.
+    """
+
+    model: PreTrainedModel
+    end_ids: frozenset[int]
+    max_rows: int = 512
+    forward_rows: int = 0
+    """Rows given to the model so far (prefills and decoding steps)."""
+    _prefix: TokenIds = ()
+    _prefix_cache: DynamicCache | None = None
+    _prefix_weights: tuple[object, ...] = ()
+
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[TokenIds],
+        rngs: Sequence[np.random.Generator],
+        temperature: float,
+        max_new_tokens: int,
+    ) -> list[Sample]:
+        """One reply per prompt. Temperature 0 is greedy; the log-probabilities are then those at temperature 1."""
+        samples = [Sample(prompt) for prompt in prompts]
+        order = sorted(range(len(samples)), key=lambda i: prompts[i])  # equal prompts side by side
+        with _evaluating(self.model):
+            self._keep_prefix(prompts)
+            for start in range(0, len(order), self.max_rows):
+                chosen = order[start : start + self.max_rows]
+                self._sample_batch([samples[i] for i in chosen], [rngs[i] for i in chosen], temperature, max_new_tokens)
+        return samples
+
+    def _sample_batch(
+        self, samples: list[Sample], rngs: list[np.random.Generator], temperature: float, max_new_tokens: int
+    ) -> None:
+        """Grows the replies of a batch, token by token, until all have ended."""
+        distinct = list(dict.fromkeys(sample.prompt_ids for sample in samples))
+        logits, cache, mask = self._prefill(distinct)
+        number = {prompt: row for row, prompt in enumerate(distinct)}
+        live = list(range(len(samples)))
+        rows = torch.tensor([number[sample.prompt_ids] for sample in samples], device=logits.device)
+        for position in range(max_new_tokens):
+            uniforms = [rngs[i].random() for i in live]
+            tokens, log_probs, entropies = draw_tokens(logits, rows, uniforms, temperature)
+            drawn = tokens.tolist()
+            for i, token, log_prob, entropy in zip(live, drawn, log_probs.tolist(), entropies.tolist(), strict=True):
+                samples[i].token_ids.append(token)
+                samples[i].log_probs.append(log_prob)
+                samples[i].entropies.append(entropy)
+            going = [k for k, token in enumerate(drawn) if token not in self.end_ids]
+            for k in set(range(len(live))).difference(going):
+                samples[live[k]].finish = "stop"
+            live = [live[k] for k in going]
+            if not live or position + 1 == max_new_tokens:
+                return
+            parents, next_tokens, rows = fork(rows[going], tokens[going])
+            if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(logits), device=parents.device)):
+                cache.batch_select_indices(parents)
+                mask = mask[parents]
+            mask = torch.cat([mask, mask.new_ones(len(parents), 1)], dim=1)
+            logits = self._forward(next_tokens[:, None], mask, mask.sum(1, keepdim=True) - 1, cache)
+
+    def _prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, DynamicCache, Tensor]:
+        """The logits after each prompt, their KV cache and attention mask (1 = a token, 0 = padding on the left)."""
+        shared = len(self._prefix)
+        tails = [prompt[shared:] for prompt in prompts]
+        longest = max(map(len, tails))
+        padded = torch.tensor([(0,) * (longest - len(tail)) + tail for tail in tails], device=self.model.device)
+        own = torch.tensor([[0] * (longest - len(tail)) + [1] * len(tail) for tail in tails], device=self.model.device)
+        mask = torch.cat([own.new_ones(len(tails), shared), own], dim=1)
+        cache = copy.deepcopy(self._prefix_cache) if self._prefix_cache is not None else DynamicCache()
+        if shared:
+            cache.batch_repeat_interleave(len(tails))
+        positions = (own.cumsum(1) - 1).clamp(min=0) + shared
+        return self._forward(padded, mask, positions, cache), cache, mask
+
+    def _forward(self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
+        """Next-token logits (rows, vocabulary) in float32; the cache grows by the tokens."""
+        self.forward_rows += len(token_ids)
+        output = self.model(
+            input_ids=token_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+        )
+        return output.logits[:, -1].float()
+
+    def _keep_prefix(self, prompts: Sequence[TokenIds]) -> None:
+        """Keeps the KV of the tokens that all prompts begin with, as long as the weights stay the same."""
+        weights = weights_version(self.model)
+        if weights != self._prefix_weights:
+            self._prefix, self._prefix_cache, self._prefix_weights = (), None, weights
+        first, last = min(prompts), max(prompts)  # the common beginning of a sorted list is that of its ends
+        limit = min(map(len, prompts)) - 1  # at least one token of each prompt is left to compute
+        shared = next((k for k in range(limit) if first[k] != last[k]), limit)
+        kept = next((k for k, (a, b) in enumerate(zip(self._prefix, first[:shared], strict=False)) if a != b), None)
+        kept = min(len(self._prefix), shared) if kept is None else kept
+        if self._prefix_cache is not None and kept >= shared // 2:
+            if kept < len(self._prefix):
+                self._prefix_cache.crop(kept)
+                self._prefix = self._prefix[:kept]
+            return
+        self._prefix, self._prefix_cache = first[:shared], None
+        if shared:
+            self._prefix_cache = DynamicCache()
+            ids = torch.tensor([self._prefix], device=self.model.device)
+            self._forward(ids, torch.ones_like(ids), torch.arange(shared, device=ids.device)[None], self._prefix_cache)
+
+
+def draw_tokens(
+    logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draws one token per sample from the distributions of its row.
+
+    Args:
+        logits: (rows, vocabulary) float32.
+        rows: (samples,) the row of each sample.
+        uniforms: one number in [0, 1) per sample.
+        temperature: divides the logits; 0 takes the most likely token.
+
+    Returns:
+        Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
+    """
+    log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
+    p = log_p.exp()
+    entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
+    if temperature:
+        cumulative = p.double().cumsum(-1)
+        u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
+        tokens = torch.searchsorted(cumulative[rows], u, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    else:
+        tokens = log_p.argmax(-1)[rows]
+    return tokens, log_p[rows, tokens], entropies[rows]
+
+
+def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Groups samples by (row, token): the rows to go on with, the token of each, and the new row of every sample.
+
+    >>> parents, tokens, rows = fork(torch.tensor([0, 0, 1]), torch.tensor([5, 7, 5]))
+    >>> parents.tolist(), tokens.tolist(), rows.tolist()
+    ([0, 0, 1], [5, 7, 5], [0, 1, 2])
+    """
+    width = int(tokens.max()) + 1
+    keys, new_rows = torch.unique(rows * width + tokens, return_inverse=True)
+    return keys // width, keys % width, new_rows
+
+
+def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
+    """Changes with every change of the weights: in-place updates, replaced tensors, adapters switched on or off."""
+    tensors = [(tensor.data_ptr(), tensor._version) for tensor in model.parameters()]
+    adapters = [getattr(module, "disable_adapters", None) for module in model.modules() if hasattr(module, "lora_A")]
+    active = [tuple(module.active_adapters) for module in model.modules() if hasattr(module, "lora_A")]
+    return tuple(tensors), tuple(adapters), tuple(active)
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Acting is done in evaluation mode (no dropout; the KV cache stays usable under gradient checkpointing)."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
