@@ -143,6 +143,9 @@ class TokenWeights:
     loss: Tensor
     mass: Tensor
 
+    def to(self, device: torch.device) -> TokenWeights:
+        return TokenWeights(self.gain.to(device), self.loss.to(device), self.mass.to(device))
+
 
 @dataclass(frozen=True, slots=True)
 class LossTerms:

@@ -138,7 +138,7 @@ class Engine:
         kept = min(len(self._prefix), shared) if kept is None else kept
         if self._prefix_cache is not None and kept >= shared // 2:
             if kept < len(self._prefix):
-                self._prefix_cache.crop(kept)
+                self._prefix_cache.crop(kept - len(self._prefix))
                 self._prefix = self._prefix[:kept]
             return
         self._prefix, self._prefix_cache = first[:shared], None

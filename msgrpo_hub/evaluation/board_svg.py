@@ -7,56 +7,27 @@ snakes are drawn from their state: a dash that slides along the path of the head
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import pairwise
 from math import atan2, degrees
 from typing import Any
 
+from msgrpo_hub.evaluation.board_art import FACES, PENGUIN, shape
 from msgrpo_hub.evaluation.timeline import Timeline, spans
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import DIRECTIONS, Cell
+from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState
 
 _PLAYER = "@"
 _SNAKES = "@#Xx"
 
-_APPLE = (
-    '<path d="M0-.2C.13-.32.4-.28.4.02C.4.28.17.43 0 .36C-.17.43-.4.28-.4.02C-.4-.28-.13-.32 0-.2Z" fill="{}"/>'
-    '<path d="M0-.19Q0-.33.06-.4" stroke="#8a5a2b" stroke-width=".06" stroke-linecap="round" fill="none"/>'
-    '<path d="M.05-.3Q.15-.45.31-.36Q.2-.22.05-.3Z" fill="#46a758"/>'
-)
-_SHINE = '<path d="M-.26-.02Q-.25-.15-.14-.17" stroke="#fff" stroke-width=".06" stroke-linecap="round" fill="none" opacity=".7"/>'
-_CROSS = '<path d="M-.07-.07L.07.07M.07-.07L-.07.07" stroke="#fff" stroke-width=".05" stroke-linecap="round"'
-
-_ART = {
-    "hole": '<ellipse rx=".4" ry=".38" fill="var(--rim)"/><ellipse cy=".03" rx=".33" ry=".3" fill="#12395c"/>'
-    '<path d="M-.19.05Q-.1-.03 0 .05T.19.05" stroke="#5b9bd0" stroke-width=".045" stroke-linecap="round" fill="none"/>',
-    "goal": '<ellipse cy=".36" rx=".27" ry=".07" fill="#1b4b73" opacity=".25"/>'
-    '<path d="M-.17-.38V.36" stroke="#8a5a2b" stroke-width=".07" stroke-linecap="round"/>'
-    '<path d="M-.14-.37Q.03-.46.16-.36T.4-.33L.33-.2L.4-.03Q.27-.1.14-.05T-.14-.03Z" fill="#e5484d"/>',
-    "apple": _APPLE.format("#e5484d") + _SHINE,
-    "poison apple": _APPLE.format("#8e4ec6") + f'{_CROSS} transform="translate(-.14 .05)"/>{_CROSS} transform="translate(.14 .05)"/>',
-    "banana": '<path d="M-.33-.27C-.3.1-.02.34.34.25C.4.23.4.17.35.14C.1.08-.12-.08-.2-.32C-.23-.39-.34-.36-.33-.27Z" fill="#f5c518"/>'
-    '<path d="M-.25-.22C-.18.02.02.18.3.2" stroke="#c99a06" stroke-width=".04" stroke-linecap="round" fill="none"/>'
-    '<circle cx="-.27" cy="-.33" r=".05" fill="#7a5a12"/>',
-    "fire": '<path d="M0-.43C.08-.2.33-.1.33.12C.33.32.17.42 0 .42S-.33.32-.33.12C-.33-.02-.25-.1-.19-.2C-.16-.1-.1-.08-.07-.1C-.1-.22-.08-.34 0-.43Z" '
-    'fill="#f76b15"/><path d="M.01-.06C.05.05.17.1.17.22C.17.33.09.39 0 .39S-.17.33-.17.23C-.17.12-.03.1.01-.06Z" fill="#ffdc00"/>',
-}
-
-_PENGUIN = (
-    '<ellipse cy=".4" rx=".26" ry=".05" fill="#0b2942" opacity=".25"/>'
-    '<path d="M-.17.38L-.04.38L-.1.32ZM.17.38L.04.38L.1.32Z" fill="#f5a524" stroke="#f5a524" stroke-width=".06" stroke-linejoin="round"/>'
-    '<path d="M0-.42C.2-.42.25-.25.27-.05Q.4.05.38.2Q.3.17.27.12C.27.3.17.37 0 .37S-.27.3-.27.12Q-.3.17-.38.2Q-.4.05-.27-.05C-.25-.25-.2-.42 0-.42Z" '
-    'fill="#22303f"/><path d="M0-.12C.16-.3.24-.05.2.12C.18.27.1.32 0 .32S-.18.27-.2.12C-.24-.05-.16-.3 0-.12Z" fill="#fff"/>'
-    '<circle cx="-.09" cy="-.2" r=".055" fill="#fff"/><circle cx=".09" cy="-.2" r=".055" fill="#fff"/>'
-    '<circle cx="-.08" cy="-.2" r=".03" fill="#111"/><circle cx=".08" cy="-.2" r=".03" fill="#111"/>'
-    '<path d="M-.06-.13L.06-.13L0-.05Z" fill="#f5a524" stroke="#f5a524" stroke-width=".03" stroke-linejoin="round"/>'
-)
-
 
 def definitions(game: Game) -> str:
-    """The shapes of a game's symbols, for `<use>`."""
-    return "".join(f'<g id="{_shape(symbol)}">{_art(game, symbol)}</g>' for symbol in game.symbols if symbol not in f".{_PLAYER}")
+    """The shapes that `board` uses, once for all boards of a game."""
+    named = {symbol: _name(game, symbol) for symbol in game.symbols if symbol not in f".{_PLAYER}"}
+    shapes = "".join(f'<g id="{_id(symbol)}">{shape(name, symbol)}</g>' for symbol, name in named.items())
+    field = f'<clipPath id="field"><rect width="{game.size}" height="{game.size}" rx=".3"/></clipPath>'
+    return f"<defs>{shapes}{FACES}{field}</defs>"
 
 
 def board(game: Game, states: Sequence[Any], actions: Sequence[str | None], timeline: Timeline) -> str:
@@ -70,9 +41,16 @@ def board(game: Game, states: Sequence[Any], actions: Sequence[str | None], time
 def _ground(game: Game, icy: bool) -> str:
     cells = [(row, column) for row in range(game.size) for column in range(game.size)]
     if icy:
-        return "".join(f'<rect class="ice" x="{c + 0.04:.2f}" y="{r + 0.04:.2f}" width=".92" height=".92" rx=".14"/>' for r, c in cells)
+        ice = "".join(
+            f'<rect class="ice" x="{c + 0.04:.2f}" y="{r + 0.04:.2f}" width=".92" height=".92" rx=".14"/>' for r, c in cells
+        )
+        gleams = "".join(
+            f"M{c + 0.18:.2f} {r + 0.34:.2f}l.16-.16m-.06.26l.26-.26" for r, c in cells if (3 * r + 5 * c) % 7 in (1, 4)
+        )
+        return f'{ice}<path class="gleam" d="{gleams}"/>'
     dark = "".join(f"M{c} {r}h1v1h-1z" for r, c in cells if (r + c) % 2)
-    return f'<rect class="field" width="{game.size}" height="{game.size}" rx=".3"/><path class="check" d="{dark}" clip-path="url(#field)"/>'
+    field = f'<rect class="field" width="{game.size}" height="{game.size}" rx=".3"/>'
+    return f'{field}<path class="check" d="{dark}" clip-path="url(#field)"/>'
 
 
 def _pieces(game: Game, states: Sequence[Any], movers: str, timeline: Timeline) -> str:
@@ -92,23 +70,22 @@ def _pieces(game: Game, states: Sequence[Any], movers: str, timeline: Timeline) 
 
 
 def _use(symbol: str, cell: Cell, name: str) -> str:
-    return f'<use href="#{_shape(symbol)}" x="{cell[1] + 0.5}" y="{cell[0] + 0.5}"{_class(name)}/>'
+    return f'<use href="#{_id(symbol)}" x="{cell[1] + 0.5}" y="{cell[0] + 0.5}"{_class(name)}/>'
 
 
 def _class(name: str) -> str:
     return f' class="{name}"' if name else ""
 
 
-def _shape(symbol: str) -> str:
+def _id(symbol: str) -> str:
     return f"s{ord(symbol)}"
 
 
-def _art(game: Game, symbol: str) -> str:
+def _name(game: Game, symbol: str) -> str:
+    """What a symbol stands for; an apple that takes reward is poisoned, whatever the rules call it."""
     name = game.symbols[symbol]
-    if isinstance(game, Snake) and any(item.symbol == symbol and item.reward < 0 and name == "apple" for item in game.items):
-        name = "poison apple"
-    letter = f'<rect class="tile" x="-.4" y="-.4" width=".8" height=".8" rx=".16"/><text class="letter" y=".2">{escape(symbol)}</text>'
-    return _ART.get(name, letter)
+    harms = isinstance(game, Snake) and any(item.symbol == symbol and item.reward < 0 for item in game.items)
+    return "poison apple" if harms and name == "apple" else name
 
 
 def _at(cell: Cell, more: str = "") -> str:
@@ -116,14 +93,17 @@ def _at(cell: Cell, more: str = "") -> str:
 
 
 def _walker(game: Game, states: Sequence[Any], timeline: Timeline) -> str:
-    """A lone player gliding from cell to cell; one that ends in a hole goes under."""
+    """A lone player gliding from cell to cell."""
     places = [_find(game.grid(state), _PLAYER) for state in states]
-    transforms = [_at(place, " scale(1)") for place in places]
-    last = states[-1]
-    if getattr(last, "player", None) in getattr(last, "holes", ()):
-        transforms[-1] = _at(places[-1], " scale(.55)") + ";opacity:.75"
-        transforms[:-1] = [f"{transform};opacity:1" for transform in transforms[:-1]]
-    return f'<g class="{timeline.gliding(transforms)}">{_PENGUIN}</g>'
+    stands = [_at(place, f" {_posture(state)}") for place, state in zip(places, states, strict=True)]
+    return f'<g class="{timeline.gliding(stands)}">{PENGUIN}</g>'
+
+
+def _posture(state: Any) -> str:
+    """In a hole the player goes under; at the goal it stands beside the flag."""
+    if not (isinstance(state, LakeState) and state.terminal):
+        return "scale(1);opacity:1"
+    return "translateX(-.14px) scale(.9);opacity:1" if state.player == state.goal else "scale(.55);opacity:.8"
 
 
 def _find(grid: Sequence[str], symbol: str) -> Cell:
@@ -145,15 +125,18 @@ def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: str |
     """
     path, heads = _path(bodies)
     tails = [head - (len(body) - 1) for head, body in zip(heads, bodies, strict=True)]
-    windows = [f"stroke-dasharray:{len(b) - 1}px 999px;stroke-dashoffset:{-tail}px" for b, tail in zip(bodies, tails, strict=True)]
+    windows = [
+        f"stroke-dasharray:{len(b) - 1}px 999px;stroke-dashoffset:{-tail}px" for b, tail in zip(bodies, tails, strict=True)
+    ]
+    # One dash, then a gap longer than any path; a path of no length at all would not be drawn, hence its last .001.
     line = " ".join(f"{column + 0.5:g} {row + 0.5:g}" for row, column in path)
     sliding = timeline.gliding(windows)
     body = "".join(f'<path class="{part} {sliding}" d="M{line}h.001"/>' for part in (f"body {who}", "belly"))
     end = len(bodies) - 1
-    eyes = f'<g{_class(timeline.shown(0, None if alive else end))}><use href="#eyes"/></g>'
-    shut = "" if alive else f'<g{_class(timeline.shown(end, None))}><use href="#shut"/></g>'
+    awake = f'<g{_class(timeline.shown(0, None if alive else end))}><use href="#awake"/></g>'
+    dead = "" if alive else f'<g{_class(timeline.shown(end, None))}><use href="#dead"/></g>'
     looks = timeline.gliding(_looks(bodies, None if alive else final))
-    return f'{body}<g class="{looks}"><use href="#tongue"/><circle class="head {who}" r=".43"/>{eyes}{shut}</g>'
+    return f'{body}<g class="{looks}"><circle class="head {who}" r=".43"/>{awake}{dead}</g>'
 
 
 def _path(bodies: Sequence[Sequence[Cell]]) -> tuple[list[Cell], list[int]]:
@@ -181,5 +164,6 @@ def _looks(bodies: Sequence[Sequence[Cell]], final: str | None) -> list[str]:
         angles.append(angle)
     lean = [0.0] * len(moves) + [0.3 if final is not None else 0.0]
     return [
-        _at(body[0], f" rotate({angle:g}deg) translateX({shift:g}px)") for body, angle, shift in zip(bodies, angles, lean, strict=True)
+        _at(body[0], f" rotate({angle:g}deg) translateX({shift:g}px)")
+        for body, angle, shift in zip(bodies, angles, lean, strict=True)
     ]

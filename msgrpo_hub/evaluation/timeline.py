@@ -7,14 +7,15 @@ viewer reads the thought, then sees the deed. All animations last as long as the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-TICK = 1.3
+TICK = 1.5
 """Seconds a turn."""
 
 PAUSE = 3.5
 """Seconds the last state stands before the film starts again."""
 
-_MOVE = 0.45
+_MOVE = 0.4
 """The last part of a turn, in which things move."""
 
 
@@ -32,16 +33,18 @@ class Timeline:
             return ""
         name = f"v{first}-{'end' if end is None else end}"
         before = "0%{visibility:hidden}" if first else ""
-        after = "" if end is None else f"{self._at(end)},to{{visibility:hidden}}"
+        after = "to{visibility:visible}" if end is None else f"{self._at(end)},to{{visibility:hidden}}"
         frames = f"{before}{self._at(first)}{{visibility:visible}}{after}"
         still = "visible" if end is None else "hidden"
-        self._rules[name] = f".{name}{{visibility:{still};animation:{name} {self.seconds:g}s step-end infinite}}{_frames(name, frames)}"
+        self._rules[name] = (
+            f".{name}{{visibility:{still};animation:{name} {self.seconds:g}s step-end infinite}}{_frames(name, frames)}"
+        )
         return name
 
     def gliding(self, declarations: Sequence[str]) -> str:
         """The class of an element that has `declarations[t]` in state t, and moves between them."""
         stops = [f"0%{{{declarations[0]}}}"]
-        for turn, (before, after) in enumerate(zip(declarations, declarations[1:], strict=False), start=1):
+        for turn, (before, after) in enumerate(pairwise(declarations), start=1):
             if before != after:
                 stops += [f"{self._at(turn - _MOVE)}{{{before}}}", f"{self._at(turn)}{{{after}}}"]
         if len(stops) > 1:

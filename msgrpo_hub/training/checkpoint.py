@@ -1,0 +1,106 @@
+"""Checkpoints: one safetensors file, replaced atomically after every update, checked when it is read.
+
+It holds the adapter and the moments of AdamW. Nothing else is needed to go on bit for bit: every random stream is a
+function of (seed, update), so there is no generator state to keep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from msgrpo_hub.errors import UserError
+
+FORMAT = "msgrpo_hub-checkpoint-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run has done so far."""
+
+    updates: int = 0
+    best_update: int = 0
+    best_reward: float = float("-inf")
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Lets `write` fill a file beside `path`, then puts it in place: the old file or the new one, never a part."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        write(beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def save_checkpoint(
+    path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, progress: Progress, run: str
+) -> None:
+    """Writes adapter weights, optimiser moments and progress; `run` is the fingerprint of the configuration."""
+    tensors = {f"weight/{name}": parameter.detach() for name, parameter in parameters.items()}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{key}/{name}"] = value
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    state = {"updates": progress.updates, "best_update": progress.best_update, "best_reward": progress.best_reward}
+    metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state), "digest": _digest(tensors)}
+    write_atomically(path, lambda beside: save_file(tensors, beside, metadata))
+
+
+def load_checkpoint(
+    path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str
+) -> Progress:
+    """Puts a checkpoint into the parameters and the optimiser.
+
+    Raises:
+        UserError: the file is damaged, of another format, or of another run.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise _refused(path, f"it cannot be read ({error})") from error
+    if metadata.get("format") != FORMAT:
+        raise _refused(path, f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
+    if metadata["digest"] != _digest(tensors):
+        raise _refused(path, "its checksum is wrong, so it is damaged")
+    weights = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
+    if metadata["run"] != run or weights != set(parameters):
+        raise _refused(path, "it belongs to a run with another configuration")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[f"weight/{name}"])
+            moments = {key.split("/", 1)[0]: value for key, value in tensors.items() if key.split("/", 1)[1] == name}
+            moments.pop("weight")
+            if moments:
+                optimizer.state[parameter] = {k: v.clone().to(_place(k, parameter)) for k, v in moments.items()}
+    return Progress(**json.loads(metadata["progress"]))
+
+
+def _place(key: str, parameter: nn.Parameter) -> torch.device:
+    """AdamW keeps its step counter on the CPU."""
+    return torch.device("cpu") if key == "step" else parameter.device
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _refused(path: Path, reason: str) -> UserError:
+    return UserError(f"the checkpoint {str(path)!r} is refused: {reason}; delete it to start again, or name another folder")

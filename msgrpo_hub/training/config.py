@@ -1,0 +1,182 @@
+"""The configuration of a training run: one frozen dataclass, its presets, and TOML that runs again."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import tomli_w
+
+from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.games import make_game
+from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Everything that decides a run. Symbols in brackets are the paper's."""
+
+    game: str = "FrozenLake-NotSlippery-v1"
+    """Id of the game, as `msgrpo games` lists them."""
+    model: str = "pocket"
+    """Base model: `pocket`, a Hub id or a folder; `name@revision` is allowed."""
+    seed: int = 0
+    """Seed of the run: its initial states, its sampling and its adapter's first weights follow from it."""
+    updates: int = 100
+    """Number of updates; each is one optimiser step."""
+    groups: int = 8
+    """Groups (initial states) per update; advantages stay per group."""
+    group_size: int = 32
+    """Episodes per group [G]."""
+    drawn: int = 8
+    """Episodes of a group that the update sees [G']."""
+    sampler: Literal["absolute-advantage", "uniform", "top", "max-variance"] = "absolute-advantage"
+    """How they are drawn."""
+    normalisation: Literal["token-mean", "step-mean", "episode-mean"] = "token-mean"
+    """What counts the same in the loss: every generated token, every step, or every episode."""
+    format_penalty: float = 1.0
+    """Taken from the return for each reply that cannot be read [-Φ]; only while training."""
+    epsilon_low: float = 0.2
+    """Clips the ratio from below [ε_low]."""
+    epsilon_up: float = 0.2
+    """Clips the ratio from above [ε_up]."""
+    beta: float = 0.01
+    """Weight of the KL penalty towards the base [β]; 0 saves the reference pass."""
+    learning_rate: float = 1e-5
+    """Peak learning rate of AdamW."""
+    learning_rate_end: float = 1.0
+    """Share of the peak that is left at the last update; the decay is linear."""
+    warmup: int = 0
+    """Updates of linear warm-up."""
+    gradient_clip: float = 1.0
+    """Largest gradient norm."""
+    lora_rank: int = 16
+    """Rank of the LoRA matrices on all linear layers."""
+    lora_alpha: int = 32
+    """LoRA's alpha; the update is scaled by alpha / rank."""
+    temperature: float = 1.0
+    """Sampling temperature while training."""
+    eval_temperature: float = 1.0
+    """Sampling temperature in evaluation."""
+    max_new_tokens: int = 64
+    """Limit of a reply, in tokens."""
+    eval_every: int = 20
+    """Updates between evaluations on the validation episodes; 0 switches them off."""
+    eval_episodes: int = 50
+    """Number of validation episodes, the same each time."""
+    test_episodes: int = 200
+    """Number of test episodes of the final table; 0 leaves it out."""
+    exclude_test_starts: bool = True
+    """Redraw a training start that shows the same board as a validation or test start."""
+    token_budget: int = 1024
+    """Most tokens in one forward and backward pass of training; a bound on memory, without effect on the gradient."""
+    max_rows: int = 512
+    """Most samples that advance together while acting; a bound on memory, without effect on results."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the base weights; the adapter is trained in float32 in any case."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+    chat_template: str = ""
+    """File with a Jinja chat template, for a model without one."""
+    report_to: Literal["none", "tensorboard", "trackio", "wandb", "all"] = "none"
+    """Where metrics go besides metrics.jsonl."""
+    threads: int = 0
+    """CPU threads of torch; 0 leaves torch's choice."""
+
+    def __post_init__(self) -> None:
+        make_game(self.game)
+        for name, options in (("sampler", SAMPLERS), ("normalisation", NORMALISATIONS)):
+            if getattr(self, name) not in options:
+                raise unknown(name, getattr(self, name), options)
+        for name in ("updates", "groups", "group_size", "drawn", "lora_rank", "max_new_tokens", "token_budget", "max_rows"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} = {getattr(self, name)}: expected at least 1")
+        for name in ("learning_rate", "temperature", "gradient_clip"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} = {getattr(self, name)}: expected more than 0")
+        if self.group_size < 2:
+            raise UserError("group_size = 1: expected at least 2, since an advantage compares episodes of one group")
+        if self.drawn > self.group_size:
+            raise UserError(f"drawn = {self.drawn} of group_size = {self.group_size}: expected G' <= G; lower --drawn")
+
+
+_PAPER: dict[str, Any] = {
+    "model": "Qwen/Qwen2.5-3B-Instruct",
+    "updates": 700,
+    "groups": 1,
+    "group_size": 100,
+    "drawn": 25,
+    "temperature": 1.25,
+    "eval_temperature": 0.5,
+    "max_new_tokens": 256,
+    "token_budget": 8192,
+    "dtype": "bfloat16",
+    "gradient_checkpointing": True,
+    "eval_every": 50,
+}
+_QUICK: dict[str, Any] = {
+    "beta": 0.04,
+    "learning_rate": 1e-3,
+    "learning_rate_end": 0.1,
+    "warmup": 5,
+    "max_new_tokens": 32,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "quickstart": {**_QUICK, "updates": 100},
+    "quickstart-snake": {
+        **_QUICK,
+        "game": "Snake-Solo-v1",
+        "updates": 60,
+        "group_size": 16,
+        "drawn": 4,
+        "learning_rate": 1.5e-3,
+        "eval_every": 10,
+    },
+    "paper-frozen-lake": {**_PAPER, "game": "FrozenLake-NotSlippery-v1"},
+    "paper-snake": {**_PAPER, "game": "Snake-Standard-v1"},
+}
+
+
+def preset(name: str) -> TrainConfig:
+    """The configuration of a preset.
+
+    >>> preset("paper-snake").group_size
+    100
+    """
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return TrainConfig(**PRESETS[name])
+
+
+def load_config(path: Path) -> TrainConfig:
+    """Reads a configuration from TOML; missing fields have their defaults."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
+    return from_values(values, str(path))
+
+
+def from_values(values: dict[str, Any], source: str) -> TrainConfig:
+    """A configuration from plain values, each checked for its name and type."""
+    names = [field.name for field in fields(TrainConfig)]
+    hints = get_type_hints(TrainConfig)
+    for name, value in values.items():
+        if name not in names:
+            raise unknown(f"field in {source}", name, names)
+        kind = hints[name] if isinstance(hints[name], type) else str
+        fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
+        if not fits or (kind is not bool and isinstance(value, bool)):
+            raise UserError(f"{name} = {value!r} in {source}: expected {kind.__name__}")
+    return TrainConfig(**{name: float(v) if hints[name] is float else v for name, v in values.items()})
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The configuration as TOML that `load_config` reads back unchanged."""
+    return tomli_w.dumps(dataclasses.asdict(config))

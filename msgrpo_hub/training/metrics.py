@@ -1,0 +1,77 @@
+"""What is measured in each update, and where it goes: `metrics.jsonl`, and any tracker of accelerate."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from msgrpo_hub.episode import Episode, Group
+
+Metrics = dict[str, float]
+
+
+def play_metrics(groups: Sequence[Group], advantages: Sequence[Sequence[float]], seconds: float) -> Metrics:
+    """The figures of acting: rewards, rates per step, entropy per token (nats), and speed."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    steps = [step for episode in episodes for step in episode.steps]
+    tokens = sum(len(step.completion.token_ids) for step in steps)
+    spreads = [np.std([episode.reward for episode in group.episodes]) for group in groups]
+    return {
+        "reward": float(np.mean([episode.reward for episode in episodes])),
+        "reward_std": float(np.mean(spreads)),
+        "success": float(np.mean([episode.success for episode in episodes])),
+        "zero_variance_groups": float(sum(not any(a) for a in advantages)),
+        **reply_rates(episodes),
+        "entropy": sum(sum(step.completion.entropies) for step in steps) / max(tokens, 1),
+        "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
+        "episodes_per_second": len(episodes) / seconds,
+        "tokens_per_second": tokens / seconds,
+        "seconds_acting": seconds,
+    }
+
+
+def reply_rates(episodes: Sequence[Episode]) -> Metrics:
+    """Shares of steps whose reply was unreadable, cut at the limit, or an action that is not legal."""
+    steps = [step for episode in episodes for step in episode.steps]
+    return {
+        "unreadable_rate": sum(step.status == "unreadable" for step in steps) / len(steps),
+        "truncated_rate": sum(step.status == "truncated_reply" for step in steps) / len(steps),
+        "illegal_rate": sum(step.action is not None and not step.legal for step in steps) / len(steps),
+    }
+
+
+def memory_mb() -> float:
+    """Peak memory in MB: of the GPU where there is one, else of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
+    """Appends one line, and makes sure that it is on the disk."""
+    with path.open("a") as file:
+        file.write(json.dumps(metrics) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
+    """The lines of a metrics file, up to an update; a torn last line ends them."""
+    lines: list[Metrics] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            metrics = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if updates is not None and metrics["update"] > updates:
+            break
+        lines.append(metrics)
+    return lines
