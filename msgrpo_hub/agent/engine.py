@@ -11,16 +11,15 @@ generator for each of its tokens, and the token is the inverse of the cumulative
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
+from msgrpo_hub.agent.attention import RowCache, acting
 from msgrpo_hub.episode import Finish
 
 TokenIds = tuple[int, ...]
@@ -53,7 +52,7 @@ class Engine:
     forward_rows: int = 0
     """Rows given to the model so far (prefills and decoding steps)."""
     _prefix: TokenIds = ()
-    _prefix_cache: DynamicCache | None = None
+    _prefix_cache: RowCache | None = None
     _prefix_weights: tuple[object, ...] = ()
 
     @torch.no_grad()
@@ -67,7 +66,7 @@ class Engine:
         """One reply per prompt. Temperature 0 is greedy; the log-probabilities are then those at temperature 1."""
         samples = [Sample(prompt) for prompt in prompts]
         order = sorted(range(len(samples)), key=lambda i: prompts[i])  # equal prompts side by side
-        with _evaluating(self.model):
+        with acting(self.model):
             self._keep_prefix(prompts)
             for start in range(0, len(order), self.max_rows):
                 chosen = order[start : start + self.max_rows]
@@ -79,7 +78,7 @@ class Engine:
     ) -> None:
         """Grows the replies of a batch, token by token, until all have ended."""
         distinct = list(dict.fromkeys(sample.prompt_ids for sample in samples))
-        logits, cache, mask = self._prefill(distinct)
+        logits, cache, visible = self._prefill(distinct)
         number = {prompt: row for row, prompt in enumerate(distinct)}
         live = list(range(len(samples)))
         rows = torch.tensor([number[sample.prompt_ids] for sample in samples], device=logits.device)
@@ -99,30 +98,43 @@ class Engine:
                 return
             parents, next_tokens, rows = fork(rows[going], tokens[going])
             if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(logits), device=parents.device)):
-                cache.batch_select_indices(parents)
-                mask = mask[parents]
-            mask = torch.cat([mask, mask.new_ones(len(parents), 1)], dim=1)
-            logits = self._forward(next_tokens[:, None], mask, mask.sum(1, keepdim=True) - 1, cache)
+                cache.select(parents)
+                visible = visible[parents]
+            visible = torch.cat([visible, visible.new_ones(len(parents), 1)], dim=1)
+            positions = visible.sum(1, keepdim=True) - 1 + len(self._prefix)
+            logits = self._forward(next_tokens[:, None], visible[:, None], positions, cache)
 
-    def _prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, DynamicCache, Tensor]:
-        """The logits after each prompt, their KV cache and attention mask (1 = a token, 0 = padding on the left)."""
-        shared = len(self._prefix)
-        tails = [prompt[shared:] for prompt in prompts]
+    def _prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, RowCache, Tensor]:
+        """The logits after each prompt, the KV cache of what follows the shared beginning, and which of it is visible.
+
+        Shorter prompts are padded on the left: `visible` (rows, length) is false there.
+        """
+        tails = [prompt[len(self._prefix) :] for prompt in prompts]
         longest = max(map(len, tails))
         padded = torch.tensor([(0,) * (longest - len(tail)) + tail for tail in tails], device=self.model.device)
-        own = torch.tensor([[0] * (longest - len(tail)) + [1] * len(tail) for tail in tails], device=self.model.device)
-        mask = torch.cat([own.new_ones(len(tails), shared), own], dim=1)
-        cache = copy.deepcopy(self._prefix_cache) if self._prefix_cache is not None else DynamicCache()
-        if shared:
-            cache.batch_repeat_interleave(len(tails))
-        positions = (own.cumsum(1) - 1).clamp(min=0) + shared
-        return self._forward(padded, mask, positions, cache), cache, mask
+        lengths = torch.tensor([len(tail) for tail in tails], device=self.model.device)
+        place = torch.arange(longest, device=self.model.device)
+        visible = place >= longest - lengths[:, None]
+        positions = (visible.cumsum(1) - 1).clamp(min=0) + len(self._prefix)
+        causal = (place[None, :, None] >= place) & visible[:, None, :]
+        cache = RowCache()
+        return self._forward(padded, causal, positions, cache), cache, visible
 
-    def _forward(self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
-        """Next-token logits (rows, vocabulary) in float32; the cache grows by the tokens."""
+    def _forward(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache) -> Tensor:
+        """Next-token logits (rows, vocabulary) in float32; the cache grows by the tokens.
+
+        `visible` (rows, tokens or 1, length) says which own tokens each new token attends to.
+        """
         self.forward_rows += len(token_ids)
+        dtype = self.model.dtype
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
         output = self.model(
-            input_ids=token_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            input_ids=token_ids,
+            attention_mask=mask[:, None],
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
+            shared_prefix=self._prefix_cache,
         )
         return output.logits[:, -1].float()
 
@@ -134,23 +146,19 @@ class Engine:
         first, last = min(prompts), max(prompts)  # the common beginning of a sorted list is that of its ends
         limit = min(map(len, prompts)) - 1  # at least one token of each prompt is left to compute
         shared = next((k for k in range(limit) if first[k] != last[k]), limit)
-        kept = next((k for k, (a, b) in enumerate(zip(self._prefix, first[:shared], strict=False)) if a != b), None)
-        kept = min(len(self._prefix), shared) if kept is None else kept
-        if self._prefix_cache is not None and kept >= shared // 2:
-            if kept < len(self._prefix):
-                self._prefix_cache.crop(kept - len(self._prefix))
-                self._prefix = self._prefix[:kept]
+        if self._prefix and shared >= len(self._prefix) and first[: len(self._prefix)] == self._prefix:
             return
+        # A shorter beginning is computed anew; it soon settles on the rules, which every prompt of a game begins with.
         self._prefix, self._prefix_cache = first[:shared], None
         if shared:
-            self._prefix_cache = DynamicCache()
+            cache = RowCache()
             ids = torch.tensor([self._prefix], device=self.model.device)
-            self._forward(ids, torch.ones_like(ids), torch.arange(shared, device=ids.device)[None], self._prefix_cache)
+            causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
+            self._forward(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
+            self._prefix_cache = cache
 
 
-def draw_tokens(
-    logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Draws one token per sample from the distributions of its row.
 
     Args:
@@ -192,14 +200,3 @@ def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     adapters = [getattr(module, "disable_adapters", None) for module in model.modules() if hasattr(module, "lora_A")]
     active = [tuple(module.active_adapters) for module in model.modules() if hasattr(module, "lora_A")]
     return tuple(tensors), tuple(adapters), tuple(active)
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Acting is done in evaluation mode (no dropout; the KV cache stays usable under gradient checkpointing)."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

@@ -187,9 +187,7 @@ def base_of(config: dict[str, Any], adapter: str) -> str:
     return base
 
 
-def _load_base(
-    source: str, revision: str | None, dtype: Dtype, device: str
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load_base(source: str, revision: str | None, dtype: Dtype, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=dtype)
@@ -212,7 +210,9 @@ def _not_found(source: str, revision: str | None, error: Exception) -> UserError
     """One line for a model that cannot be loaded: a missing folder, an unknown repository, or no network."""
     at = f" at revision {revision!r}" if revision else ""
     if source.startswith((".", "/", "~")) or Path(source).exists():
-        return UserError(f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({_first(error)})")
+        return UserError(
+            f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({_first(error)})"
+        )
     return UserError(
         f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached ({_first(error)})"
     )

@@ -20,14 +20,14 @@ from msgrpo_hub.evaluation.timeline import Timeline
 from msgrpo_hub.games import Game, stream
 
 _BOARD = 320
-_MARGIN = 22
-_GAP = 32
+_MARGIN = 18
+_GAP = 24
 _HEADING = 40
 _TITLE = 38
 _CAPTION = 96
 _FOOT = 24
-_TITLE_CHARACTERS = 26
-_ACTION_CHARACTERS = 12
+_TITLE_CHARACTERS = 23
+_ACTION_CHARACTERS = 10
 _LINE_CHARACTERS = 38
 
 _ARROWS = {"Left": "←", "Down": "↓", "Right": "→", "Up": "↑"}
@@ -35,8 +35,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _STYLE = """
 text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;fill:#1f2328;font-size:16px}
-.card{fill:#fff;stroke:#d1d9e0}.heading,.thought{fill:#59636e}.title{font-size:21px;font-weight:700}
-.status{font-size:18px;font-weight:600}.reward{font-size:18px;font-weight:600;text-anchor:end;font-variant-numeric:tabular-nums}
+.card{fill:#fff;stroke:#d1d9e0}.heading,.thought{fill:#59636e}.thought{font-size:17px}.title{font-size:21px;font-weight:700}
+.status{font-size:19px;font-weight:600}.reward{font-size:19px;font-weight:600;text-anchor:end;font-variant-numeric:tabular-nums}
 .plus{fill:#1a7f37}.minus,.none{fill:#d1242f}.good{fill:#1a7f37}.bad{fill:#d1242f}.mark{fill:none;stroke:#fff;stroke-width:2.2px}
 .track{fill:#d1d9e0}.film{fill:#0969da}
 @media (prefers-color-scheme:dark){text{fill:#f0f6fc}.card{fill:#0d1117;stroke:#3d444d}.heading,.thought{fill:#9198a1}
@@ -48,7 +48,8 @@ def replayed_states(game: Game, episode: Episode) -> list[Any]:
     """The states of a stored episode, from its seed and its actions alone: one more than it has steps.
 
     Raises:
-        ValueError: where the record does not agree with the rules: another game, a reward, the end, or success.
+        ValueError: where the record does not agree with the rules: another game, an observation, a reward, the end, or
+            success. (Rewards alone prove little: two games with few rewards in them look the same.)
     """
     if game.id != episode.game_id:
         raise ValueError(f"an episode of {episode.game_id} cannot be replayed as {game.id}")
@@ -56,18 +57,22 @@ def replayed_states(game: Game, episode: Episode) -> list[Any]:
     dynamics = stream(episode.seed, "dynamics", episode.member)
     ended = (False, False)
     for turn, step in enumerate(episode.steps):
+        if game.observe(states[-1]) != step.observation:
+            raise _disagreement(episode, f"another observation than the rules give on turn {turn + 1}")
         after = game.step(states[-1], step.action, dynamics)
         if after.reward != step.reward:
-            raise ValueError(
-                f"{game.id}, seed {episode.seed}, turn {turn}: the record says {step.reward:g}, the rules {after.reward:g}"
-            )
+            raise _disagreement(episode, f"reward {step.reward:g} on turn {turn + 1}, where the rules give {after.reward:g}")
         states.append(after.state)
         ended = (after.terminated, after.truncated)
     if ended != (episode.terminated, episode.truncated) or True not in ended:
-        raise ValueError(f"{game.id}, seed {episode.seed}: the record does not end where the rules end the episode")
+        raise _disagreement(episode, "another end than the rules give")
     if game.succeeded(states[-1]) != episode.success:
-        raise ValueError(f"{game.id}, seed {episode.seed}: the record and the rules disagree on success")
+        raise _disagreement(episode, f"success = {episode.success}, where the rules say otherwise")
     return states
+
+
+def _disagreement(episode: Episode, what: str) -> ValueError:
+    return ValueError(f"{episode.game_id}, seed {episode.seed}, member {episode.member}: the record has {what}")
 
 
 def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]]) -> str:
@@ -140,8 +145,8 @@ def _caption(status: str, step: Step | None, reward: float, name: str) -> str:
     """The lines under a board while one state stands."""
     sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
     lines = _lines(_thought(step)) if step else []
-    said = "".join(f'<text class="thought" y="{55 + 22 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
-    return f'<g class="{name}">{status}<text class="reward {sign}" x="{_BOARD}" y="29">reward {_signed(reward)}</text>{said}</g>'
+    said = "".join(f'<text class="thought" y="{57 + 23 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
+    return f'<g class="{name}">{status}<text class="reward {sign}" x="{_BOARD}" y="30">reward {_signed(reward)}</text>{said}</g>'
 
 
 def _signed(reward: float) -> str:
@@ -153,7 +158,7 @@ def _turn(game: Game, step: Step, turn: int) -> str:
         deed = f'<tspan class="none">{"cut off" if step.status == "truncated_reply" else "unreadable"}</tspan>'
     else:
         deed = f"{_ARROWS.get(step.action, '')} {_clean(_short(step.action, _ACTION_CHARACTERS))}"
-    return f'<text class="status" y="29">{turn + 1}/{game.horizon} {deed}</text>'
+    return f'<text class="status" y="30">{turn + 1}/{game.horizon} {deed}</text>'
 
 
 def _outcome(game: Game, episode: Episode) -> str:
@@ -164,8 +169,8 @@ def _outcome(game: Game, episode: Episode) -> str:
         (False, False): "out of turns",
     }[episode.success, episode.terminated]
     kind, mark = ("good", "M5.5 10.5L8.7 13.5L14.5 7") if episode.success else ("bad", "M6.5 6.5L13.5 13.5M13.5 6.5L6.5 13.5")
-    badge = f'<g transform="translate(0 13)"><circle class="{kind}" cx="10" cy="10" r="10"/><path class="mark" d="{mark}"/></g>'
-    return f'{badge}<text class="status" x="28" y="29">{len(episode.steps)}/{game.horizon} {how}</text>'
+    badge = f'<g transform="translate(0 13.5)"><circle class="{kind}" cx="10" cy="10" r="10"/><path class="mark" d="{mark}"/></g>'
+    return f'{badge}<text class="status" x="28" y="30">{len(episode.steps)}/{game.horizon} {how}</text>'
 
 
 def _thought(step: Step) -> str:
@@ -176,7 +181,12 @@ def _thought(step: Step) -> str:
 
 
 def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    """Shortened in the middle: the ends tell two players apart.
+
+    >>> _short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
+    'Qwen/Qwen2…t+adapter'
+    """
+    return text if len(text) <= width else f"{text[: width // 2]}…{text[-((width - 1) // 2) :]}"
 
 
 def _lines(text: str) -> list[str]:

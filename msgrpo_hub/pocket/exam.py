@@ -10,7 +10,16 @@ import numpy as np
 from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import Prompt, user_text
 from msgrpo_hub.games import Game
-from msgrpo_hub.pocket.lessons import Lesson, Task, about_the_board, about_the_rules, instructions, play, random_state, random_task
+from msgrpo_hub.pocket.lessons import (
+    Lesson,
+    Task,
+    about_the_board,
+    about_the_rules,
+    instructions,
+    play,
+    random_state,
+    random_task,
+)
 
 EXAM_SEED = 1_000_003
 """The lessons use the streams (seed, 1) and (seed, 2, index); the exam uses (EXAM_SEED, index)."""

@@ -129,6 +129,8 @@ def token_log_probs(model: PreTrainedModel, packed: Pack, temperature: float) ->
     """(K,) log p(target | its context), in float32, under the distribution that acting samples from."""
     device = model.device
     inputs = tree_inputs([packed.tree], device)
+    visible = inputs["attention_mask"]
+    inputs["attention_mask"] = torch.zeros_like(visible, dtype=model.dtype).masked_fill_(~visible, torch.finfo(model.dtype).min)
     nodes, where = packed.nodes.unique(return_inverse=True)  # logits only where a reply token is predicted
     logits = model(**inputs, use_cache=False, logits_to_keep=nodes.to(device)).logits[0].float()
     log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)

@@ -58,9 +58,7 @@ def save_checkpoint(
     write_atomically(path, lambda beside: save_file(tensors, beside, metadata))
 
 
-def load_checkpoint(
-    path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str
-) -> Progress:
+def load_checkpoint(path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str) -> Progress:
     """Puts a checkpoint into the parameters and the optimiser.
 
     Raises:

@@ -174,4 +174,6 @@ def _memory(what: str, knob: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"the GPU's memory is exhausted while {what} ({reason}): lower {knob}, then go on with --resume") from error
+        raise UserError(
+            f"the GPU's memory is exhausted while {what} ({reason}): lower {knob}, then go on with --resume"
+        ) from error
