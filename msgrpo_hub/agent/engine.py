@@ -139,17 +139,17 @@ class Engine:
         return output.logits[:, -1].float()
 
     def _keep_prefix(self, prompts: Sequence[TokenIds]) -> None:
-        """Keeps the KV of the tokens that all prompts begin with, as long as the weights stay the same."""
-        weights = weights_version(self.model)
-        if weights != self._prefix_weights:
-            self._prefix, self._prefix_cache, self._prefix_weights = (), None, weights
+        """Computes the KV of the tokens that all prompts begin with, unless the last call had just these weights and tokens.
+
+        What is shared depends on the prompts of this call alone, so no result depends on earlier calls.
+        """
         first, last = min(prompts), max(prompts)  # the common beginning of a sorted list is that of its ends
         limit = min(map(len, prompts)) - 1  # at least one token of each prompt is left to compute
         shared = next((k for k in range(limit) if first[k] != last[k]), limit)
-        if self._prefix and shared >= len(self._prefix) and first[: len(self._prefix)] == self._prefix:
+        weights = weights_version(self.model)
+        if first[:shared] == self._prefix and weights == self._prefix_weights:
             return
-        # A shorter beginning is computed anew; it soon settles on the rules, which every prompt of a game begins with.
-        self._prefix, self._prefix_cache = first[:shared], None
+        self._prefix, self._prefix_cache, self._prefix_weights = first[:shared], None, weights
         if shared:
             cache = RowCache()
             ids = torch.tensor([self._prefix], device=self.model.device)

@@ -12,10 +12,10 @@ from typing import Any, Literal, cast
 import jinja2
 import numpy as np
 import torch
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file
 
 from msgrpo_hub.agent.engine import Engine, TokenIds
 from msgrpo_hub.agent.prompt import Message, Prompt
@@ -170,11 +170,20 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
 
 def read_adapter_config(source: str, revision: str | None) -> dict[str, Any] | None:
     """The `adapter_config.json` of a repository or folder; None where there is none."""
+    if Path(source).is_dir():
+        path = Path(source) / "adapter_config.json"
+        return cast(dict[str, Any], json.loads(path.read_text())) if path.exists() else None
     try:
-        path = cached_file(source, "adapter_config.json", revision=revision, _raise_exceptions_for_missing_entries=False)
+        path = Path(hf_hub_download(source, "adapter_config.json", revision=revision))
+    except LocalEntryNotFoundError as error:  # no network: a base model may still be in the cache
+        if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+            return None
+        raise _not_found(source, revision, error) from error
+    except EntryNotFoundError:
+        return None
     except (OSError, HFValidationError) as error:
         raise _not_found(source, revision, error) from error
-    return None if path is None else cast(dict[str, Any], json.loads(Path(path).read_text()))
+    return cast(dict[str, Any], json.loads(path.read_text()))
 
 
 def base_of(config: dict[str, Any], adapter: str) -> str:

@@ -1,7 +1,10 @@
-"""Floor 0, games: the rules of Frozen Lake and Snake, their ids and their seeds."""
+"""Floor 0, games: the rules of Frozen Lake and Snake, their ids and their seeds. Importing it registers them with gymnasium."""
 
+from msgrpo_hub.games.environment import register_games
 from msgrpo_hub.games.game import Game, Transition, draw
 from msgrpo_hub.games.registry import GAMES, make_game
 from msgrpo_hub.games.seeds import Split, episode_seed, stream
 
 __all__ = ["GAMES", "Game", "Split", "Transition", "draw", "episode_seed", "make_game", "stream"]
+
+register_games()

@@ -6,9 +6,11 @@ two sides of the intended direction, each with chance 1/3. "No action" (⊥) sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
@@ -48,7 +50,7 @@ class FrozenLake:
 
     actions = tuple(DIRECTIONS)
     reward_range = (0.0, 1.0)
-    symbols = {".": "ice", "@": "you", "O": "hole", "G": "goal"}
+    symbols: ClassVar[Mapping[str, str]] = {".": "ice", "@": "you", "O": "hole", "G": "goal"}
     instructions = "You walk on a frozen lake. Reach the goal and do not fall into a hole."
 
     @cached_property

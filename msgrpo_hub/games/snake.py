@@ -118,10 +118,12 @@ class Snake:
         if self.down_hill:
             after = self._roll(after)
         if alive and head is not None:
-            after, eaten = self._advance(after, "snake", head)
-            reward += 0.0 if eaten is None else self.items[eaten].reward
+            after, eaten = self._eat(after, head)
+            after = replace(after, snake=_moved(after.snake, head, eaten))
+            reward += 0.0 if eaten is None else eaten.reward
         if opponent_alive and other is not None:
-            after, _ = self._advance(after, "opponent", other)
+            after, eaten = self._eat(after, other)
+            after = replace(after, opponent=_moved(after.opponent, other, eaten))
         after = self._replenish(after, rng)
         return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
 
@@ -133,13 +135,10 @@ class Snake:
         open_cells = [cell for cell in cells if inside(cell, self.size) and cell not in state.opponent] or cells
         return open_cells[int(rng.integers(len(open_cells)))]
 
-    def _advance(self, state: SnakeState, who: str, head: Cell) -> tuple[SnakeState, int | None]:
-        """Moves one snake's head; an item there is eaten. Returns the state and the index of the eaten kind."""
-        body: tuple[Cell, ...] = getattr(state, who)
-        eaten = next((kind for kind, cells in enumerate(state.items) if head in cells), None)
-        grows = eaten is not None and self.items[eaten].grows
-        items = tuple(tuple(c for c in cells if c != head) for cells in state.items)
-        return replace(state, items=items, **{who: (head, *(body if grows else body[:-1]))}), eaten
+    def _eat(self, state: SnakeState, cell: Cell) -> tuple[SnakeState, Item | None]:
+        """Takes the item that lies on a cell, if one does, off the board."""
+        eaten = next((item for item, cells in zip(self.items, state.items, strict=True) if cell in cells), None)
+        return replace(state, items=tuple(tuple(c for c in cells if c != cell) for cells in state.items)), eaten
 
     def _roll(self, state: SnakeState) -> SnakeState:
         """Every item moves one cell down; one in the last row, or above an occupied cell, stays."""
@@ -197,3 +196,8 @@ class Snake:
     def succeeded(self, state: SnakeState) -> bool:
         """The player lives to the end."""
         return state.alive
+
+
+def _moved(body: tuple[Cell, ...], head: Cell, eaten: Item | None) -> tuple[Cell, ...]:
+    """A snake after its move: the tail stays behind, unless what was eaten makes it grow."""
+    return (head, *(body if eaten is not None and eaten.grows else body[:-1]))

@@ -7,15 +7,15 @@ other. The loss is on the replies only.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
@@ -218,4 +218,8 @@ def build(config: BuildConfig) -> None:
 
 
 if __name__ == "__main__":
-    build(tyro.cli(BuildConfig))
+    parser = argparse.ArgumentParser(prog="python -m msgrpo_hub.pocket.build", description=__doc__)
+    parser.add_argument("output_dir", type=Path)
+    for setting in fields(BuildConfig)[1:]:
+        parser.add_argument(f"--{setting.name.replace('_', '-')}", type=type(setting.default), default=setting.default)
+    build(BuildConfig(**vars(parser.parse_args())))

@@ -1,0 +1,37 @@
+"""Players by name: scripted ones, the built-in base, and any model of the Hub or of this machine."""
+
+from __future__ import annotations
+
+from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy, choose_random, choose_random_legal, choose_random_safe
+from msgrpo_hub.evaluation.references import choose_greedy, choose_optimal
+
+SCRIPTED: dict[str, Chooser] = {
+    "random": choose_random,
+    "random-legal": choose_random_legal,
+    "random-safe": choose_random_safe,
+    "greedy": choose_greedy,
+    "optimal": choose_optimal,
+}
+
+
+def make_player(name: str, *, temperature: float = 1.0, max_new_tokens: int = 256, chat_template: str | None = None) -> Policy:
+    """The player of a name.
+
+    Args:
+        name: a scripted player, `pocket`, a Hub id or a folder (base or LoRA adapter, `@revision` allowed), or
+            `base+adapter`.
+        temperature: of a language model; 0 is greedy.
+        max_new_tokens: limit of a language model's reply.
+        chat_template: file with a Jinja chat template, for a model without one.
+
+    Raises:
+        UserError: no such player can be found.
+    """
+    if name in SCRIPTED:
+        return ScriptedPolicy(SCRIPTED[name])
+    from msgrpo_hub.agent.language_model import LanguageModel  # torch is loaded only for a language model
+
+    base, _, adapter = name.partition("+")
+    return LanguageModel.from_pretrained(
+        base, adapter or None, chat_template=chat_template, temperature=temperature, max_new_tokens=max_new_tokens
+    )

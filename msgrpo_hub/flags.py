@@ -1,0 +1,54 @@
+"""Floor 7: command-line flags made from a configuration dataclass, and errors of one line."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from msgrpo_hub.errors import UserError, unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, as all our errors are."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
+    """Adds one flag per field; its help is the line of documentation under the field. Absent flags stay absent."""
+    hints, docs = get_type_hints(config), field_docs(config)
+    group = parser.add_argument_group("fields of the configuration")
+    for field in dataclasses.fields(config):
+        hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
+        text = f"{docs[field.name]} Default: {field.default}.".replace("%", "%%")
+        common: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
+        if hint is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        elif get_origin(hint) is Literal:
+            group.add_argument(flag, choices=get_args(hint), **common)
+        else:
+            group.add_argument(flag, type=hint, metavar=hint.__name__, **common)
+
+
+def field_docs(config: type[Any]) -> dict[str, str]:
+    """Field → the string under it in the source."""
+    [node] = ast.parse(inspect.getsource(config)).body
+    assert isinstance(node, ast.ClassDef)
+    docs = {}
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            docs[ast.unparse(field.target)] = str(text.value.value)
+    return docs
+
+
+def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
+    """Refuses flags that do not exist, naming the nearest."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    for argument in given:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known:
+            raise unknown("flag", name, known)

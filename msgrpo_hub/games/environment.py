@@ -1,0 +1,122 @@
+"""The games as gymnasium environments: `gymnasium.make("msgrpo_hub/Snake-Standard-v1")` once `msgrpo_hub.games` is imported.
+
+Where nothing imports it, the id carries the import: `gymnasium.make("msgrpo_hub.games:msgrpo_hub/Snake-Standard-v1")`.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from msgrpo_hub.errors import unknown
+from msgrpo_hub.games.game import Game, draw
+from msgrpo_hub.games.registry import GAMES, make_game
+
+NAMESPACE = "msgrpo_hub"
+Observation = str | npt.NDArray[np.float32]
+
+
+class TextGameEnv(gymnasium.Env[Observation, np.int64]):
+    """One game, observed as the text that a language agent reads or as one-hot planes for a network.
+
+    The initial state and the dynamics both come from the environment's own generator, as gymnasium has it. `info` holds
+    `legal_actions` (names) and `action_mask` (1 where the action is legal, in the order of the action space).
+
+    >>> env = TextGameEnv("FrozenLake-NotSlippery-v1", render_mode="ansi")
+    >>> observation, info = env.reset(seed=1)
+    >>> info["legal_actions"], env.step(np.int64(2))[1:4]
+    (('Down', 'Right'), (0.0, False, False))
+    >>> print(env.render())
+    ┌─────────┐
+    │ . @ . . │
+    │ . O O O │
+    │ . . . . │
+    │ . . . G │
+    └─────────┘
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  (gymnasium declares it so)
+
+    def __init__(
+        self, game_id: str, observation: Literal["text", "tensor"] = "text", render_mode: Literal["ansi"] | None = None
+    ) -> None:
+        """Sets up the spaces.
+
+        Args:
+            game_id: a registered game.
+            observation: `text`, or `tensor`: float32 planes (symbols, rows, columns), one for each symbol of the grid.
+            render_mode: `ansi` draws the board with characters.
+
+        Raises:
+            UserError: for an unknown game, observation or render mode.
+        """
+        self.game: Game = make_game(game_id)
+        if observation not in ("text", "tensor"):
+            raise unknown("observation", observation, ["text", "tensor"])
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise unknown("render mode", render_mode, self.metadata["render_modes"])
+        self.observation, self.render_mode = observation, render_mode
+        self.state: Any = None
+        self.action_space = gymnasium.spaces.Discrete(len(self.game.actions))
+        space: gymnasium.Space[Any] = text_space(self.game) if observation == "text" else planes_space(self.game)
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Draws an initial state."""
+        super().reset(seed=seed, options=options)
+        self.state = self.game.initial_state(self.np_random)
+        return self._observe(), self._info()
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Plays one turn. Raises `ValueError` before a reset, after the end, and for an action outside the space."""
+        if self.state is None:
+            raise ValueError(f"{self.game.id}: step before reset; call reset first")
+        if not self.action_space.contains(action):
+            raise ValueError(f"{self.game.id}: action {action!r} is not in {self.action_space}")
+        after = self.game.step(self.state, self.game.actions[int(action)], self.np_random)
+        self.state = after.state
+        return self._observe(), after.reward, after.terminated, after.truncated, self._info()
+
+    def render(self) -> str | None:
+        """The board for people, or None where no render mode was asked for."""
+        return draw(self.game, self.state) if self.render_mode == "ansi" else None
+
+    def _observe(self) -> Observation:
+        return self.game.observe(self.state) if self.observation == "text" else planes(self.game, self.state)
+
+    def _info(self) -> dict[str, Any]:
+        legal = self.game.legal_actions(self.state)
+        mask = np.array([action in legal for action in self.game.actions], dtype=np.int8)
+        return {"legal_actions": legal, "action_mask": mask}
+
+
+def text_space(game: Game) -> gymnasium.spaces.Text:
+    """A space that holds every text observation of a game; its largest length is a bound, not attained."""
+    labels = sum(len(name) + 24 for name in game.symbols.values())
+    # The player may stand on the goal or in a hole: then a cell is listed twice.
+    cells = (game.size**2 + 1) * len(f"({game.size}, {game.size}) ")
+    charset = {*string.ascii_letters, *string.digits, *" (),:\n", *game.symbols}
+    return gymnasium.spaces.Text(labels + cells + 2 * game.size**2, charset=frozenset(charset))
+
+
+def planes_space(game: Game) -> gymnasium.spaces.Box:
+    """The space of `planes`."""
+    return gymnasium.spaces.Box(0.0, 1.0, (len(game.symbols), game.size, game.size), np.float32)
+
+
+def planes(game: Game, state: Any) -> npt.NDArray[np.float32]:
+    """The grid as one-hot planes (symbols, rows, columns): plane k is 1 where the k-th of `game.symbols` is drawn."""
+    rows = np.array([list(row) for row in game.grid(state)])
+    return np.stack([rows == symbol for symbol in game.symbols]).astype(np.float32)
+
+
+def register_games() -> None:
+    """Registers every game with gymnasium. Without `max_episode_steps`: a game truncates its episodes itself."""
+    for game_id in GAMES:
+        name = f"{NAMESPACE}/{game_id}"
+        if name not in gymnasium.registry:
+            gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})

@@ -1,0 +1,99 @@
+"""The final table of a run: its players on the same test episodes, with intervals, and a replay to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from peft import PeftModel
+
+from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.policy import Policy, ScriptedPolicy, choose_random, choose_random_safe
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.evaluation.references import choose_greedy, choose_optimal
+from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
+from msgrpo_hub.games import Game, episode_seed
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training.metrics import reply_rates
+
+
+@dataclass(frozen=True)
+class Played:
+    """A player's test episodes: sampled at the evaluation temperature, and greedy."""
+
+    name: str
+    sampled: list[Episode]
+    greedy: list[Episode]
+
+
+def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
+    """Lets everyone play the same test episodes: the scripted players, the base, and the adapter.
+
+    The last row is the reference: optimal play where it can be computed (Frozen Lake), else the greedy player.
+    """
+
+    def play(policy: Policy) -> list[Episode]:
+        return play_episodes(game, policy, [(seed, 0) for seed in seeds])
+
+    def scripted(name: str, choose: Any) -> Played:
+        episodes = play(ScriptedPolicy(choose))
+        return Played(name, episodes, episodes)
+
+    def model(name: str) -> Played:
+        return Played(name, play(replace(agent, temperature=temperature)), play(replace(agent, temperature=0.0)))
+
+    lake = isinstance(game, FrozenLake)
+    played = [scripted("random", choose_random)]
+    if not lake:
+        played.append(scripted("random-safe", choose_random_safe))
+    with cast(PeftModel, agent.model).disable_adapter():
+        played.append(model("base"))
+    played.append(model("adapter"))
+    played.append(scripted("optimal", choose_optimal) if lake else scripted("greedy", choose_greedy))
+    return played
+
+
+def scores(game: Game, played: Played) -> dict[str, Any]:
+    """A player's row: success and reward, sampled and greedy, each with its 95 % interval, and the rates of its replies.
+
+    A scripted player knows no temperature: its sampled and greedy figures are those of the same episodes.
+    """
+    seed = episode_seed(game.id, "test", 0)
+    row: dict[str, Any] = {"episodes": len(played.sampled)}
+    for suffix, episodes in (("", played.sampled), ("_greedy", played.greedy)):
+        successes = sum(episode.success for episode in episodes)
+        rewards = [episode.reward for episode in episodes]
+        row[f"success{suffix}"] = successes / len(episodes)
+        row[f"success{suffix}_interval"] = _pair(wilson(successes, len(episodes)))
+        row[f"reward{suffix}"] = float(np.mean(rewards))
+        row[f"reward{suffix}_interval"] = _pair(mean_interval(rewards, seed))
+    return row | reply_rates(played.sampled)
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]
+
+
+def telling_episode(base: Played, adapter: Played) -> int:
+    """The first test episode that the adapter wins by the largest margin in reward: what the replay shows."""
+    margins = [a.reward - b.reward for a, b in zip(adapter.sampled, base.sampled, strict=True)]
+    return int(np.argmax(margins))
+
+
+def table(summary: dict[str, Any]) -> str:
+    """The rows of a summary as text, for people."""
+    header = f"{'player':<12}{'success':>24}{'greedy':>9}{'reward':>26}{'greedy':>9}"
+    lines = [f"{summary['game']}, {summary['episodes']} test episodes, 95 % intervals", header, "─" * len(header)]
+    for name in summary["players"]:
+        row = summary[name]
+        success = f"{row['success']:.3f} {_range(row['success_interval'])}"
+        reward = f"{row['reward']:.3f} {_range(row['reward_interval'])}"
+        lines.append(f"{name:<12}{success:>24}{row['success_greedy']:>9.3f}{reward:>26}{row['reward_greedy']:>9.3f}")
+    return "\n".join(lines)
+
+
+def _range(interval: list[float] | None) -> str:
+    return "(too few)" if interval is None else f"[{interval[0]:.3f}, {interval[1]:.3f}]"
