@@ -91,6 +91,7 @@ def test_equal_values_give_a_point() -> None:
     assert mean_interval([0.1] * 40, seed=0) == Interval(0.1, 0.1)
 
 
+@pytest.mark.lowest
 def test_the_interval_depends_on_values_and_seed_alone() -> None:
     sample = skewed_rewards(np.random.default_rng(0), 60)
     first = mean_interval(sample, seed=1)
