@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
+from peft import PeftModel
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
@@ -57,14 +58,19 @@ class RowLayer(DynamicLayer):
 class RowCache(Cache):
     """A KV cache of rows that fork."""
 
-    layers: list[RowLayer]
-
     def __init__(self) -> None:
         super().__init__(layer_class_to_replicate=RowLayer)
 
     def select(self, rows: Tensor) -> None:
         for layer in self.layers:
-            layer.select(rows)
+            cast(RowLayer, layer).select(rows)
+
+    def states(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer of a cache with one row, (J, L, D) each."""
+        keys, values = cast(RowLayer, self.layers[layer]).keys, cast(RowLayer, self.layers[layer]).values
+        assert keys is not None
+        assert values is not None
+        return keys[0], values[0]
 
 
 def shared_prefix_attention(
@@ -75,7 +81,7 @@ def shared_prefix_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
-    shared_prefix: Cache | None = None,
+    shared_prefix: RowCache | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention of `query` (U, H, Q, D) over the shared keys and the rows' own (U, J, L, D).
@@ -103,14 +109,14 @@ def shared_prefix_attention(
     if shared_prefix is None:
         mixed = torch.softmax(own, -1, dtype=torch.float32).to(value.dtype) @ value
         return mixed.reshape(rows, heads, queries, size).transpose(1, 2).contiguous(), None
-    layer = shared_prefix.layers[int(module.layer_idx)]  # type: ignore[arg-type]
+    keys, values = shared_prefix.states(cast(int, module.layer_idx))
     flat = grouped.transpose(0, 1).reshape(key.shape[1], -1, size)  # (J, U·H/J·Q, D)
-    shared = (flat @ layer.keys[0].transpose(1, 2)).reshape(key.shape[1], rows, -1, layer.keys.shape[2]).transpose(0, 1)
+    shared = (flat @ keys.transpose(1, 2)).reshape(key.shape[1], rows, -1, keys.shape[1]).transpose(0, 1)
     if softcap is not None:
         shared = softcap * torch.tanh(shared / softcap)
     weights = torch.softmax(torch.cat([shared, own], -1), -1, dtype=torch.float32).to(value.dtype)
     to_shared, to_own = weights.split([shared.shape[-1], own.shape[-1]], -1)
-    of_shared = to_shared.transpose(0, 1).reshape(key.shape[1], -1, shared.shape[-1]) @ layer.values[0]
+    of_shared = to_shared.transpose(0, 1).reshape(key.shape[1], -1, shared.shape[-1]) @ values
     mixed = of_shared.reshape(key.shape[1], rows, -1, size).transpose(0, 1) + to_own @ value
     return mixed.reshape(rows, heads, queries, size).transpose(1, 2).contiguous(), None
 
@@ -119,9 +125,9 @@ AttentionInterface.register(NAME, shared_prefix_attention)
 
 
 @contextmanager
-def acting(model: PreTrainedModel) -> Iterator[None]:
+def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """Evaluation mode with attention over the shared prefix; afterwards the model is as it was."""
-    base: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
     training, implementation = model.training, base.config._attn_implementation
     model.eval()
     base.set_attn_implementation(NAME)

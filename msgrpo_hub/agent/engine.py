@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -46,7 +48,7 @@ class Engine:
         max_rows: how many samples at most advance in one batch; a bound on memory, without effect on results.
     """
 
-    model: PreTrainedModel
+    model: PreTrainedModel | PeftModel
     end_ids: frozenset[int]
     max_rows: int = 512
     forward_rows: int = 0
@@ -136,7 +138,8 @@ class Engine:
             logits_to_keep=1,
             shared_prefix=self._prefix_cache,
         )
-        return output.logits[:, -1].float()
+        logits: Tensor = output.logits[:, -1]
+        return logits.float()
 
     def _keep_prefix(self, prompts: Sequence[TokenIds]) -> None:
         """Computes the KV of the tokens that all prompts begin with, unless the last call had just these weights and tokens.
@@ -197,6 +200,5 @@ def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """Changes with every change of the weights: in-place updates, replaced tensors, adapters switched on or off."""
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in model.parameters()]
-    adapters = [getattr(module, "disable_adapters", None) for module in model.modules() if hasattr(module, "lora_A")]
-    active = [tuple(module.active_adapters) for module in model.modules() if hasattr(module, "lora_A")]
-    return tuple(tensors), tuple(adapters), tuple(active)
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    return tuple(tensors), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)

@@ -45,7 +45,7 @@ class LanguageModel:
         name: what the model was loaded from.
     """
 
-    model: PreTrainedModel
+    model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
     temperature: float = 1.0
     max_new_tokens: int = 256
@@ -94,9 +94,8 @@ class LanguageModel:
             adapter_source, adapter_revision = source, revision
             source, revision = base_of(own, source), own.get("revision")
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model, tokenizer = _load_base(source, revision, dtype, device)
-        if adapter_source:
-            model = _load_adapter(model, adapter_source, adapter_revision)
+        base, tokenizer = _load_base(source, revision, dtype, device)
+        model = _load_adapter(base, adapter_source, adapter_revision) if adapter_source else base
         if chat_template:
             tokenizer.chat_template = Path(chat_template).read_text()
         if not tokenizer.chat_template:
@@ -160,7 +159,7 @@ def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
     return name, revision
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Every token that ends a reply: the tokenizer's and those of the generation config."""
     config = model.generation_config
     given = config.eos_token_id if config is not None else None
@@ -202,12 +201,12 @@ def _load_base(source: str, revision: str | None, dtype: Dtype, device: str) -> 
         model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=dtype)
     except (OSError, HFValidationError) as error:
         raise _not_found(source, revision, error) from error
-    return model.to(device).eval(), tokenizer
+    return cast(PreTrainedModel, model.to(cast(Any, device)).eval()), tokenizer
 
 
-def _load_adapter(model: PreTrainedModel, source: str, revision: str | None) -> PreTrainedModel:
+def _load_adapter(model: PreTrainedModel, source: str, revision: str | None) -> PeftModel:
     try:
-        return cast(PreTrainedModel, PeftModel.from_pretrained(model, source, revision=revision).eval())
+        return PeftModel.from_pretrained(model, source, revision=revision).eval()
     except (OSError, HFValidationError) as error:
         raise _not_found(source, revision, error) from error
     except (RuntimeError, ValueError, KeyError) as error:

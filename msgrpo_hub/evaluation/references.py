@@ -7,7 +7,7 @@ iteration (Puterman, Markov Decision Processes, 1994, §4.5). Snake is not; its 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -87,7 +87,13 @@ def optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
     """All optimal actions, in the game's order. Raises `UserError` for a game that is not solved."""
     lake = _lake(game)
     values = lake_values(lake, state.holes).action_values(state.player, lake.horizon - state.turn)
-    return tuple(action for action, value in zip(lake.actions, values, strict=True) if value >= values.max() - _TIE)
+    return tuple(lake.actions[a] for a in _best(values, range(len(values))))
+
+
+def _best(values: Floats, actions: Iterable[int]) -> list[int]:
+    """Those of some actions that are as good as the best of them."""
+    given = list(actions)
+    return [a for a in given if values[a] >= values[given].max() - _TIE]
 
 
 def optimal_value(game: Game, seed: int) -> float:
@@ -115,8 +121,16 @@ def _lake(game: Game) -> FrozenLake:
 
 
 def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The first of the optimal actions: the player `optimal`. Raises `UserError` for a game that is not solved."""
-    return optimal_actions(game, state)[0]
+    """The optimal action that wins soonest: the player `optimal`. Raises `UserError` for a game that is not solved.
+
+    With turns to spare, walking in circles is as good as walking to the goal: of equally good actions it takes those that
+    would be best with one turn fewer, and so on, and of what is left the first.
+    """
+    lake = _lake(game)
+    values, left = lake_values(lake, state.holes), list(range(len(lake.actions)))
+    for turns in range(lake.horizon - state.turn, 0, -1):
+        left = _best(values.action_values(state.player, turns), left)
+    return lake.actions[left[0]]
 
 
 def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001

@@ -8,7 +8,7 @@ other. The loss is on the replies only.
 from __future__ import annotations
 
 import argparse
-import time
+import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +21,9 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import user_text
+from msgrpo_hub.pocket.card import measure, render
 from msgrpo_hub.pocket.lessons import Lesson, lessons, random_state, random_task
 from msgrpo_hub.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.training.token_tree import TokenTree, plant, tree_inputs
@@ -205,16 +207,18 @@ def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizer: torch.optim.Op
 
 
 def build(config: BuildConfig) -> None:
-    """Builds tokenizer, weights and card."""
+    """Builds tokenizer and weights where there are none yet, then measures them and writes the card."""
     torch.set_num_threads(config.threads)
-    started = time.monotonic()
-    tokenizer = make_tokenizer(config)
-    model = make_model(config, tokenizer)
-    config.output_dir.mkdir(parents=True, exist_ok=True)
-    train(config, model, tokenizer)
-    model.save_pretrained(config.output_dir)
-    tokenizer.save_pretrained(config.output_dir)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters in {time.monotonic() - started:.0f} s: {config.output_dir}")
+    if not (config.output_dir / "model.safetensors").exists():
+        tokenizer = make_tokenizer(config)
+        model = make_model(config, tokenizer)
+        config.output_dir.mkdir(parents=True, exist_ok=True)
+        train(config, model, tokenizer)
+        model.save_pretrained(config.output_dir)
+        tokenizer.save_pretrained(config.output_dir)
+    measured = measure(LanguageModel.from_pretrained(str(config.output_dir)))
+    (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n")
+    (config.output_dir / "README.md").write_text(render(measured, "python -m msgrpo_hub.pocket.build OUTPUT_DIR"))
 
 
 if __name__ == "__main__":

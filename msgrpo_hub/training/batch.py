@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -89,7 +90,8 @@ def to_rows(drawn: Sequence[Drawn], normalisation: Normalisation) -> list[Row]:
 def pack(rows: Sequence[Row], token_budget: int) -> list[Pack]:
     """Plants the rows, in their order, in as few trees of at most `token_budget` nodes as that order allows."""
     bins: list[list[Row]] = []
-    nodes, before = 0, ()
+    nodes = 0
+    before: tuple[int, ...] = ()
     for row in rows:
         tokens = row.token_ids
         new = len(tokens) - common_prefix(before, tokens)
@@ -125,7 +127,7 @@ def _plant(rows: Sequence[Row]) -> Pack:
     )
 
 
-def token_log_probs(model: PreTrainedModel, packed: Pack, temperature: float) -> Tensor:
+def token_log_probs(model: PreTrainedModel | PeftModel, packed: Pack, temperature: float) -> Tensor:
     """(K,) log p(target | its context), in float32, under the distribution that acting samples from."""
     device = model.device
     inputs = tree_inputs([packed.tree], device)

@@ -174,7 +174,8 @@ def from_values(values: dict[str, Any], source: str) -> TrainConfig:
         fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
         if not fits or (kind is not bool and isinstance(value, bool)):
             raise UserError(f"{name} = {value!r} in {source}: expected {kind.__name__}")
-    return TrainConfig(**{name: float(v) if hints[name] is float else v for name, v in values.items()})
+    typed: dict[str, Any] = {name: float(value) if hints[name] is float else value for name, value in values.items()}
+    return TrainConfig(**typed)
 
 
 def to_toml(config: TrainConfig) -> str:

@@ -96,7 +96,7 @@ class Trainer:
         with _memory("training", "--token-budget, or add --gradient-checkpointing"):
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 terms = self.loss(packed)
-                terms.loss.backward()  # type: ignore[no-untyped-call]
+                terms.loss.backward()
                 totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).double().cpu()
         self.model.eval()
         if self.accelerator.num_processes > 1:

@@ -1,0 +1,81 @@
+"""The prompt: rules first and the same at every step, then the current observation, then the reply format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent.prompt import REPLY_FORMAT, build_prompt, system_text
+from msgrpo_hub.games import GAMES, Game, make_game, stream
+
+every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
+
+
+def first_state(game: Game, seed: int = 0) -> object:
+    return game.initial_state(stream(seed, "initial_state"))
+
+
+@every_game
+def test_the_system_message_holds_instructions_actions_and_rules_in_this_order(game: Game) -> None:
+    lines = build_prompt(game, first_state(game)).system.split("\n")
+    assert lines[:5] == ["[Instructions]", game.instructions, "[Available Actions]", "Left, Down, Right, Up", "[Rules]"]
+    assert tuple(lines[5:]) == game.rules
+
+
+@every_game
+def test_the_user_message_is_the_current_observation_and_then_the_reply_format(game: Game) -> None:
+    state = first_state(game)
+    assert build_prompt(game, state).user == f"Current Observation:\n{game.observe(state)}\n{REPLY_FORMAT}"
+
+
+@every_game
+def test_the_prompt_s_beginning_is_the_same_for_every_state_of_a_game(game: Game) -> None:
+    assert {build_prompt(game, first_state(game, seed)).system for seed in range(20)} == {system_text(game)}
+
+
+def test_no_two_registered_games_have_the_same_system_message() -> None:
+    assert len({system_text(game) for game in GAMES.values()}) == len(GAMES)
+
+
+@every_game
+def test_states_that_look_alike_give_equal_prompts_so_that_one_reply_can_serve_both(game: Game) -> None:
+    state = first_state(game)
+    later = replace(state, turn=3)  # type: ignore[type-var]
+    assert state != later
+    assert build_prompt(game, state) == build_prompt(game, later)
+    assert hash(build_prompt(game, state)) == hash(build_prompt(game, later))
+
+
+@every_game
+def test_states_that_look_different_give_different_prompts(game: Game) -> None:
+    states = [first_state(game, seed) for seed in range(20)]
+    assert len({build_prompt(game, state) for state in states}) == len({game.observe(state) for state in states}) > 10
+
+
+def test_the_history_is_nowhere_in_the_prompt() -> None:
+    """Two ways round a square of firm ice end in the same place, and in the same prompt."""
+    game = replace(make_game("FrozenLake-NotSlippery-v1"), frozen_probability=1.0)  # type: ignore[type-var]
+    ends, rng = [], np.random.default_rng(0)
+    for way in (("Right", "Down"), ("Down", "Right")):
+        state = game.initial_state(stream(0, "initial_state"))
+        for action in way:
+            state = game.step(state, action, rng).state
+        ends.append(build_prompt(game, state).messages)
+    assert ends[0] == ends[1]
+
+
+def test_messages_are_a_system_and_a_user_turn() -> None:
+    game = make_game("Snake-Solo-v1")
+    prompt = build_prompt(game, first_state(game))
+    assert prompt.messages == [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
+@every_game
+def test_the_reply_format_that_the_prompt_asks_for_is_what_the_parser_reads(game: Game) -> None:
+    for action in game.actions:
+        reply = REPLY_FORMAT.removeprefix("Answer in the format ").replace("one available action", action)
+        assert parse_action(reply, game.actions) == action
+    assert parse_action(REPLY_FORMAT, game.actions) is None

@@ -1,0 +1,183 @@
+"""Rollouts: lockstep changes no episode, groups share the start alone, and every reply is recorded as what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.agent import Policy, Prompt, ScriptedPolicy
+from msgrpo_hub.agent.policy import choose_random, choose_random_legal, choose_random_safe
+from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.games import GAMES, make_game, stream
+from msgrpo_hub.rollout import play_episodes, play_groups
+
+SNAKE = make_game("Snake-Standard-v1")
+LAKE = make_game("FrozenLake-NotSlippery-v1")
+
+
+@dataclass
+class Recorder:
+    """Says the same reply to every prompt, and keeps what it was asked."""
+
+    reply: Completion
+    asked: list[list[Prompt]] = field(default_factory=list)
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        assert len(prompts) == len(rngs)
+        self.asked.append(list(prompts))
+        return [self.reply] * len(prompts)
+
+
+def says(text: str, **fields: object) -> Recorder:
+    return Recorder(Completion(text=text, **fields))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class FromThePrompt:
+    """A deterministic player that reads nothing but the prompt's text, as a language model at temperature 0 does."""
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+        names = [p.game.actions[sum(p.user.encode()) % len(p.game.actions)] for p in prompts]
+        return [Completion(text=f"<think>{len(p.user)}</think><action>{n}</action>") for p, n in zip(prompts, names, strict=True)]
+
+
+PLAYERS: dict[str, Policy] = {
+    "from-the-prompt": FromThePrompt(),
+    "random": ScriptedPolicy(choose_random),
+    "random-safe": ScriptedPolicy(choose_random_safe),
+}
+
+
+@pytest.mark.parametrize("player", PLAYERS)
+@pytest.mark.parametrize("game_id", GAMES)
+def test_playing_together_changes_no_episode(game_id: str, player: str) -> None:
+    game, policy = GAMES[game_id], PLAYERS[player]
+    seats = [(seed, member) for seed in (3, 4, 5) for member in range(3)]
+    together = play_episodes(game, policy, seats)
+    alone = [play_episodes(game, policy, [seat])[0] for seat in seats]
+    backwards = play_episodes(game, policy, seats[::-1])[::-1]
+    assert together == alone == backwards
+
+
+def test_group_members_share_the_start_and_not_the_dynamics() -> None:
+    """Every member moves down: what differs afterwards, the opponent and the new apples, is the dynamics."""
+    (group,) = play_groups(SNAKE, says("<action>Down</action>"), seeds=[11], group_size=8)
+    assert [episode.member for episode in group.episodes] == list(range(8))
+    assert len({episode.steps[0].observation for episode in group.episodes}) == 1
+    assert len({episode.steps[1].observation for episode in group.episodes}) > 1
+
+
+def test_group_members_sample_differently_even_where_the_game_has_no_chance() -> None:
+    (group,) = play_groups(LAKE, ScriptedPolicy(choose_random), seeds=[0], group_size=16)
+    assert len({tuple(step.action for step in episode.steps) for episode in group.episodes}) > 8
+
+
+def test_what_a_player_draws_does_not_touch_the_dynamics() -> None:
+    """A player that wastes random numbers meets the same opponent."""
+
+    def upwards(waste: int) -> ScriptedPolicy:
+        return ScriptedPolicy(lambda _game, _state, rng: "Up" if rng.random(waste).size == waste else "Down")
+
+    seats = [(seed, 0) for seed in range(20)]
+    assert play_episodes(SNAKE, upwards(100), seats) == play_episodes(SNAKE, upwards(0), seats)
+
+
+def test_groups_come_in_the_order_of_their_seeds_with_all_their_members() -> None:
+    seeds = [9, 2, 9, 5]
+    groups = play_groups(SNAKE, ScriptedPolicy(choose_random_legal), seeds, group_size=3)
+    assert [group.seed for group in groups] == seeds
+    for group in groups:
+        assert {(e.game_id, e.seed) for e in group.episodes} == {(SNAKE.id, group.seed)}
+        assert [e.member for e in group.episodes] == [0, 1, 2]
+    assert groups[0] == groups[2]
+
+
+def test_every_turn_is_one_call_with_the_live_episodes_only() -> None:
+    policy, live = says("<action>Up</action>"), list[int]()
+    episodes = play_episodes(SNAKE, policy, [(seed, 0) for seed in range(30)], on_turn=live.append)
+    lengths = [len(episode.steps) for episode in episodes]
+    assert [len(prompts) for prompts in policy.asked] == [sum(n > turn for n in lengths) for turn in range(max(lengths))]
+    assert live == [sum(n > turn for n in lengths) for turn in range(1, max(lengths) + 1)]
+    assert live[-1] == 0
+
+
+def test_no_seats_no_call() -> None:
+    policy = says("<action>Up</action>")
+    assert play_episodes(SNAKE, policy, []) == []
+    assert play_groups(SNAKE, policy, [], 4) == []
+    assert policy.asked == []
+
+
+def test_each_prompt_shows_the_current_state_alone() -> None:
+    policy = says("<action>Down</action>")
+    (episode,) = play_episodes(SNAKE, policy, [(1, 0)])
+    assert len(episode.steps) > 2
+    for (prompt,), step in zip(policy.asked, episode.steps, strict=True):
+        assert prompt.observation == step.observation == SNAKE.observe(prompt.state)
+        assert prompt.user.count("Grid:") == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "action"),
+    [
+        (Completion(text="<action>down</action>"), "ok", "Down"),
+        (Completion(text="I walk down."), "unreadable", None),
+        (Completion(text="<think>I walk and", finish="length"), "truncated_reply", None),
+        (Completion(text="<action>Down</action> and then", finish="length"), "ok", "Down"),
+        (Completion(text="<action>Jump</action>"), "unreadable", None),
+    ],
+)
+def test_a_reply_is_recorded_as_what_it_was(reply: Completion, status: str, action: str | None) -> None:
+    (episode,) = play_episodes(LAKE, Recorder(reply), [(0, 0)])
+    first = episode.steps[0]
+    assert (first.status, first.action, first.completion) == (status, action, reply)
+    assert episode.unreadable == (0 if action else len(episode.steps))
+
+
+def test_without_a_readable_reply_the_turn_passes_and_the_player_stays() -> None:
+    (episode,) = play_episodes(LAKE, says("no idea"), [(0, 0)])
+    assert len(episode.steps) == LAKE.horizon
+    assert len({step.observation for step in episode.steps}) == 1
+    assert not any(step.legal for step in episode.steps)
+    assert (episode.terminated, episode.truncated, episode.success, episode.reward) == (False, True, False, 0.0)
+
+
+def test_an_illegal_move_is_played_and_marked() -> None:
+    (episode,) = play_episodes(LAKE, says("<action>Left</action>"), [(0, 0)])
+    assert [step.legal for step in episode.steps] == [False] * LAKE.horizon
+    assert [step.action for step in episode.steps] == ["Left"] * LAKE.horizon
+    assert episode.unreadable == 0
+
+
+def replayed(episode: Episode) -> list[float]:
+    """The rewards of an episode's actions, from its seed and member alone."""
+    game = GAMES[episode.game_id]
+    state, dynamics = game.initial_state(stream(episode.seed, "initial_state")), stream(episode.seed, "dynamics", episode.member)
+    rewards = []
+    for step in episode.steps:
+        after = game.step(state, step.action, dynamics)
+        state = after.state
+        rewards.append(after.reward)
+    assert (after.terminated, after.truncated, game.succeeded(state)) == (episode.terminated, episode.truncated, episode.success)
+    return rewards
+
+
+@pytest.mark.parametrize("game_id", GAMES)
+def test_seed_member_and_actions_give_every_reward_again(game_id: str) -> None:
+    for group in play_groups(GAMES[game_id], ScriptedPolicy(choose_random_safe), seeds=range(5), group_size=3):
+        for episode in group.episodes:
+            rewards = replayed(episode)
+            assert rewards == [step.reward for step in episode.steps]
+            assert episode.reward == sum(rewards)
+
+
+def test_a_policy_that_answers_too_few_prompts_is_not_silently_paired_up() -> None:
+    class Short:
+        def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+            return [Completion(text="<action>Up</action>")] * (len(prompts) - 1)
+
+    with pytest.raises(ValueError, match="shorter"):
+        play_episodes(SNAKE, Short(), [(0, 0), (1, 0)])

@@ -1,0 +1,183 @@
+"""A tiny random base, and the `msgrpo` command in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.pocket.build import BuildConfig, make_model
+from msgrpo_hub.pocket.tokenizer import build_tokenizer
+
+SERVER = """
+import json, os, resource, signal, sys, traceback
+from msgrpo_hub.cli import main
+from msgrpo_hub.training import run, summary
+
+def die_at(place, event, times):
+    def seen(frame, what, argument):
+        nonlocal times
+        if what == event:
+            times -= 1
+            if not times:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return seen
+    sys.settrace(lambda frame, what, argument: seen(frame, what, argument) if frame.f_code.co_qualname == place else None)
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if child := os.fork():
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.dup2(os.open(os.path.join(request["folder"], name), os.O_RDWR | os.O_CREAT), number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.alarm(120)
+    if request["largest_file"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
+    if request["die_at_largest_file"]:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    if request["die_at"]:
+        die_at(*request["die_at"])
+    code = 0
+    try:
+        main(request["arguments"])
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)  # without the interpreter's teardown, which takes longer than most commands
+"""
+"""Imports torch and the rest once; then each command is a fork: a real process that starts in no time."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left behind. A negative code is the signal that ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> list[str]:
+        """The lines on standard error, without those of the progress bar."""
+        return [line for line in self.err.splitlines() if line and not line.startswith("training:")]
+
+
+@dataclass
+class Running:
+    """A command that has been started."""
+
+    server: subprocess.Popen[str]
+    folder: Path
+    pid: int
+    code: int | None = None
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self) -> Finished:
+        assert self.server.stdout is not None
+        if self.code is None:
+            self.code = int(self.server.stdout.readline())
+        return Finished(self.code, (self.folder / "stdout").read_text(), (self.folder / "stderr").read_text())
+
+
+class Command:
+    """`msgrpo` with some arguments, one process at a time, without a network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.started = folder, 0
+        self.running: Running | None = None
+        environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def start(
+        self,
+        *arguments: object,
+        stdin: str = "",
+        largest_file: int = 0,
+        die_at_largest_file: bool = False,
+        die_at: tuple[str, str, int] | None = None,
+    ) -> Running:
+        """Starts it.
+
+        Args:
+            arguments: of the command.
+            stdin: what it can read.
+            largest_file: in bytes; writing beyond it fails, as on a full disk.
+            die_at_largest_file: the kernel kills the process there, in the middle of the write.
+            die_at: (function, "call" or "return", n), where the process gets a SIGKILL the n-th time.
+        """
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        if self.running and self.running.code is None:
+            self.running.send(signal.SIGKILL)
+            self.running.wait()
+        self.started += 1
+        folder = self.folder / str(self.started)
+        folder.mkdir()
+        (folder / "stdin").write_text(stdin)
+        request: dict[str, Any] = {
+            "arguments": [str(argument) for argument in arguments],
+            "folder": str(folder),
+            "largest_file": largest_file,
+            "die_at_largest_file": die_at_largest_file,
+            "die_at": die_at,
+        }
+        self.server.stdin.write(json.dumps(request) + "\n")
+        self.server.stdin.flush()
+        self.running = Running(self.server, folder, int(self.server.stdout.readline()))
+        return self.running
+
+    def __call__(self, *arguments: object, **given: Any) -> Finished:
+        return self.start(*arguments, **given).wait()
+
+
+@pytest.fixture(scope="session")
+def msgrpo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    command = Command(tmp_path_factory.mktemp("commands"))
+    yield command
+    assert command.server.stdin is not None
+    command.server.stdin.close()
+    command.server.wait()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2. Among its tokens are many that name an action, so that a part of its replies can be read."""
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    games = [make_game("FrozenLake-NotSlippery-v1"), make_game("Snake-Solo-v1")]
+    prompts = [build_prompt(game, game.initial_state(stream(seed, "initial_state"))) for game in games for seed in range(50)]
+    tokenizer = build_tokenizer([text for prompt in prompts for text in (prompt.system, prompt.user)], 512)
+    tokenizer.add_tokens([f"<action>{' ' * blanks}{action}</action>" for action in games[0].actions for blanks in range(24)])
+    model = make_model(BuildConfig(output_dir=folder, width=32, layers=1), tokenizer)
+    with torch.no_grad():
+        model.get_input_embeddings().weight *= 3  # tied to the output: so that LoRA can make a token likely
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def flags(tiny_model: Path) -> list[str]:
+    """Flags of a run of a second: six updates, evaluated at every second."""
+    small = "--updates 6 --groups 2 --group-size 6 --drawn 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2"
+    return ["--model", str(tiny_model), *small.split(), *"--eval-every 2 --eval-episodes 4 --test-episodes 4".split()]

@@ -1,0 +1,311 @@
+"""Updates: what they change, and everything that must not change them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from peft import AutoPeftModelForCausalLM
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import GAMES, episode_seed
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.msgrpo import composite_return, sample_episodes, token_mean
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.batch import draw, pack, to_rows
+from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.starts import Starts
+from msgrpo_hub.training.trainer import Trainer, learning_rate
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+LOGGED = {
+    *("reward", "reward_std", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
+    *("entropy", "kl", "clip_fraction", "gradient_norm", "learning_rate", "distinct_prompt_ratio"),
+    *("episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"),
+}
+"""What is measured in every update."""
+TIMED = {"episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"}
+
+
+@pytest.fixture
+def config(tiny_model: Path) -> TrainConfig:
+    return TrainConfig(
+        model=str(tiny_model),
+        updates=4,
+        groups=2,
+        group_size=8,
+        drawn=4,
+        max_new_tokens=4,
+        lora_rank=4,
+        learning_rate=1e-2,
+        eval_episodes=10,
+        test_episodes=10,
+    )
+
+
+def trainer_of(config: TrainConfig) -> Trainer:
+    return Trainer(config, Accelerator(cpu=True))
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
+
+
+def trained(config: TrainConfig) -> dict[str, Tensor]:
+    trainer = trainer_of(config)
+    for index in range(1, config.updates + 1):
+        trainer.update(index)
+    return weights(trainer)
+
+
+def farthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    """The largest difference of two adapters that have the same parameters."""
+    assert a.keys() == b.keys()
+    return max((a[name] - b[name]).abs().max().item() for name in a)
+
+
+# ---- what an update does
+
+
+def test_the_learning_rate_warms_up_and_decays_linearly(config: TrainConfig) -> None:
+    config = replace(config, updates=5, warmup=2, learning_rate=0.1, learning_rate_end=0.2)
+    rates = [learning_rate(config, index) for index in range(1, 6)]
+    assert rates == pytest.approx([0.05, 0.08, 0.06, 0.04, 0.02])
+    assert learning_rate(replace(config, updates=1, warmup=0), 1) == 0.1
+
+
+def test_the_scheduled_rate_is_the_one_that_is_used(config: TrainConfig) -> None:
+    """The first step of AdamW moves every parameter with a gradient by the learning rate."""
+    trainer = trainer_of(replace(config, warmup=4))
+    before = weights(trainer)
+    metrics = trainer.update(1)
+    assert metrics["learning_rate"] == pytest.approx(0.0025)
+    assert farthest(before, weights(trainer)) == pytest.approx(0.0025, rel=1e-3)
+
+
+def test_a_small_random_model_learns_to_reply_readably(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, updates=12, group_size=16, drawn=8))
+    failed = [m["unreadable_rate"] + m["truncated_rate"] for m in map(trainer.update, range(1, 13))]
+    assert np.mean(failed[:2]) > 0.5
+    assert np.mean(failed[-2:]) < 0.1
+
+
+def test_a_small_random_model_learns_to_win_a_small_game(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GAMES, "Pond-v0", FrozenLake("Pond-v0", size=2, horizon=4))
+    trainer = trainer_of(
+        replace(config, game="Pond-v0", updates=20, group_size=16, drawn=8, learning_rate=2e-2, exclude_test_starts=False)
+    )
+    rewards = [trainer.update(index)["reward"] for index in range(1, 21)]
+    assert np.mean(rewards[:2]) < 0.2
+    assert np.mean(rewards[-2:]) > 0.5
+
+
+def test_groups_of_equal_returns_are_counted_and_left_out(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, groups=12, group_size=4, drawn=2, max_new_tokens=8))
+    groups = trainer.act(trainer.starts.of_update(1))
+    returns = {group.seed: {composite_return(episode, 0.0) for episode in group.episodes} for group in groups}
+    returns |= {groups[0].seed: {0.0, 1.0}} if False else {}
+    equal = {seed for seed, values in returns.items() if len(values) == 1}
+    assert 0 < len(equal) < 12
+    advantages, drawn = draw(groups, 2, sample_episodes, 0.0, torch.Generator().manual_seed(0))
+    assert {item.episode.seed for item in drawn} == {group.seed for group in groups} - equal
+    assert sum(not any(group) for group in advantages) == len(equal)
+    again = trainer_of(replace(trainer.config, format_penalty=0.0))
+    assert again.update(1)["zero_variance_groups"] == len(equal)
+
+
+def test_an_update_that_draws_no_episode_changes_nothing(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, groups=1, group_size=2, drawn=1, max_new_tokens=1))
+    trainer.update(1)
+    before, steps = weights(trainer), [float(state["step"]) for state in trainer.optimizer.state.values()]
+    trainer.config = replace(trainer.config, format_penalty=0.0)
+    metrics = trainer.update(2)
+    assert metrics["zero_variance_groups"] == 1
+    assert metrics["gradient_norm"] == 0
+    assert farthest(before, weights(trainer)) == 0
+    assert [float(state["step"]) for state in trainer.optimizer.state.values()] == steps
+
+
+def test_the_measured_rates_are_those_of_the_episodes(config: TrainConfig) -> None:
+    trainer = trainer_of(config)
+    groups = trainer.act(trainer.starts.of_update(1))
+    metrics = trainer.update(1)
+    assert metrics.keys() >= LOGGED
+    assert all(math.isfinite(value) for value in metrics.values())
+    episodes = [episode for group in groups for episode in group.episodes]
+    steps = [step for episode in episodes for step in episode.steps]
+    unread = [step for step in steps if step.action is None]
+    cut = [step for step in unread if step.completion.finish == "length"]
+    assert metrics["truncated_rate"] == len(cut) / len(steps)
+    assert metrics["unreadable_rate"] == (len(unread) - len(cut)) / len(steps)
+    assert metrics["illegal_rate"] == len([s for s in steps if s.action and not s.legal]) / len(steps) > 0
+    assert metrics["reward"] == np.mean([sum(step.reward for step in episode.steps) for episode in episodes])
+    assert metrics["distinct_prompt_ratio"] == len({step.observation for step in steps}) / len(steps)
+    entropies = [entropy for step in steps for entropy in step.completion.entropies]
+    assert metrics["entropy"] == pytest.approx(np.mean(entropies))
+
+
+# ---- what must not matter
+
+
+def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConfig) -> None:
+    trainer = trainer_of(config)
+    trainer.update(1)  # until then half of the gradient is zero
+    groups = trainer.act(trainer.starts.of_update(2))
+    rows = to_rows(draw(groups, 4, sample_episodes, 1.0, torch.Generator().manual_seed(0))[1], token_mean)
+    gradients, counts = [], []
+    for budget in (200, 300, 1_000_000):
+        packs = pack(rows, budget)
+        trainer.optimizer.zero_grad()
+        terms = trainer.backward(packs)
+        gradients.append({name: parameter.grad for name, parameter in trainer.parameters.items()} | {"": torch.tensor(terms)})
+        counts.append(len(packs))
+    assert counts[0] > counts[1] > counts[2] == 1
+    assert max(gradient.abs().max().item() for gradient in gradients[0].values()) > 1e-2
+    assert farthest(gradients[0], gradients[2]) < 1e-6
+    assert farthest(gradients[1], gradients[2]) < 1e-6
+    adapters = [trained(replace(config, token_budget=budget)) for budget in (200, 1_000_000)]
+    assert farthest(*adapters) < 1e-6
+
+
+def test_the_rows_that_act_together_do_not_change_the_adapter(config: TrainConfig) -> None:
+    assert farthest(trained(replace(config, max_rows=3)), trained(config)) < 1e-6
+
+
+def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: TrainConfig) -> None:
+    passes = []
+    for checkpointing in (False, True):
+        trainer = trainer_of(replace(config, gradient_checkpointing=checkpointing, beta=0.0, token_budget=100_000))
+        groups = trainer.act(trainer.starts.of_update(1))
+        rows = to_rows(draw(groups, 4, sample_episodes, 1.0, torch.Generator().manual_seed(0))[1], token_mean)
+        calls: list[Any] = []
+        layer = trainer.model.get_base_model().model.layers[0].mlp
+        layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        trainer.backward(pack(rows, 100_000))
+        passes.append(len(calls))
+    assert passes == [1, 2]
+    assert farthest(trained(replace(config, gradient_checkpointing=True)), trained(config)) < 1e-6
+
+
+def test_a_bfloat16_base_trains_a_float32_adapter(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, dtype="bfloat16"))
+    before = weights(trainer)
+    metrics = [trainer.update(index) for index in (1, 2)]
+    kinds = {name: parameter.dtype for name, parameter in trainer.model.named_parameters()}
+    assert {kinds[name] for name in trainer.parameters} == {torch.float32}
+    assert {kind for name, kind in kinds.items() if name not in trainer.parameters and "norm" not in name} == {torch.bfloat16}
+    assert all(math.isfinite(value) for line in metrics for value in line.values())
+    assert all(line["gradient_norm"] > 0 for line in metrics)
+    assert farthest(before, weights(trainer)) > 1e-3
+
+
+def test_two_processes_train_the_adapter_of_one(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    """By torchrun, since `accelerate launch --cpu` starts one process, whatever --num_processes says."""
+    arguments = ["train", *flags, "--token-budget", "256"]
+    launcher = "-m torch.distributed.run --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0".split()
+    two = subprocess.run(
+        [sys.executable, *launcher, "-m", "msgrpo_hub", *arguments, "--output-dir", str(tmp_path / "two")],
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert two.returncode == 0, two.stderr
+    assert msgrpo(*arguments, "--output-dir", tmp_path / "one").code == 0
+    runs = [tmp_path / "two", tmp_path / "one"]
+    assert [json.loads((run / "summary.json").read_text())["processes"] for run in runs] == [2, 1]
+    adapters = [load_file(run / "adapter" / "adapter_model.safetensors") for run in runs]
+    assert farthest(*adapters) < 1e-6
+    assert max(weight.abs().max().item() for name, weight in adapters[0].items() if "lora_B" in name) > 1e-2
+    for a, b in zip(*(read_metrics(run / "metrics.jsonl") for run in runs), strict=True):
+        assert {name: a[name] for name in a.keys() - TIMED} == pytest.approx({name: b[name] for name in b.keys() - TIMED}, rel=1e-3)
+    assert two.stdout.count("95 % intervals") == 1
+
+
+# ---- what is played
+
+
+def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, game="Snake-Solo-v1", eval_temperature=0.7))
+    first = trainer.evaluate()
+    trainer.act(trainer.starts.of_update(1))
+    assert trainer.evaluate() == first
+    agent = replace(trainer.agent, temperature=0.7)
+    episodes = play_episodes(trainer.game, agent, [(seed, 0) for seed in Starts(replace(config, game="Snake-Solo-v1")).validation])
+    assert first["validation_reward"] == np.mean([episode.reward for episode in episodes]) != 0
+    assert Starts(replace(config, seed=1)).validation == Starts(config).validation
+
+
+def test_training_never_starts_from_a_board_of_validation_or_test(config: TrainConfig) -> None:
+    starts = Starts(replace(config, eval_episodes=50, test_episodes=200))
+    held_out = {starts.shown(seed) for seed in [*starts.validation, *starts.test]}
+
+    def boards(starts: Starts) -> set[str]:
+        return {starts.shown(seed) for index in range(1, 101) for seed in starts.of_update(index)}
+
+    assert not boards(starts) & held_out
+    assert boards(Starts(replace(starts.config, exclude_test_starts=False))) & held_out
+
+
+def test_no_start_left_to_train_on_is_said_with_its_remedy(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GAMES, "Pond-v0", FrozenLake("Pond-v0", size=2))
+    with pytest.raises(UserError, match="lower --test-episodes, or allow them with --no-exclude-test-starts"):
+        Starts(replace(config, game="Pond-v0", test_episodes=50)).of_update(1)
+    assert Starts(replace(config, game="Pond-v0", exclude_test_starts=False)).of_update(1)
+
+
+def test_splits_games_and_runs_share_no_seed() -> None:
+    splits = [("train", 0), ("train", 1), ("validation", 0), ("test", 0)]
+    seeds = [episode_seed(game, split, index, run) for game in GAMES for split, run in splits for index in range(1000)]  # type: ignore[arg-type]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_every_update_starts_from_boards_of_its_own(config: TrainConfig) -> None:
+    seeds = [seed for index in range(1, 101) for seed in Starts(config).of_update(index)]
+    assert len(set(seeds)) == len(seeds) == 200
+    assert not set(seeds) & {seed for index in range(1, 101) for seed in Starts(replace(config, seed=1)).of_update(index)}
+
+
+# ---- what is kept
+
+
+@pytest.fixture(scope="module")
+def run(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that reports to TensorBoard."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    assert msgrpo("train", *flags, "--report-to", "tensorboard", "--output-dir", folder).code == 0
+    return folder
+
+
+def test_tensorboard_gets_what_metrics_jsonl_gets(run: Path) -> None:
+    [events] = run.rglob("events.out.tfevents.*.0")
+    told = EventAccumulator(str(events)).Reload()
+    lines = read_metrics(run / "metrics.jsonl")
+    assert len(lines) == 6
+    for name in LOGGED | {"validation_reward", "validation_success"}:
+        expected = {line["update"]: line[name] for line in lines if name in line}
+        assert {scalar.step: scalar.value for scalar in told.Scalars(name)} == pytest.approx(expected, rel=1e-5), name
+
+
+def test_the_adapter_loads_with_peft_and_the_best_is_that_of_the_best_validation(run: Path, flags: list[str]) -> None:
+    assert AutoPeftModelForCausalLM.from_pretrained(run / "adapter").peft_config["default"].r == 4
+    rewards = {int(m["update"]): m["validation_reward"] for m in read_metrics(run / "metrics.jsonl") if "validation_reward" in m}
+    assert list(rewards) == [2, 4, 6]
+    last, best = (load_file(run / name / "adapter_model.safetensors") for name in ("adapter", "best"))
+    assert (farthest(last, best) == 0) == (max(rewards, key=rewards.__getitem__) == 6)
