@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 .PHONY: quickstart test check wheel clean
 
 quickstart: $(INSTALLED)
-	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart
+	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

@@ -16,10 +16,10 @@ def parse_action(text: str, actions: Sequence[str]) -> str | None:
     >>> parse_action("I go right.", ["Left", "Right"]) is None
     True
     """
-    thought, closed, answer = text.partition("</think>")
-    if not closed and "<think>" in thought:
+    answer = text.rpartition("</think>")[2]
+    if "<think>" in answer:
         return None  # still thinking when the reply ended
-    found = _ACTION.search(answer if closed else text)
+    found = _ACTION.search(answer)
     if found is None:
         return None
     wanted = found[1].strip().casefold()
