@@ -29,14 +29,27 @@ from msgrpo_hub.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.training.token_tree import TokenTree, plant, tree_inputs
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Some optimiser steps with a share of lakes in the lessons; the learning rate falls linearly to a fiftieth."""
+
+    steps: int
+    learning_rate: float
+    lakes: float
+
+
+STAGES = (Stage(2400, 2e-3, 0.45), Stage(1000, 1.2e-3, 0.25))
+"""All of it, then more of Snake, which takes longer to learn."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig:
     """How the base is built."""
 
     output_dir: Path
     """Where model, tokenizer and card go."""
-    steps: int = 2600
-    """Optimiser steps."""
+    shorten: int = 1
+    """Divides the steps of every stage: for tests."""
     trees: int = 16
     """Documents a step."""
     states: int = 3
@@ -47,12 +60,23 @@ class BuildConfig:
     """Number of layers."""
     vocabulary: int = 1024
     """Number of tokens."""
-    learning_rate: float = 2e-3
-    """Peak learning rate; it falls linearly to a fiftieth."""
     threads: int = 2
     """CPU threads; the weights depend on their number in the last bits."""
     seed: int = 0
     """Seed of the lessons and of the initial weights."""
+
+    def stage(self, step: int) -> tuple[Stage, int]:
+        """The stage that a step belongs to, and the number of the step in it."""
+        for stage in STAGES:
+            if step < stage.steps // self.shorten:
+                return stage, step
+            step -= stage.steps // self.shorten
+        raise IndexError(step)
+
+    @property
+    def steps(self) -> int:
+        """The optimiser steps of all stages."""
+        return sum(stage.steps // self.shorten for stage in STAGES)
 
 
 def make_tokenizer(config: BuildConfig) -> PreTrainedTokenizerFast:
@@ -135,7 +159,8 @@ class Documents(Dataset[Document]):
 
     def __getitem__(self, index: int) -> Document:
         rng = np.random.default_rng((self.config.seed, 2, index))
-        task = random_task(rng)
+        stage, _ = self.config.stage(index // self.config.trees)
+        task = random_task(rng, stage.lakes)
         rows: list[list[int]] = []
         starts: list[int] = []
         row_weights: list[float] = []
@@ -169,13 +194,14 @@ def lesson_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tenso
 
 
 def learning_rate(config: BuildConfig, step: int) -> float:
-    """Linear warm-up over 100 steps, then linear decay to a fiftieth."""
-    return config.learning_rate * min((step + 1) / 100, 1.0) * (1.0 - 0.98 * step / config.steps)
+    """Linear warm-up over the first 100 steps; within each stage linear decay to a fiftieth."""
+    stage, number = config.stage(step)
+    return stage.learning_rate * min((step + 1) / 100, 1.0) * (1.0 - 0.98 * number * config.shorten / stage.steps)
 
 
 def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     """Trains the model in place; goes on from `building.pt` where an interrupted build left one."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=STAGES[0].learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     checkpoint = config.output_dir / "building.pt"
     first = _resume(checkpoint, model, optimizer)
     indices = range(first * config.trees, config.steps * config.trees)

@@ -197,9 +197,9 @@ def _pick(options: Sequence[Any], rng: np.random.Generator) -> Any:
 # ---- random tasks and random states
 
 
-def random_task(rng: np.random.Generator) -> Task:
-    """A game with random parameters; now and then with fewer actions, or with something to avoid."""
-    game = random_lake(rng) if rng.random() < 0.45 else random_snake(rng)
+def random_task(rng: np.random.Generator, lakes: float = 0.45) -> Task:
+    """A game with random parameters, a share `lakes` of them lakes; now and then with fewer actions, or a prohibition."""
+    game = random_lake(rng) if rng.random() < lakes else random_snake(rng)
     actions = game.actions
     if rng.random() < 0.15:
         kept = sorted(rng.permutation(4)[: int(rng.integers(2, 4))].tolist())

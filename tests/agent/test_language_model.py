@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.action import parse_action
@@ -32,7 +33,10 @@ GEMMA = (
     "{% for message in messages %}<start_of_turn>{{ message['role'] }}\n{{ message['content'] | trim }}<end_of_turn>\n"
     "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
-SILENT = "{% for message in messages %}{% if message['role'] == 'user' %}[INST] {{ message['content'] }} [/INST]{% endif %}{% endfor %}"
+SILENT = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}"
+    "[INST] {{ message['content'] }} [/INST]{% endif %}{% endfor %}"
+)
 ALTERNATING = (
     "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
@@ -127,9 +131,9 @@ def test_the_end_tokens_are_those_of_tokenizer_and_generation_config(folder: Pat
 
 
 def test_a_reply_ends_at_any_end_token_and_its_text_hides_special_ones(folder: Path, prompts: list[Prompt]) -> None:
-    ends = list(range(200, 300))
+    ends = list(range(250, 290))
     edit(folder / "generation_config.json", eos_token_id=ends)
-    agent = load(folder, max_new_tokens=12)
+    agent = load(folder, max_new_tokens=8)
     replies = agent.complete(prompts, rngs(len(prompts)))
     assert {reply.finish for reply in replies} == {"stop", "length"}
     for reply in replies:
@@ -166,23 +170,6 @@ def test_a_reply_that_thinks_is_read_after_the_thinking(thought: str, action: st
         assert parse_action(f"{opening}{thinking}</think>\n\n<action>{action}</action>", ACTIONS) == action
         assert parse_action(f"{opening}{thinking}</think> I am done.", ACTIONS) is None
     assert parse_action(f"<think>{thinking}", ACTIONS) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("<action>Up</action>", "Up"),
-        ("so <ACTION>\n uP \n</Action>!", "Up"),
-        ("<action>Up</action><action>Down</action>", "Up"),
-        ("<action>Jump</action><action>Up</action>", None),
-        ("<action>Up or Down</action>", None),
-        ("<action></action>", None),
-        ("<action>Up", None),
-        ("Up", None),
-    ],
-)
-def test_the_first_action_must_be_an_available_one(text: str, action: str | None) -> None:
-    assert parse_action(text, ACTIONS) == action
 
 
 # ---- adapters
@@ -227,9 +214,7 @@ def test_the_adapter_acts_and_not_its_base_alone(qwen2_folder: Path, tmp_path: P
     assert reply.log_probs == (pytest.approx(expected.max().item(), abs=1e-5),)
 
 
-@pytest.mark.parametrize(
-    "other", [{"hidden_size": 64}, {"num_hidden_layers": 3}, {"num_hidden_layers": 1}, {"model_type": "phi3"}], ids=str
-)
+@pytest.mark.parametrize("other", [{"hidden_size": 64}, {"num_hidden_layers": 1}, {"model_type": "phi3"}], ids=str)
 def test_an_adapter_that_does_not_fit_its_base_is_refused(
     make_folder: MakeFolder, qwen2_folder: Path, tmp_path: Path, other: dict[str, Any]
 ) -> None:
@@ -371,8 +356,6 @@ print(json.dumps(sums))
     *found, refusal = json.loads(done.stdout)
 
     def weights(folder: Path) -> float:
-        from safetensors.torch import load_file
-
         (file,) = folder.glob("*.safetensors")
         return sum(tensor.double().abs().sum().item() for tensor in load_file(file).values())
 

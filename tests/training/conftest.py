@@ -42,7 +42,8 @@ for line in sys.stdin:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.dup2(os.open(os.path.join(request["folder"], name), os.O_RDWR | os.O_CREAT), number)
+        os.dup2(os.open(os.path.join(request["files"], name), os.O_RDWR | os.O_CREAT), number)
+    os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(120)
     if request["largest_file"]:
@@ -84,7 +85,7 @@ class Running:
     """A command that has been started."""
 
     server: subprocess.Popen[str]
-    folder: Path
+    files: Path
     pid: int
     code: int | None = None
 
@@ -95,7 +96,7 @@ class Running:
         assert self.server.stdout is not None
         if self.code is None:
             self.code = int(self.server.stdout.readline())
-        return Finished(self.code, (self.folder / "stdout").read_text(), (self.folder / "stderr").read_text())
+        return Finished(self.code, (self.files / "stdout").read_text(), (self.files / "stderr").read_text())
 
 
 class Command:
@@ -113,6 +114,7 @@ class Command:
         self,
         *arguments: object,
         stdin: str = "",
+        folder: Path | None = None,
         largest_file: int = 0,
         die_at_largest_file: bool = False,
         die_at: tuple[str, str, int] | None = None,
@@ -122,6 +124,7 @@ class Command:
         Args:
             arguments: of the command.
             stdin: what it can read.
+            folder: where it runs.
             largest_file: in bytes; writing beyond it fails, as on a full disk.
             die_at_largest_file: the kernel kills the process there, in the middle of the write.
             die_at: (function, "call" or "return", n), where the process gets a SIGKILL the n-th time.
@@ -132,19 +135,20 @@ class Command:
             self.running.send(signal.SIGKILL)
             self.running.wait()
         self.started += 1
-        folder = self.folder / str(self.started)
-        folder.mkdir()
-        (folder / "stdin").write_text(stdin)
+        files = self.folder / str(self.started)
+        files.mkdir()
+        (files / "stdin").write_text(stdin)
         request: dict[str, Any] = {
             "arguments": [str(argument) for argument in arguments],
-            "folder": str(folder),
+            "files": str(files),
+            "folder": str(folder or files),
             "largest_file": largest_file,
             "die_at_largest_file": die_at_largest_file,
             "die_at": die_at,
         }
         self.server.stdin.write(json.dumps(request) + "\n")
         self.server.stdin.flush()
-        self.running = Running(self.server, folder, int(self.server.stdout.readline()))
+        self.running = Running(self.server, files, int(self.server.stdout.readline()))
         return self.running
 
     def __call__(self, *arguments: object, **given: Any) -> Finished:
@@ -179,5 +183,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def flags(tiny_model: Path) -> list[str]:
     """Flags of a run of a second: six updates, evaluated at every second."""
-    small = "--updates 6 --groups 2 --group-size 6 --drawn 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2"
-    return ["--model", str(tiny_model), *small.split(), *"--eval-every 2 --eval-episodes 4 --test-episodes 4".split()]
+    small = (
+        "--updates 6 --groups 2 --group-size 6 --drawn 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2 "
+        "--token-budget 512 --eval-every 2 --eval-episodes 4 --test-episodes 4"
+    )
+    return ["--model", str(tiny_model), *small.split()]

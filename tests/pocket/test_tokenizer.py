@@ -1,0 +1,102 @@
+"""The tokenizer of the built-in base: lossless for every text, short for its own, and the same after loading."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config
+
+from msgrpo_hub.agent.prompt import system_text, user_text
+from msgrpo_hub.games import GAMES, make_game
+from msgrpo_hub.pocket.lessons import Task, lessons, random_state
+from msgrpo_hub.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer
+
+SIZE = 600
+
+
+def lesson_texts() -> list[str]:
+    texts = []
+    for number, game in enumerate(GAMES.values()):
+        rng = np.random.default_rng(number)
+        for _ in range(12):
+            state = random_state(game, rng)
+            texts += [system_text(game), user_text(game.observe(state))]
+            texts += [reply for lesson in lessons(Task(game, game.actions), state, rng) for reply in lesson.replies]
+    return texts
+
+
+TEXTS = lesson_texts()
+BUILT = build_tokenizer(TEXTS, SIZE)
+
+
+@functools.cache
+def loaded() -> PreTrainedTokenizerBase:
+    """From a folder that says it is a Qwen2: transformers then puts Qwen's own splitting in the place of ours."""
+    with tempfile.TemporaryDirectory() as folder:
+        BUILT.save_pretrained(folder)
+        Qwen2Config().save_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder)
+
+
+pieces = st.sampled_from(
+    [*SPECIAL, *PHRASES, "<|endoftext|>", "Left", " Left", "(1, 2)", " (1, 2)", "@", " . .", "\n", "  ", "é", "Ġ", "\r\n"]
+)
+any_text = st.one_of(st.text(), st.lists(st.one_of(pieces, st.text(max_size=3)), max_size=12).map("".join))
+
+
+@given(text=any_text)
+@settings(max_examples=300, deadline=None)
+def test_every_text_comes_back(text: str) -> None:
+    ids = BUILT(text)["input_ids"]
+    assert BUILT.decode(ids) == text
+    assert loaded()(text)["input_ids"] == ids
+    assert loaded().decode(ids) == text
+
+
+@given(text=st.sampled_from(TEXTS), cut=st.integers(0, 2000))
+@settings(max_examples=200, deadline=None)
+def test_loading_keeps_the_tokens_of_the_texts_it_was_made_for(text: str, cut: int) -> None:
+    part = text[cut:] or text
+    assert loaded()(part)["input_ids"] == BUILT(part)["input_ids"]
+    assert BUILT.decode(BUILT(part)["input_ids"]) == part
+
+
+def test_loading_keeps_vocabulary_template_and_end() -> None:
+    assert loaded().get_vocab() == BUILT.get_vocab()
+    assert sorted(BUILT.get_vocab().values()) == list(range(len(BUILT)))
+    assert SIZE - 60 < len(BUILT) <= SIZE  # a piece of one character may be a byte that is there already
+    assert loaded().chat_template == BUILT.chat_template
+    assert loaded().eos_token == "<|end|>"
+    assert loaded().pad_token == "<|pad|>"
+
+
+def test_special_tokens_and_tags_are_one_token_each_and_only_special_ones_are_hidden() -> None:
+    for piece in (*SPECIAL, *PHRASES):
+        assert loaded().decode(loaded()(piece)["input_ids"]) == piece
+        assert len(loaded()(piece)["input_ids"]) == 1
+    ids = loaded()("<think>x</think><action>Up</action><|end|>")["input_ids"]
+    assert loaded().decode(ids, skip_special_tokens=True) == "<think>x</think><action>Up</action>"
+
+
+def test_cells_are_one_token_and_a_grid_takes_a_token_for_three_symbols() -> None:
+    """One token per cell is what makes coordinates learnable; shared symbols are what keeps a grid cheap."""
+    assert all(len(BUILT(f" ({r}, {c})")["input_ids"]) == 1 for r in range(6) for c in range(6))
+    game = make_game("Snake-Solo-v1")
+    grid = "\n".join(" ".join(row) for row in game.grid(game.initial_state(np.random.default_rng(0))))
+    assert len(BUILT(grid)["input_ids"]) < 0.6 * game.size**2
+    assert np.mean([len(text) / len(BUILT(text)["input_ids"]) for text in TEXTS]) > 3
+
+
+def test_building_is_deterministic_and_ignores_the_order_of_the_texts() -> None:
+    again = build_tokenizer(TEXTS[::-1], SIZE)
+    assert again.get_vocab() == BUILT.get_vocab()
+
+
+def test_fewer_texts_than_tokens_make_a_smaller_vocabulary() -> None:
+    small = build_tokenizer(["Up Down"], SIZE)
+    assert len(small) == 256 + len(SPECIAL) + len(PHRASES) + len(["Up", " Down"])
+    assert small.decode(small("Up, or Down?")["input_ids"]) == "Up, or Down?"

@@ -1,0 +1,119 @@
+"""The final table of a run: what it must hold, and that its figures are those of the episodes."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from accelerate import Accelerator
+
+from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.evaluation.references import choose_optimal
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training.config import load_config
+from msgrpo_hub.training.summary import play_test, scores, table
+from msgrpo_hub.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+PLAYERS = {LAKE: ["random", "base", "adapter", "optimal"], SNAKE: ["random", "random-safe", "base", "adapter", "greedy"]}
+FIGURES = ["success", "success_greedy", "reward", "reward_greedy"]
+
+
+@pytest.fixture(scope="module", params=PLAYERS)
+def run(
+    request: pytest.FixtureRequest, msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """A run on a game with 40 test episodes, evaluated at another temperature than 1: the game, and the folder."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    changes = ["--test-episodes", "40", "--eval-temperature", "0.7", "--game", request.param]
+    assert msgrpo("train", *flags, *changes, "--output-dir", folder).code == 0
+    return request.param, folder
+
+
+def read(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "summary.json").read_text()))
+
+
+def test_the_summary_has_each_player_with_estimates_inside_their_intervals(run: tuple[str, Path]) -> None:
+    game, folder = run
+    summary = read(folder)
+    assert summary["players"] == PLAYERS[game]
+    for player in summary["players"]:
+        row = summary[player]
+        assert row["episodes"] == 40
+        for figure in FIGURES:
+            low, high = row[f"{figure}_interval"]
+            assert low <= row[figure] <= high, (player, figure)
+            assert 0 <= low <= high <= 1 or "reward" in figure
+        assert row["success_interval"][0] < row["success_interval"][1]
+    if game == LAKE:
+        assert summary["optimal"]["success"] == summary["optimal"]["success_greedy"] == summary["optimal"]["reward"] == 1
+
+
+def test_the_summary_tells_seconds_acting_training_and_in_all(run: tuple[str, Path]) -> None:
+    summary = read(run[1])
+    lines = [json.loads(line) for line in (run[1] / "metrics.jsonl").read_text().splitlines()]
+    for part in ("acting", "training"):
+        assert summary[f"seconds_{part}"] == pytest.approx(sum(line[f"seconds_{part}"] for line in lines))
+        assert summary[f"seconds_{part}"] > 0
+    assert summary["seconds"] > summary["seconds_acting"] + summary["seconds_training"]
+
+
+def test_the_figures_are_those_of_the_base_and_of_the_adapter_at_the_evaluation_temperature(run: tuple[str, Path]) -> None:
+    """Played again by the adapter as it was saved, on the same test episodes."""
+    game, folder = run
+    summary, config = read(folder), load_config(folder / "config.toml")
+    seats = [(episode_seed(game, "test", index), 0) for index in range(40)]
+    for player, source in (("base", config.model), ("adapter", str(folder / "adapter"))):
+        for temperature, suffix in ((0.7, ""), (0.0, "_greedy")):
+            model = LanguageModel.from_pretrained(source, temperature=temperature, max_new_tokens=config.max_new_tokens)
+            episodes = play_episodes(make_game(game), model, seats)
+            assert summary[player][f"reward{suffix}"] == np.mean([episode.reward for episode in episodes])
+            assert summary[player][f"success{suffix}"] == np.mean([episode.success for episode in episodes])
+    assert summary["adapter"]["unreadable_rate"] + summary["adapter"]["truncated_rate"] > 0
+    assert summary["adapter"] != summary["base"]
+
+
+def test_the_table_shows_every_player_with_figures_and_intervals(run: tuple[str, Path]) -> None:
+    game, folder = run
+    summary = read(folder)
+    title, _, _, *rows = table(summary).splitlines()
+    assert title == f"{game}, 40 test episodes, 95 % intervals"
+    assert [row.split()[0] for row in rows] == PLAYERS[game]
+    for row in rows:
+        player = summary[row.split()[0]]
+        for figure in FIGURES:
+            assert f" {player[figure]:.3f}" in row
+        for figure in ("success", "reward"):
+            assert "[{:.3f}, {:.3f}]".format(*player[f"{figure}_interval"]) in row
+    assert len({len(row) for row in rows}) == 1
+
+
+def test_a_table_of_few_episodes_says_that_they_are_too_few(run: tuple[str, Path]) -> None:
+    game, folder = run
+    trainer = Trainer(load_config(folder / "config.toml"), Accelerator(cpu=True))
+    played = play_test(make_game(game), trainer.agent, trainer.starts.test[:3], 0.7)
+    summary = {"game": game, "episodes": 3, "players": [p.name for p in played]}
+    assert table(summary | {p.name: scores(make_game(game), p) for p in played}).count("(too few)") == len(played)
+
+
+def test_the_run_leaves_its_curves_and_a_replay_of_the_episode_it_names(run: tuple[str, Path]) -> None:
+    _, folder = run
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    title = ET.parse(folder / "replay.svg").getroot().findtext("{http://www.w3.org/2000/svg}title")
+    seed = episode_seed(run[0], "test", read(folder)["replayed_test_episode"])
+    assert title == f"{run[0]}, seed {seed}: base, adapter"
+
+
+def test_optimal_play_always_reaches_the_goal_of_the_lake_that_is_not_slippery() -> None:
+    seats = [(episode_seed(LAKE, "test", index), 0) for index in range(200)]
+    assert all(episode.success for episode in play_episodes(make_game(LAKE), ScriptedPolicy(choose_optimal), seats))
