@@ -45,7 +45,7 @@ for line in sys.stdin:
         os.dup2(os.open(os.path.join(request["files"], name), os.O_RDWR | os.O_CREAT), number)
     os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.alarm(120)
+    signal.alarm(600)
     if request["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
     if request["die_at_largest_file"]:
@@ -159,8 +159,7 @@ class Command:
 def msgrpo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     command = Command(tmp_path_factory.mktemp("commands"))
     yield command
-    assert command.server.stdin is not None
-    command.server.stdin.close()
+    command.server.kill()
     command.server.wait()
 
 

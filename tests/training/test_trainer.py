@@ -220,7 +220,7 @@ def test_two_processes_train_the_adapter_of_one(msgrpo: Command, flags: list[str
         env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert two.returncode == 0, two.stderr
     assert msgrpo(*arguments, "--output-dir", tmp_path / "one").code == 0

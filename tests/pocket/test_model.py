@@ -1,0 +1,83 @@
+"""The built-in base as it ships: small, honest, and good at seeing."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from msgrpo_hub.agent import LanguageModel
+from msgrpo_hub.agent.language_model import pocket_path
+from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random_legal, choose_random_safe
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.pocket.build import BuildConfig, make_model, make_tokenizer, train
+from msgrpo_hub.pocket.card import PERCEPTS, render
+from msgrpo_hub.pocket.exam import ask
+from msgrpo_hub.pocket.lessons import Task
+from msgrpo_hub.rollout import play_episodes
+
+GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
+
+
+@pytest.fixture(scope="module")
+def pocket() -> LanguageModel:
+    return LanguageModel.from_pretrained("pocket", max_new_tokens=32)
+
+
+def test_it_is_small_enough_to_ship(pocket: LanguageModel) -> None:
+    assert sum(parameter.numel() for parameter in pocket.model.parameters()) <= 2_000_000
+    assert sum(file.stat().st_size for file in pocket_path().iterdir()) <= 8_000_000
+    assert pocket.model.config.model_type == "qwen2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game_id", GAMES)
+def test_it_sees_the_board_on_states_that_no_lesson_showed(pocket: LanguageModel, game_id: str) -> None:
+    game = make_game(game_id)
+    scores = ask(pocket, [Task(game, game.actions)] * 60, seed=77)
+    seen = [scores[kind] for kind in PERCEPTS if kind in scores]
+    assert sum(seen) / len(seen) >= 0.95, scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game_id", GAMES)
+def test_it_plays_no_better_than_random_players_that_see_and_answers_in_the_format(pocket: LanguageModel, game_id: str) -> None:
+    game = make_game(game_id)
+    seats = [(episode_seed(game.id, "test", index), 0) for index in range(200)]
+    episodes = play_episodes(game, pocket, seats)
+    steps = [step for episode in episodes for step in episode.steps]
+    assert sum(step.action is not None for step in steps) / len(steps) >= 0.99
+    mean = sum(episode.reward for episode in episodes) / len(episodes)
+    choosers = (choose_random_legal, choose_random_safe)
+    random = [sum(e.reward for e in play_episodes(game, ScriptedPolicy(c), seats)) / len(seats) for c in choosers]
+    assert mean <= max(random) + 0.35
+    if game_id.startswith("FrozenLake"):
+        assert mean <= 0.15
+
+
+def test_it_answers_a_question_about_the_lake(pocket: LanguageModel) -> None:
+    game = make_game("FrozenLake-NotSlippery-v1")
+    assert ask(pocket, [Task(game, game.actions)] * 5, seed=3)["goal"] == 1.0
+
+
+def test_the_build_is_deterministic(tmp_path: Path) -> None:
+    def built(config: BuildConfig) -> str:
+        tokenizer = make_tokenizer(config)
+        model = make_model(config, tokenizer)
+        config.output_dir.mkdir(exist_ok=True)
+        train(config, model, tokenizer)
+        digest = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode())
+        for parameter in model.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+        return digest.hexdigest()
+
+    threads = torch.get_num_threads()
+    configs = [BuildConfig(output_dir=tmp_path / name, shorten=800, trees=2, states=1, threads=threads) for name in "ab"]
+    assert configs[0].steps == 4
+    assert built(configs[0]) == built(configs[1])
+
+
+def test_the_card_states_measured_numbers_only() -> None:
+    scores = json.loads((pocket_path() / "scores.json").read_text())
+    assert (pocket_path() / "README.md").read_text() == render(scores, "python -m msgrpo_hub.pocket.build OUTPUT_DIR")
