@@ -298,12 +298,12 @@ def test_the_clip_by_hand(ratio: float, advantage: float, loss: float, slope: fl
 
 
 def test_kl_and_the_clipped_share_by_hand() -> None:
-    # Ratios 1.5, 0.5, 1 and 1.5; the last has no advantage, so there is nothing to stop.
+    # Ratios 1.5, 0.5, 1, 1.5 and 0.5; the last two have no advantage, so there is nothing to stop.
     tokens = [Token(math.log(0.3 * w), math.log(0.3), math.log(0.6), a, n) for w, a, n in
-              ((1.5, 1.0, 0.1), (0.5, -1.0, 0.2), (1.0, 1.0, 0.3), (1.5, 0.0, 0.4))]  # fmt: skip
+              ((1.5, 1.0, 0.1), (0.5, -1.0, 0.2), (1.0, 1.0, 0.3), (1.5, 0.0, 0.4), (0.5, 0.0, 0.5))]  # fmt: skip
     log_p, old, reference = (exactly([t[i] for t in tokens]) for i in range(3))
     terms = policy_loss(log_p, old, reference, weights_of(tokens), beta=0.5)
-    kl = sum(t.n * (r - math.log(r) - 1) for t, r in zip(tokens, (4 / 3, 4, 2, 4 / 3), strict=True))
+    kl = sum(t.n * (r - math.log(r) - 1) for t, r in zip(tokens, (4 / 3, 4, 2, 4 / 3, 4), strict=True))
     assert terms.clipped.item() == pytest.approx(0.3)
     assert terms.kl.item() == pytest.approx(kl)
     assert terms.loss.item() == pytest.approx(0.5 * kl - (0.1 * 1.2 - 0.2 * 0.8 + 0.3))

@@ -1,7 +1,8 @@
-"""Attention over a shared beginning: the KV of the rules is kept once, and every row adds only its own tokens.
+"""Attention over a shared beginning: the keys and values of the rules exist once, and every row adds only its own.
 
 In the usual cache each row holds its own copy of the rules, and every decoding step reads (and grows) all the copies.
 Here a query attends to two parts in one softmax: the shared keys, which have no batch dimension, and its row's own.
+Acting keeps the shared part in a cache; training has it in the same pass, so that gradients flow through it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from msgrpo_hub.errors import UserError
 
 # Shapes: U rows, H query heads, J key heads, Q queries, P shared keys, L own keys, D head dimension.
 
-NAME = "msgrpo_shared_prefix"
+ACTING = "msgrpo_shared_prefix"
+TRAINING = "msgrpo_tree"
 
 
 class RowLayer(DynamicLayer):
@@ -73,6 +75,52 @@ class RowCache(Cache):
         return keys[0], values[0]
 
 
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    shared: tuple[Tensor, Tensor] | None,
+    scaling: float | None,
+    softcap: float | None,
+) -> Tensor:
+    """Softmax attention of each row over the shared keys and its own.
+
+    Args:
+        query: (U, H, Q, D).
+        key: (U, J, L, D); each of the J key heads serves H / J query heads.
+        value: (U, J, L, D).
+        mask: (U, 1, Q, L) additive, over the own keys; the shared keys are visible to every query.
+        shared: keys and values (J, P, D) that all rows share.
+        scaling: of the scores, by default 1/√D.
+        softcap: where given, scores are softcap·tanh(score / softcap).
+
+    Returns:
+        (U, H, Q, D).
+    """
+    rows, heads, queries, size = query.shape
+    groups = key.shape[1]
+    grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
+
+    def capped(scores: Tensor) -> Tensor:
+        return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+
+    own = capped(grouped @ key.transpose(2, 3))
+    if mask is not None:
+        own = own + mask.repeat(1, 1, heads // groups, 1)
+    if shared is None:
+        mixed = torch.softmax(own, -1, dtype=torch.float32).to(value.dtype) @ value
+        return mixed.reshape(rows, heads, queries, size)
+    keys, values = shared
+    flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
+    common = capped(flat @ keys.transpose(1, 2)).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
+    weights = torch.softmax(torch.cat([common, own], -1), -1, dtype=torch.float32).to(value.dtype)
+    to_common, to_own = weights.split([common.shape[-1], own.shape[-1]], -1)
+    of_common = to_common.transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
+    mixed = of_common.reshape(groups, rows, -1, size).transpose(0, 1) + to_own @ value
+    return mixed.reshape(rows, heads, queries, size)
+
+
 def shared_prefix_attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -84,57 +132,67 @@ def shared_prefix_attention(
     shared_prefix: RowCache | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of `query` (U, H, Q, D) over the shared keys and the rows' own (U, J, L, D).
+    """Attention while acting, in the form of transformers' attention interface; `shared_prefix` is a cache of one row."""
+    shared = None if shared_prefix is None else shared_prefix.states(cast(int, module.layer_idx))
+    mixed = attend(query, key, value, attention_mask, shared, scaling, softcap)
+    return mixed.transpose(1, 2).contiguous(), None
 
-    Args:
-        module: the attention layer; its `layer_idx` finds the shared keys.
-        query: (U, H, Q, D).
-        key: (U, J, L, D); each of the J key heads serves H / J query heads.
-        value: (U, J, L, D).
-        attention_mask: (U, 1, Q, L) additive, over the own keys; the shared keys are visible to every query.
-        scaling: of the scores, by default 1/√D.
-        softcap: where given, scores are softcap·tanh(score / softcap).
-        shared_prefix: cache with one row, (1, J, P, D) a layer; None where nothing is shared.
 
-    Returns:
-        (U, Q, H, D), as transformers' attention interface asks, and no attention weights.
+def tree_attention(
+    module: torch.nn.Module,  # noqa: ARG001
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention while training: one sequence is a trunk of P tokens and then B branches of L tokens each.
+
+    The trunk is causal; a branch attends to the whole trunk and to itself under its own mask, (B, 1, L, L) additive.
     """
-    rows, heads, queries, size = query.shape
-    grouped = query.reshape(rows, key.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
-    own = grouped @ key.transpose(2, 3)
-    if softcap is not None:
-        own = softcap * torch.tanh(own / softcap)
-    if attention_mask is not None:
-        own = own + attention_mask.repeat(1, 1, heads // key.shape[1], 1)
-    if shared_prefix is None:
-        mixed = torch.softmax(own, -1, dtype=torch.float32).to(value.dtype) @ value
-        return mixed.reshape(rows, heads, queries, size).transpose(1, 2).contiguous(), None
-    keys, values = shared_prefix.states(cast(int, module.layer_idx))
-    flat = grouped.transpose(0, 1).reshape(key.shape[1], -1, size)  # (J, U·H/J·Q, D)
-    shared = (flat @ keys.transpose(1, 2)).reshape(key.shape[1], rows, -1, keys.shape[1]).transpose(0, 1)
-    if softcap is not None:
-        shared = softcap * torch.tanh(shared / softcap)
-    weights = torch.softmax(torch.cat([shared, own], -1), -1, dtype=torch.float32).to(value.dtype)
-    to_shared, to_own = weights.split([shared.shape[-1], own.shape[-1]], -1)
-    of_shared = to_shared.transpose(0, 1).reshape(key.shape[1], -1, shared.shape[-1]) @ values
-    mixed = of_shared.reshape(key.shape[1], rows, -1, size).transpose(0, 1) + to_own @ value
-    return mixed.reshape(rows, heads, queries, size).transpose(1, 2).contiguous(), None
+    branches, _one, length, _same = attention_mask.shape
+    trunk = query.shape[2] - branches * length
+
+    def split(states: Tensor) -> tuple[Tensor, Tensor]:
+        heads, size = states.shape[1], states.shape[3]
+        rows = states[0, :, trunk:].reshape(heads, branches, length, size).transpose(0, 1)
+        return states[:, :, :trunk], rows
+
+    (first_q, rest_q), (first_k, rest_k), (first_v, rest_v) = split(query), split(key), split(value)
+    causal = torch.full((trunk, trunk), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
+    of_trunk = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap)
+    of_branches = attend(rest_q, rest_k, rest_v, attention_mask, (first_k[0], first_v[0]), scaling, softcap)
+    flat = of_branches.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
+    return torch.cat([of_trunk, flat], 2).transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(NAME, shared_prefix_attention)
+AttentionInterface.register(ACTING, shared_prefix_attention)
+AttentionInterface.register(TRAINING, tree_attention)
+
+
+@contextmanager
+def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None]:
+    """Uses one of our attentions; afterwards the model's own is back."""
+    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
+    before = base.config._attn_implementation
+    base.set_attn_implementation(name)
+    if base.config._attn_implementation != name:
+        raise UserError(f"{type(base).__name__} does not use transformers' attention interface: expected a model that does")
+    try:
+        yield
+    finally:
+        base.set_attn_implementation(before)
 
 
 @contextmanager
 def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """Evaluation mode with attention over the shared prefix; afterwards the model is as it was."""
-    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
-    training, implementation = model.training, base.config._attn_implementation
+    training = model.training
     model.eval()
-    base.set_attn_implementation(NAME)
-    if base.config._attn_implementation != NAME:
-        raise UserError(f"{type(base).__name__} does not use transformers' attention interface: expected a model that does")
     try:
-        yield
+        with attention_of(model, ACTING):
+            yield
     finally:
-        base.set_attn_implementation(implementation)
         model.train(training)

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.attention import RowCache, acting
 from msgrpo_hub.episode import Finish
+from msgrpo_hub.errors import UserError
 
 TokenIds = tuple[int, ...]
 
@@ -53,6 +54,7 @@ class Engine:
     max_rows: int = 512
     forward_rows: int = 0
     """Rows given to the model so far (prefills and decoding steps)."""
+    _checked: bool = False
     _prefix: TokenIds = ()
     _prefix_cache: RowCache | None = None
     _prefix_weights: tuple[object, ...] = ()
@@ -67,6 +69,8 @@ class Engine:
     ) -> list[Sample]:
         """One reply per prompt. Temperature 0 is greedy; the log-probabilities are then those at temperature 1."""
         samples = [Sample(prompt) for prompt in prompts]
+        if not self._checked:
+            self._check(prompts[0])
         order = sorted(range(len(samples)), key=lambda i: prompts[i])  # equal prompts side by side
         with acting(self.model):
             self._keep_prefix(prompts)
@@ -74,6 +78,28 @@ class Engine:
                 chosen = order[start : start + self.max_rows]
                 self._sample_batch([samples[i] for i in chosen], [rngs[i] for i in chosen], temperature, max_new_tokens)
         return samples
+
+    def _check(self, prompt: TokenIds) -> None:
+        """Compares the engine with a plain forward once: sinks, recurrent states and the like are not our attention."""
+        ids = torch.tensor([prompt], device=self.model.device)
+        plain = torch.log_softmax(self.model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
+        try:
+            with acting(self.model):
+                self._keep_prefix([prompt])
+                ours = torch.log_softmax(self._prefill([prompt])[0][0], -1)
+            difference = (ours - plain).abs().max().item()
+        except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+            raise self._unsupported(f"{type(error).__name__}: {error}") from error
+        if not difference < (1e-3 if self.model.dtype == torch.float32 else 0.5):
+            raise self._unsupported(f"log-probabilities differ by {difference:.2g}")
+        self._checked = True
+
+    def _unsupported(self, reason: str) -> UserError:
+        kind = getattr(self.model.config, "model_type", "unknown")
+        return UserError(
+            f"models of type {kind!r} cannot act here, because their attention is not plain softmax attention ({reason}): "
+            "take a causal language model with ordinary attention, such as Qwen, Llama, Gemma, Mistral or Phi"
+        )
 
     def _sample_batch(
         self, samples: list[Sample], rngs: list[np.random.Generator], temperature: float, max_new_tokens: int
@@ -200,5 +226,7 @@ def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """Changes with every change of the weights: in-place updates, replaced tensors, adapters switched on or off."""
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in model.parameters()]
+    trained = [tensor.detach().float().norm() for tensor in model.parameters() if tensor.requires_grad]
+    norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not raise the version
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    return tuple(tensors), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
+    return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)

@@ -139,11 +139,14 @@ class LanguageModel:
         return cast(str, text)
 
     def _check_length(self, longest: int) -> None:
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        config = self.model.config.get_text_config()
+        slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
+        window = getattr(config, "sliding_window", None) if slides else None  # the engine attends to everything before
+        limit = min(filter(None, (getattr(config, "max_position_embeddings", None), window)), default=None)
         if limit and longest + self.max_new_tokens > limit:
             raise UserError(
                 f"a prompt of {longest} tokens and a reply of up to {self.max_new_tokens} do not fit into the "
-                f"{limit} positions of {self.name!r}: lower --max-new-tokens or take a model with a longer context"
+                f"{limit} positions that {self.name!r} attends to: lower --max-new-tokens or take a model with a longer context"
             )
 
 

@@ -15,9 +15,10 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from msgrpo_hub.agent.attention import TRAINING, attention_of
 from msgrpo_hub.episode import Completion, Episode, Group
 from msgrpo_hub.msgrpo import Normalisation, Sampler, TokenWeights, composite_return, group_advantages
-from msgrpo_hub.training.token_tree import TokenTree, common_prefix, plant, tree_inputs
+from msgrpo_hub.training.token_tree import TokenTree, common_prefix, plant, trunk_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """A tree with its K distinct generated tokens: the node that predicts each, the token, p_old, and its weights."""
+    """A trunk that all rows begin with, the trees that continue it, and their K generated tokens.
 
-    tree: TokenTree
-    nodes: Tensor
+    Of each generated token: the slot (in the sequence of `trunk_inputs`) that predicts it, the token, log p_old, weights.
+    """
+
+    trunk: tuple[int, ...]
+    trees: list[TokenTree]
+    slots: Tensor
     targets: Tensor
     old_log_probs: Tensor
     weights: TokenWeights
@@ -73,53 +78,71 @@ def draw(
 def to_rows(drawn: Sequence[Drawn], normalisation: Normalisation) -> list[Row]:
     """The rows of an update, sorted by tokens, with equal rows merged."""
     lengths = [[len(step.completion.token_ids) for step in item.episode.steps] for item in drawn]
-    merged: dict[tuple[int, ...], Row] = {}
+    merged: dict[tuple[tuple[int, ...], tuple[int, ...]], Row] = {}
     for item, masses in zip(drawn, normalisation(lengths), strict=True):
         for step, mass in zip(item.episode.steps, masses, strict=True):
             gain, loss = mass * max(item.advantage, 0.0), mass * max(-item.advantage, 0.0)
-            key = step.completion.prompt_ids + step.completion.token_ids
+            key = (step.completion.prompt_ids, step.completion.token_ids)
             before = merged.get(key)
             merged[key] = (
                 Row(step.completion, gain, loss, mass)
                 if before is None
                 else Row(before.completion, before.gain + gain, before.loss + loss, before.mass + mass)
             )
-    return [merged[key] for key in sorted(merged)]
+    return sorted(merged.values(), key=lambda row: row.token_ids)
 
 
-def pack(rows: Sequence[Row], token_budget: int) -> list[Pack]:
-    """Plants the rows, in their order, in as few trees of at most `token_budget` nodes as that order allows."""
-    bins: list[list[Row]] = []
-    nodes = 0
+def pack(rows: Sequence[Row], token_budget: int, tree_size: int = 96) -> list[Pack]:
+    """Plants the rows, in their order, in small trees on a common trunk, at most `token_budget` tokens a pack.
+
+    Attention is dense within a tree, so trees are small; a single row may exceed both sizes.
+    """
+    trunk = common_prefix(rows[0].token_ids, rows[-1].token_ids)  # the rows are sorted
+    trunk = min(trunk, *(len(row.completion.prompt_ids) - 1 for row in rows))
+    packs: list[list[list[Row]]] = []
+    nodes = longest = 0
     before: tuple[int, ...] = ()
     for row in rows:
-        tokens = row.token_ids
-        new = len(tokens) - common_prefix(before, tokens)
-        if not bins or nodes + new > token_budget:
-            bins.append([])
-            nodes, new = 0, len(tokens)
-        bins[-1].append(row)
-        nodes, before = nodes + new, tokens
-    return [_plant(rows) for rows in bins]
+        tokens = row.token_ids[trunk:]
+        grown = nodes + len(tokens) - common_prefix(before, tokens)
+        before = tokens
+        if packs and grown <= tree_size:
+            packs[-1][-1].append(row)
+            nodes = grown
+        else:
+            nodes = len(tokens)
+            fits = packs and trunk + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget
+            if fits:
+                packs[-1].append([row])
+            else:
+                packs.append([[row]])
+                longest = 0
+        longest = max(longest, nodes)
+    return [_plant(trunk, bins) for bins in packs]
 
 
-def _plant(rows: Sequence[Row]) -> Pack:
-    """One tree; tokens that several rows share (same context, same token) are one token with added weights."""
-    tree = plant([row.token_ids for row in rows])
-    starts = [len(row.completion.prompt_ids) for row in rows]
-    replies = [path[start:] for path, start in zip(tree.paths, starts, strict=True)]
-    targets, first, inverse = np.unique(np.concatenate(replies), return_index=True, return_inverse=True)
-    counts = [len(reply) for reply in replies]
+def _plant(trunk: int, bins: Sequence[Sequence[Row]]) -> Pack:
+    """One pack; tokens that rows of one tree share (same context, same token) are one token with added weights."""
+    trees = [plant([row.token_ids[trunk:] for row in rows]) for rows in bins]
+    length = max(map(len, trees))
+    rows = [row for rows in bins for row in rows]
+    paths = [trunk + number * length + path for number, tree in enumerate(trees) for path in tree.paths]
+    starts = [len(row.completion.prompt_ids) - trunk for row in rows]
+    generated = np.concatenate([path[start:] for path, start in zip(paths, starts, strict=True)])
+    _, first, inverse = np.unique(generated, return_index=True, return_inverse=True)
+    counts = [len(row.completion.token_ids) for row in rows]
 
     def added(values: list[float]) -> Tensor:
         return torch.from_numpy(np.bincount(inverse, weights=np.repeat(values, counts))).float()
 
-    parents = np.concatenate([path[start - 1 : -1] for path, start in zip(tree.paths, starts, strict=True)])
+    predicting = np.concatenate([path[start - 1 : -1] for path, start in zip(paths, starts, strict=True)])
+    targets = np.concatenate([row.completion.token_ids for row in rows])
     old = np.concatenate([row.completion.log_probs for row in rows])
     return Pack(
-        tree=tree,
-        nodes=torch.from_numpy(parents[first]),
-        targets=torch.from_numpy(tree.token_ids[targets]),
+        trunk=rows[0].token_ids[:trunk],
+        trees=trees,
+        slots=torch.from_numpy(predicting[first]),
+        targets=torch.from_numpy(targets[first]),
         old_log_probs=torch.from_numpy(old[first]).float(),
         weights=TokenWeights(
             gain=added([row.gain for row in rows]), loss=added([row.loss for row in rows]), mass=added([row.mass for row in rows])
@@ -129,11 +152,9 @@ def _plant(rows: Sequence[Row]) -> Pack:
 
 def token_log_probs(model: PreTrainedModel | PeftModel, packed: Pack, temperature: float) -> Tensor:
     """(K,) log p(target | its context), in float32, under the distribution that acting samples from."""
-    device = model.device
-    inputs = tree_inputs([packed.tree], device)
-    visible = inputs["attention_mask"]
-    inputs["attention_mask"] = torch.zeros_like(visible, dtype=model.dtype).masked_fill_(~visible, torch.finfo(model.dtype).min)
-    nodes, where = packed.nodes.unique(return_inverse=True)  # logits only where a reply token is predicted
-    logits = model(**inputs, use_cache=False, logits_to_keep=nodes.to(device)).logits[0].float()
+    inputs = trunk_inputs(packed.trunk, packed.trees, model.dtype, model.device)
+    slots, where = packed.slots.unique(return_inverse=True)  # logits only where a reply token is predicted
+    with attention_of(model, TRAINING):
+        logits = model(**inputs, use_cache=False, logits_to_keep=slots.to(model.device)).logits[0].float()
     log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
-    return log_p[where.to(device), packed.targets.to(device)]
+    return log_p[where.to(model.device), packed.targets.to(model.device)]

@@ -71,7 +71,7 @@ class TrainConfig:
     """Number of test episodes of the final table; 0 leaves it out."""
     exclude_test_starts: bool = True
     """Redraw a training start that shows the same board as a validation or test start."""
-    token_budget: int = 1024
+    token_budget: int = 2048
     """Most tokens in one forward and backward pass of training; a bound on memory, without effect on the gradient."""
     max_rows: int = 512
     """Most samples that advance together while acting; a bound on memory, without effect on results."""

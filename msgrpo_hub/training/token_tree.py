@@ -100,3 +100,21 @@ def tree_inputs(trees: Sequence[TokenTree], device: torch.device | str = "cpu") 
     ancestor = (node[None, None, :] <= node[None, :, None]) & (node[None, :, None] < ends[:, None, :])
     ancestor |= torch.eye(length, dtype=torch.bool, device=device)  # padding attends to itself: no empty rows
     return {"input_ids": token_ids, "position_ids": depths, "attention_mask": ancestor[:, None]}
+
+
+def trunk_inputs(
+    trunk: Sequence[int], trees: Sequence[TokenTree], dtype: torch.dtype, device: torch.device | str
+) -> dict[str, Tensor]:
+    """The model inputs for `tree_attention`: a trunk of P tokens, then B trees that continue it, padded to L nodes each.
+
+    Ids and positions are (1, P + B·L); the additive mask is (B, 1, L, L).
+    """
+    branches = tree_inputs(trees, device)
+    first = torch.tensor(trunk, dtype=torch.long, device=device)
+    positions = torch.cat([torch.arange(len(trunk), device=device), (branches["position_ids"] + len(trunk)).flatten()])
+    visible = branches["attention_mask"]
+    return {
+        "input_ids": torch.cat([first, branches["input_ids"].flatten()])[None],
+        "position_ids": positions[None],
+        "attention_mask": torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, torch.finfo(dtype).min),
+    }

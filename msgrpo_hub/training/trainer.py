@@ -19,6 +19,7 @@ from accelerate.utils import gather_object
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
+from msgrpo_hub.agent.attention import TRAINING, attention_of
 from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
@@ -93,7 +94,8 @@ class Trainer:
         """Adds the gradient of all packs, over all processes. Returns loss, KL and clipped share."""
         totals = torch.zeros(3, dtype=torch.float64)
         self.model.train()
-        with _memory("training", "--token-budget, or add --gradient-checkpointing"):
+        knob = "--token-budget, or add --gradient-checkpointing"
+        with _memory("training", knob), attention_of(self.model, TRAINING):  # checkpointing computes again in backward
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 terms = self.loss(packed)
                 terms.loss.backward()

@@ -21,8 +21,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 8},
     "llama": {},
-    "gemma2": {"head_dim": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 8},
-    "gemma3_text": {"head_dim": 8, "query_pre_attn_scalar": 8, "layer_types": ["sliding_attention", "full_attention"]},
+    "gemma2": {"head_dim": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
+    "gemma3_text": {"head_dim": 8, "query_pre_attn_scalar": 16, "layer_types": ["sliding_attention", "full_attention"]},
     "mistral": {"head_dim": 8, "sliding_window": None},
     "phi3": {},
 }

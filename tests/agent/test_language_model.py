@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.action import parse_action
@@ -92,6 +93,9 @@ def test_prompts_are_encoded_as_the_template_renders_them_with_nothing_added(
     qwen2_folder: Path, prompts: list[Prompt], tokenizer: PreTrainedTokenizerFast
 ) -> None:
     agent = load(qwen2_folder)
+    bos = TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", tokenizer.pad_token_id)])
+    agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's: a template brings its own
+    assert agent.tokenizer("Up")["input_ids"][0] == tokenizer.pad_token_id
     expected = [tuple(tokenizer.apply_chat_template(p.messages, add_generation_prompt=True)["input_ids"]) for p in prompts]
     assert agent.encode(prompts) == expected
     assert agent.encode(prompts[::-1]) == expected[::-1]
@@ -134,8 +138,9 @@ def test_a_reply_ends_at_any_end_token_and_its_text_hides_special_ones(folder: P
     ends = list(range(250, 290))
     edit(folder / "generation_config.json", eos_token_id=ends)
     agent = load(folder, max_new_tokens=8)
-    replies = agent.complete(prompts, rngs(len(prompts)))
+    replies = agent.complete(prompts * 10, rngs(10 * len(prompts)))
     assert {reply.finish for reply in replies} == {"stop", "length"}
+    assert {reply.token_ids[-1] for reply in replies} & set(agent.tokenizer.all_special_ids)
     for reply in replies:
         assert [token in ends for token in reply.token_ids] == [False] * (len(reply.token_ids) - 1) + [reply.finish == "stop"]
         assert len(reply.token_ids) == len(reply.log_probs) == len(reply.entropies)
