@@ -162,8 +162,9 @@ def tree_attention(
 
     (first_q, rest_q), (first_k, rest_k), (first_v, rest_v) = split(query), split(key), split(value)
     causal = torch.full((trunk, trunk), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
+    shared = (first_k[0], first_v[0]) if trunk else None
     of_trunk = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap)
-    of_branches = attend(rest_q, rest_k, rest_v, attention_mask, (first_k[0], first_v[0]), scaling, softcap)
+    of_branches = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap)
     flat = of_branches.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
     return torch.cat([of_trunk, flat], 2).transpose(1, 2).contiguous(), None
 

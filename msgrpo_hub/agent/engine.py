@@ -82,7 +82,10 @@ class Engine:
     def _check(self, prompt: TokenIds) -> None:
         """Compares the engine with a plain forward once: sinks, recurrent states and the like are not our attention."""
         ids = torch.tensor([prompt], device=self.model.device)
+        rows, training = self.forward_rows, self.model.training
+        self.model.eval()
         plain = torch.log_softmax(self.model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
+        self.model.train(training)
         try:
             with acting(self.model):
                 self._keep_prefix([prompt])
@@ -92,7 +95,7 @@ class Engine:
             raise self._unsupported(f"{type(error).__name__}: {error}") from error
         if not difference < (1e-3 if self.model.dtype == torch.float32 else 0.5):
             raise self._unsupported(f"log-probabilities differ by {difference:.2g}")
-        self._checked = True
+        self._checked, self.forward_rows, self._prefix_weights = True, rows, ()
 
     def _unsupported(self, reason: str) -> UserError:
         kind = getattr(self.model.config, "model_type", "unknown")

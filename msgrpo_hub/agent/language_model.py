@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from msgrpo_hub.agent.engine import Engine, TokenIds
@@ -24,6 +25,8 @@ from msgrpo_hub.errors import UserError
 
 POCKET = "pocket"
 """The name of the built-in base model."""
+
+_WEIGHTS = "adapter_model.safetensors"
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 
@@ -96,10 +99,7 @@ class LanguageModel:
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         base, tokenizer = _load_base(source, revision, dtype, device)
         model = _load_adapter(base, adapter_source, adapter_revision) if adapter_source else base
-        if chat_template:
-            tokenizer.chat_template = Path(chat_template).read_text()
-        if not tokenizer.chat_template:
-            raise UserError(f"{source!r} has no chat template: give one with --chat-template FILE (Jinja)")
+        _set_template(tokenizer, source, chat_template)
         return cls(model, tokenizer, temperature, max_new_tokens, name=repo_or_path)
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
@@ -128,8 +128,8 @@ class LanguageModel:
                 new = list(dict.fromkeys(prompts))
             texts = [self.render(prompt) for prompt in new]
             encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-            self._prompt_ids.update(zip(new, map(tuple, encoded), strict=True))
             self._check_length(max(map(len, encoded)))
+            self._prompt_ids.update(zip(new, map(tuple, encoded), strict=True))
         return [self._prompt_ids[prompt] for prompt in prompts]
 
     def render(self, prompt: Prompt) -> str:
@@ -200,21 +200,49 @@ def base_of(config: dict[str, Any], adapter: str) -> str:
 
 def _load_base(source: str, revision: str | None, dtype: Dtype, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=dtype)
-    except (OSError, HFValidationError) as error:
+        # False, not the default: left out, transformers would ask at the terminal whether to run a model's own code.
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=dtype, trust_remote_code=False)
+    except (OSError, ValueError, ImportError) as error:
         raise _not_found(source, revision, error) from error
+    if tokenizer.vocab_size < 2:
+        raise _not_found(source, revision, ValueError("it has no tokenizer"))
     return cast(PreTrainedModel, model.to(cast(Any, device)).eval()), tokenizer
 
 
 def _load_adapter(model: PreTrainedModel, source: str, revision: str | None) -> PeftModel:
+    base = model.config._name_or_path
     try:
-        return PeftModel.from_pretrained(model, source, revision=revision).eval()
-    except (OSError, HFValidationError) as error:
+        adapted = PeftModel.from_pretrained(model, source, revision=revision).eval()
+        folder = Path(source)
+        path = folder if folder.is_dir() else Path(hf_hub_download(source, _WEIGHTS, revision=revision)).parent
+        with safe_open(path / _WEIGHTS, framework="pt") as file:
+            given = set(file.keys())
+    except (OSError, HFValidationError, SafetensorError) as error:
         raise _not_found(source, revision, error) from error
     except (RuntimeError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"the adapter {source!r} does not fit its base {model.config._name_or_path!r}: {reason}") from error
+        raise UserError(f"the adapter {source!r} does not fit its base {base!r}: {_first(error)}") from error
+    if given != (wanted := set(get_peft_model_state_dict(adapted))):  # PEFT only warns
+        difference = (
+            f"{len(wanted - given)} of its {len(wanted)} layers get no weights, {len(given - wanted)} weights find no layer"
+        )
+        raise UserError(f"the adapter {source!r} does not fit its base {base!r}: {difference}")
+    return adapted
+
+
+def _set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | None) -> None:
+    """Puts a given chat template in place, and refuses a model whose template is missing or broken."""
+    if file:
+        try:
+            tokenizer.chat_template = Path(file).read_text()
+        except OSError as error:
+            raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
+    if not tokenizer.chat_template:
+        raise UserError(f"{source!r} has no chat template: give one with --chat-template FILE (Jinja)")
+    try:
+        tokenizer.apply_chat_template([{"role": "user", "content": "a question"}], add_generation_prompt=True, tokenize=False)
+    except jinja2.TemplateError as error:
+        raise UserError(f"the chat template of {file or source!r} does not work ({error}): expected a Jinja template") from error
 
 
 def _not_found(source: str, revision: str | None, error: Exception) -> UserError:

@@ -16,7 +16,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.msgrpo import NORMALISATIONS, group_advantages, policy_loss, sample_episodes, sample_top
-from msgrpo_hub.training.batch import Drawn, Row, draw, pack, to_rows, token_log_probs
+from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows, token_log_probs
 from msgrpo_hub.training.token_tree import plant
 
 VOCABULARY = 11
@@ -157,29 +157,28 @@ def row_of(tokens: Ids) -> Row:
     return Row(step_of(tokens[:1], tokens[1:]).completion, 0.0, 0.0, 1.0)
 
 
-def fewest_packs(rows: Sequence[Row], budget: int) -> int:
-    """By dynamic programming over every way to cut the rows, in their order, into trees within the budget."""
-    best = [0] + [len(rows)] * len(rows)
-    for end in range(1, len(rows) + 1):
-        for start in range(end):
-            size = len({row.token_ids[: k + 1] for row in rows[start:end] for k in range(len(row.token_ids))})
-            if size <= budget or end - start == 1:
-                best[end] = min(best[end], best[start] + 1)
-    return best[-1]
+def slots_of(packed: Pack) -> list[list[int]]:
+    """The slots of each row's tokens behind the trunk, in the order of the rows."""
+    length = max(map(len, packed.trees))
+    first = len(packed.trunk)
+    return [(first + number * length + path).tolist() for number, tree in enumerate(packed.trees) for path in tree.paths]
 
 
 @given(
     rows=st.sets(st.lists(st.integers(1, 3), min_size=2, max_size=8).map(tuple), min_size=1, max_size=10),
-    budget=st.integers(1, 30),
+    budget=st.integers(1, 60),
+    tree_size=st.integers(1, 20),
 )
 @settings(max_examples=150, deadline=None)
-def test_packs_keep_to_the_budget_and_are_as_few_as_the_order_allows(rows: set[Ids], budget: int) -> None:
+def test_packs_keep_to_the_budget_and_spell_every_row_in_order(rows: set[Ids], budget: int, tree_size: int) -> None:
     ordered = [row_of(tokens) for tokens in sorted(rows)]
-    packs = pack(ordered, budget)
-    assert all(len(packed.tree) <= budget or len(packed.tree.paths) == 1 for packed in packs)
-    spelled = [tuple(packed.tree.token_ids[path].tolist()) for packed in packs for path in packed.tree.paths]
-    assert spelled == [row.token_ids for row in ordered]
-    assert len(packs) == fewest_packs(ordered, budget)
+    packs = pack(ordered, budget, tree_size)
+    for packed in packs:
+        size = len(packed.trunk) + len(packed.trees) * max(map(len, packed.trees))
+        assert size <= budget or len(packed.trees) == 1
+        assert all(len(tree) <= tree_size or len(tree.paths) == 1 for tree in packed.trees)
+    trees = [(packed.trunk, tree, path) for packed in packs for tree in packed.trees for path in tree.paths]
+    assert [(*trunk, *tree.token_ids[path].tolist()) for trunk, tree, path in trees] == [row.token_ids for row in ordered]
 
 
 @given(drawn=drawn_strategy, budget=st.integers(1, 40))
@@ -201,7 +200,7 @@ def test_a_token_that_two_replies_share_is_one_token_with_added_weights() -> Non
     found = {
         (node, target): (old, gain, loss, mass)
         for node, target, old, gain, loss, mass in zip(
-            packed.nodes.tolist(),
+            packed.slots.tolist(),
             packed.targets.tolist(),
             np.float64(packed.old_log_probs.double().numpy().round(6)).tolist(),
             packed.weights.gain.tolist(),
@@ -210,7 +209,7 @@ def test_a_token_that_two_replies_share_is_one_token_with_added_weights() -> Non
             strict=True,
         )
     }
-    # Nodes: 1 is token 2 (the end of the prompt), 2 is token 3.
+    # Slots: 0 is the trunk, token 1; 1 is token 2, the end of the prompt; 2 is token 3.
     assert found == {(1, 3): (-0.5, 0.25, 1.0, 0.75), (2, 4): (-0.6, 0.25, 0.0, 0.5), (2, 5): (-0.7, 0.0, 1.0, 0.25)}
 
 
@@ -235,11 +234,11 @@ def test_log_probs_of_a_pack_are_those_of_each_row_alone(model: PeftModel, seed:
     with torch.no_grad():
         ours = token_log_probs(model, packed, temperature)
         alone = [plain_log_probs(model, [pair], temperature)[0] for pair in pairs]
-    where = dict(zip(zip(packed.nodes.tolist(), packed.targets.tolist(), strict=True), ours.tolist(), strict=True))
+    where = dict(zip(zip(packed.slots.tolist(), packed.targets.tolist(), strict=True), ours.tolist(), strict=True))
     contexts = {prompt + reply[:k] + (reply[k],) for prompt, reply in pairs for k in range(len(reply))}
     assert len(where) == len(contexts) < sum(len(reply) for _, reply in pairs)
-    for (prompt, reply), path, expected in zip(pairs, packed.tree.paths, alone, strict=True):
-        nodes = path[len(prompt) - 1 : -1].tolist()
+    for (prompt, reply), path, expected in zip(pairs, slots_of(packed), alone, strict=True):
+        nodes = path[len(prompt) - 1 - len(packed.trunk) : -1]
         assert [where[pair] for pair in zip(nodes, reply, strict=True)] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
@@ -309,8 +308,8 @@ def test_loss_and_lora_gradient_of_packs_are_those_of_padded_unmerged_rows(
     slopes = gradient_of(model)
     assert slopes.abs().max() > 1e-3
     rows, counts = to_rows(drawn, NORMALISATIONS[normalisation]), []
-    for budget in (10_000, 25, 1):
-        packs = pack(rows, budget)
+    for budget, tree_size in ((10_000, 96), (25, 12), (1, 1)):
+        packs = pack(rows, budget, tree_size)
         counts.append(len(packs))
         loss = 0.0
         for packed in packs:
