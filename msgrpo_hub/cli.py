@@ -147,6 +147,7 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
         print(f"{' / '.join(game.actions)}? ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line:
+            print(file=sys.stderr)
             raise UserError(f"no more input: expected one of {', '.join(game.actions)} a line")
         wanted = line.strip().casefold()
         for action in game.actions:

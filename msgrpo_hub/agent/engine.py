@@ -11,6 +11,7 @@ generator for each of its tokens, and the token is the inverse of the cumulative
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -93,6 +94,8 @@ class Engine:
             difference = (ours - plain).abs().max().item()
         except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
             raise self._unsupported(f"{type(error).__name__}: {error}") from error
+        if math.isnan(difference):
+            raise _not_finite()
         if not difference < (1e-3 if self.model.dtype == torch.float32 else 0.5):
             raise self._unsupported(f"log-probabilities differ by {difference:.2g}")
         self._checked, self.forward_rows, self._prefix_weights = True, rows, ()
@@ -205,6 +208,8 @@ def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], tempera
     log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
     p = log_p.exp()
     entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
+    if entropies.isnan().any():
+        raise _not_finite()
     if temperature:
         cumulative = p.double().cumsum(-1)
         u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
@@ -212,6 +217,13 @@ def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], tempera
     else:
         tokens = log_p.argmax(-1)[rows]
     return tokens, log_p[rows, tokens], entropies[rows]
+
+
+def _not_finite() -> UserError:
+    return UserError(
+        "the model's log-probabilities are not finite, expected finite numbers: lower --learning-rate where it is being "
+        "trained; else its weights are damaged"
+    )
 
 
 def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -56,6 +56,10 @@ class LanguageModel:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise UserError(f"temperature = {self.temperature}: expected at least 0, which is greedy")
+        if self.max_new_tokens < 1:
+            raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
         self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer))
         self._system_role = _takes_system_role(self.tokenizer)
         self._prompt_ids: dict[Prompt, TokenIds] = {}
@@ -221,7 +225,7 @@ def _load_adapter(model: PreTrainedModel, source: str, revision: str | None) -> 
     except (OSError, HFValidationError, SafetensorError) as error:
         raise _not_found(source, revision, error) from error
     except (RuntimeError, ValueError, KeyError) as error:
-        raise UserError(f"the adapter {source!r} does not fit its base {base!r}: {_first(error)}") from error
+        raise UserError(f"the adapter {source!r} does not fit its base {base!r}: {' '.join(str(error).split())[:300]}") from error
     if given != (wanted := set(get_peft_model_state_dict(adapted))):  # PEFT only warns
         difference = (
             f"{len(wanted - given)} of its {len(wanted)} layers get no weights, {len(given - wanted)} weights find no layer"

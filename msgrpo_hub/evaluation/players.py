@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+from pathlib import Path
+
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy, choose_random, choose_random_legal, choose_random_safe
+from msgrpo_hub.errors import unknown
 from msgrpo_hub.evaluation.references import choose_greedy, choose_optimal
 
 SCRIPTED: dict[str, Chooser] = {
@@ -29,6 +33,8 @@ def make_player(name: str, *, temperature: float = 1.0, max_new_tokens: int = 25
     """
     if name in SCRIPTED:
         return ScriptedPolicy(SCRIPTED[name])
+    if difflib.get_close_matches(name, [*SCRIPTED, "pocket"], cutoff=0.8) and name != "pocket" and not Path(name).exists():
+        raise unknown("player", name, [*SCRIPTED, "pocket"])
     from msgrpo_hub.agent.language_model import LanguageModel  # torch is loaded only for a language model
 
     base, _, adapter = name.partition("+")

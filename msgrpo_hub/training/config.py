@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +14,13 @@ import tomli_w
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games import make_game
 from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS
+
+_LEAST = (
+    ("updates groups group_size drawn lora_rank lora_alpha max_new_tokens token_budget max_rows", 1),
+    ("beta epsilon_low epsilon_up format_penalty learning_rate_end eval_temperature", 0),
+    ("seed warmup eval_every eval_episodes test_episodes threads", 0),
+)
+"""Fields and the least value they may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +99,16 @@ class TrainConfig:
         for name, options in (("sampler", SAMPLERS), ("normalisation", NORMALISATIONS)):
             if getattr(self, name) not in options:
                 raise unknown(name, getattr(self, name), options)
-        for name in ("updates", "groups", "group_size", "drawn", "lora_rank", "max_new_tokens", "token_budget", "max_rows"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} = {getattr(self, name)}: expected at least 1")
+        for names, least in _LEAST:
+            for name in names.split():
+                value = getattr(self, name)
+                if not (math.isfinite(value) and value >= least):
+                    raise UserError(f"{name} = {value}: expected at least {least}")
         for name in ("learning_rate", "temperature", "gradient_clip"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"{name} = {getattr(self, name)}: expected more than 0")
+        if self.eval_every and self.eval_episodes < 1:
+            raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if self.group_size < 2:
             raise UserError("group_size = 1: expected at least 2, since an advantage compares episodes of one group")
         if self.drawn > self.group_size:

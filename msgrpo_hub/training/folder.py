@@ -16,7 +16,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.checkpoint import write_atomically
 from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
 
-_FREE = ("report_to", "threads", "max_rows")
+_FREE = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
 """Fields that may differ when a run goes on."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM)
@@ -37,8 +37,8 @@ class RunFolder:
     replay = property(lambda self: self.path / "replay.svg")
     summary = property(lambda self: self.path / "summary.json")
 
-    def claim(self, config: TrainConfig, resume: bool) -> None:
-        """Makes the folder ready for a run, or says in one line why it cannot be.
+    def check(self, config: TrainConfig, resume: bool) -> None:
+        """Makes sure that a run can use the folder, or says in one line why not; nothing is written yet.
 
         Raises:
             UserError: it holds another run, or cannot be written.
@@ -58,6 +58,9 @@ class RunFolder:
                 f"cannot write to the output folder {str(self.path)!r} ({error.strerror}): expected a writable folder, "
                 "name another --output-dir"
             ) from error
+
+    def claim(self, config: TrainConfig) -> None:
+        """Writes the configuration; from now on the folder belongs to this run."""
         if not self.config.exists():
             with said_plainly(self.path, 0):
                 write_atomically(self.config, lambda beside: beside.write_text(to_toml(config)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from tqdm import tqdm
 
 from msgrpo_hub.errors import UserError
@@ -46,11 +47,13 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
         torch.set_num_threads(config.threads)
     accelerator = _accelerator(config, folder)
     if accelerator.is_main_process:
-        folder.claim(config, resume)
+        folder.check(config, resume)
     accelerator.wait_for_everyone()
     if folder.summary.exists():
         return dict(json.loads(folder.summary.read_text()))
     trainer = Trainer(config, accelerator)
+    if accelerator.is_main_process:
+        folder.claim(config)
     progress = Progress()
     if folder.checkpoint.exists():
         progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(config))
@@ -140,10 +143,11 @@ def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
 
 
 def _accelerator(config: TrainConfig, folder: RunFolder) -> Accelerator:
-    try:
-        return Accelerator(log_with=None if config.report_to == "none" else config.report_to, project_dir=str(folder.path))
-    except (ValueError, ImportError) as error:
-        raise UserError(f"report_to = {config.report_to!r} cannot be used ({error}): install it or take 'none'") from error
+    if config.report_to in ("none", "all"):
+        return Accelerator(log_with=None if config.report_to == "none" else "all", project_dir=str(folder.path))
+    if config.report_to not in [tracker.value for tracker in get_available_trackers()]:
+        raise UserError(f"report_to = {config.report_to!r} cannot be used, it is not installed: install it or take 'none'")
+    return Accelerator(log_with=config.report_to, project_dir=str(folder.path))
 
 
 @contextmanager
