@@ -59,7 +59,8 @@ def group_advantages(returns: Tensor) -> Tensor:
     """
     centred = returns.double() - returns.double().mean()
     spread = centred.square().mean().sqrt()
-    return (centred / (spread + 1e-8) * (spread > 1e-8)).to(returns.dtype)
+    advantages = centred / (spread + 1e-8) * (spread > 1e-8)
+    return advantages.to(returns.dtype if returns.is_floating_point() else torch.get_default_dtype())
 
 
 def sample_episodes(advantages: Tensor, count: int, generator: torch.Generator, tau: float = 1.0) -> Tensor:

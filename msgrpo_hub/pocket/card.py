@@ -109,8 +109,8 @@ It was never shown goal-directed play: no reward, no plan, no move preferred for
 trained on it knows about winning, it learned from rewards.
 
 ## Exam
-Share of right answers, greedy, on {states} random states per column that no lesson showed. `mixed` has other rewards, fewer
-actions, prohibitions. `play` is right when the thoughts are all true and the move is an allowed one; `choose` and
+Share of right answers (of right directions, for `each direction`), greedy, on {states} random states per column that no
+lesson showed. `mixed` has other rewards, fewer actions, prohibitions. `play` is right when the thoughts are all true and the move is an allowed one; `choose` and
 `avoid` when the choice fits the words.
 
 {exam}

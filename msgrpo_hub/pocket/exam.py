@@ -41,10 +41,24 @@ def ask(model: LanguageModel, tasks: list[Task], seed: int = EXAM_SEED) -> dict[
             asked.append((lesson, Prompt(task.system, user_text(observation, lesson.request), observation, task.game, state)))
     greedy = replace(model, temperature=0.0, max_new_tokens=48)
     completions = greedy.complete([prompt for _, prompt in asked], [np.random.default_rng()] * len(asked))
-    right: dict[str, list[bool]] = defaultdict(list)
+    marks: dict[str, list[float]] = defaultdict(list)
     for (lesson, _), completion in zip(asked, completions, strict=True):
-        right[lesson.kind].append(completion.text in lesson.replies)
-    return {kind: float(np.mean(answers)) for kind, answers in sorted(right.items())}
+        marks[lesson.kind].append(mark(lesson, completion.text))
+    return {kind: float(np.mean(given)) for kind, given in sorted(marks.items())}
+
+
+def mark(lesson: Lesson, answer: str) -> float:
+    """1 for a right answer, else 0; where four things are asked at once, the share of the directions that are right.
+
+    >>> mark(Lesson("each direction", "", ("Left wall Down ice Right hole Up ice",)), "Left wall Down ice Right ice Up ice")
+    0.75
+    """
+    if lesson.kind != "each direction":
+        return float(answer in lesson.replies)
+    [wanted] = (reply.split() for reply in lesson.replies)
+    given = answer.split()
+    pairs = range(0, len(wanted), 2)
+    return float(np.mean([given[i : i + 2] == wanted[i : i + 2] for i in pairs]))
 
 
 def exam(model: LanguageModel, games: list[Game], states: int) -> dict[str, dict[str, float]]:

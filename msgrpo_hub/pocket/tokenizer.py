@@ -54,6 +54,7 @@ def build_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
     tokenizer.add_tokens([AddedToken(piece, special=False, normalized=False) for piece in pieces])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
+        unk_token="<|pad|>",  # never produced; else transformers adds one of Qwen's own
         pad_token="<|pad|>",
         eos_token="<|end|>",
         chat_template=CHAT_TEMPLATE,

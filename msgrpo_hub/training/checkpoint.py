@@ -54,7 +54,8 @@ def save_checkpoint(
             tensors[f"{key}/{name}"] = value
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     state = {"updates": progress.updates, "best_update": progress.best_update, "best_reward": progress.best_reward}
-    metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state), "digest": _digest(tensors)}
+    metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
+    metadata["digest"] = _digest(metadata, tensors)
     write_atomically(path, lambda beside: save_file(tensors, beside, metadata))
 
 
@@ -72,7 +73,7 @@ def load_checkpoint(path: Path, parameters: Mapping[str, nn.Parameter], optimize
         raise _refused(path, f"it cannot be read ({error})") from error
     if metadata.get("format") != FORMAT:
         raise _refused(path, f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
-    if metadata["digest"] != _digest(tensors):
+    if metadata.pop("digest", "") != _digest(metadata, tensors):
         raise _refused(path, "its checksum is wrong, so it is damaged")
     weights = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
     if metadata["run"] != run or weights != set(parameters):
@@ -92,10 +93,10 @@ def _place(key: str, parameter: nn.Parameter) -> torch.device:
     return torch.device("cpu") if key == "step" else parameter.device
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].numpy().tobytes())
     return digest.hexdigest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,11 @@ class RunFolder:
 
     def claim(self, config: TrainConfig) -> None:
         """Writes the configuration; from now on the folder belongs to this run."""
+        for left in [*self.path.rglob(".tmp*"), *self.path.rglob(".*.new")]:  # of a run that was killed while writing
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink(missing_ok=True)
         if not self.config.exists():
             with said_plainly(self.path, 0):
                 write_atomically(self.config, lambda beside: beside.write_text(to_toml(config)))

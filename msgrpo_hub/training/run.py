@@ -58,11 +58,11 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
     if folder.checkpoint.exists():
         progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(config))
     accelerator.wait_for_everyone()
-    with _trackers(accelerator, config), said_plainly(folder.path, progress.updates):
-        _learn(trainer, folder, progress, show_progress)
-        if not accelerator.is_main_process:
-            return {}
-        return _finish(trainer, folder)
+    with _trackers(accelerator, config):
+        with said_plainly(folder.path, progress.updates):
+            _learn(trainer, folder, progress, show_progress)
+        with said_plainly(folder.path, config.updates):
+            return _finish(trainer, folder) if accelerator.is_main_process else {}
 
 
 def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, show_progress: bool) -> None:

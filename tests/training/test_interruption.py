@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -32,8 +33,13 @@ NOT_THE_SAME_TWICE = ("second", "memory_mb")
 """Parts of the names of metrics that are measurements of the machine."""
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def files(folder: Path) -> dict[str, str]:
+    """The hash of every file."""
+    return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
@@ -58,7 +64,7 @@ def assert_same_run(folder: Path, uninterrupted: Path) -> None:
     """The same weights to the last bit, every update once and with the same figures, the same table, the same files."""
     for name in ("adapter", "best"):
         weights = Path(name) / "adapter_model.safetensors"
-        assert (folder / weights).read_bytes() == (uninterrupted / weights).read_bytes(), name
+        assert sha256(folder / weights) == sha256(uninterrupted / weights), name
     assert [line["update"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
     assert metrics(folder) == metrics(uninterrupted)
     assert scores(folder) == scores(uninterrupted)
@@ -156,9 +162,9 @@ def test_a_run_killed_in_the_middle_of_writing_weights_goes_on_bit_for_bit(
 ) -> None:
     """A checkpoint of 34 kB, and the last adapter of 10 kB; what is left of the torn files goes away."""
     assert msgrpo("train", *flags, "--output-dir", tmp_path / "run", die_at=moment).code == -signal.SIGKILL
-    before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    before = sha256(tmp_path / "run" / "checkpoint.safetensors")
     assert resumed(msgrpo, tmp_path / "run", largest_file=largest, die_at_largest_file=True).code == -signal.SIGXFSZ
-    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    assert sha256(tmp_path / "run" / "checkpoint.safetensors") == before
     assert resumed(msgrpo, tmp_path / "run").code == 0
     assert_same_run(tmp_path / "run", uninterrupted)
 
@@ -218,10 +224,10 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on_when_there_i
 ) -> None:
     """`pages` of 4 KiB are free: too few for the metrics, the best adapter, a checkpoint, or the curves."""
     run = Path(shutil.copytree(stopped, disk / "run"))
-    before = (run / "checkpoint.safetensors").read_bytes()
+    before = sha256(run / "checkpoint.safetensors")
     (disk / "filler").write_bytes(b"." * (shutil.disk_usage(disk).free - pages * 4096))
     assert_said_plainly(resumed(msgrpo, run), run)
-    assert updates_safe(run) > 2 or (run / "checkpoint.safetensors").read_bytes() == before
+    assert updates_safe(run) > 2 or sha256(run / "checkpoint.safetensors") == before
     (disk / "filler").unlink()
     assert resumed(msgrpo, run).code == 0
     assert_same_run(run, uninterrupted)

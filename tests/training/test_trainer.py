@@ -166,7 +166,7 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
     groups = trainer.act(trainer.starts.of_update(2))
     rows = to_rows(draw(groups, 4, sample_episodes, 1.0, torch.Generator().manual_seed(0))[1], token_mean)
     gradients, counts = [], []
-    for budget in (200, 300, 1_000_000):
+    for budget in (300, 450, 1_000_000):
         packs = pack(rows, budget)
         trainer.optimizer.zero_grad()
         terms = trainer.backward(packs)
@@ -213,7 +213,7 @@ def test_a_bfloat16_base_trains_a_float32_adapter(config: TrainConfig) -> None:
 
 def test_two_processes_train_the_adapter_of_one(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     """By torchrun, since `accelerate launch --cpu` starts one process, whatever --num_processes says."""
-    arguments = ["train", *flags, "--token-budget", "256"]
+    arguments = ["train", *flags, "--token-budget", "256", "--learning-rate", "3e-3"]
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
     two = subprocess.run(
         [sys.executable, *launcher, "-m", "msgrpo_hub", *arguments, "--output-dir", str(tmp_path / "two")],
