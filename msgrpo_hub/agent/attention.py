@@ -109,15 +109,14 @@ def attend(
     if mask is not None:
         own = own + mask.repeat(1, 1, heads // groups, 1)
     if shared is None:
-        mixed = torch.softmax(own, -1, dtype=torch.float32).to(value.dtype) @ value
-        return mixed.reshape(rows, heads, queries, size)
+        return (torch.softmax(own, -1, dtype=torch.float32).to(value.dtype) @ value).reshape(rows, heads, queries, size)
     keys, values = shared
     flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
     common = capped(flat @ keys.transpose(1, 2)).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
     weights = torch.softmax(torch.cat([common, own], -1), -1, dtype=torch.float32).to(value.dtype)
     to_common, to_own = weights.split([common.shape[-1], own.shape[-1]], -1)
     of_common = to_common.transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
-    mixed = of_common.reshape(groups, rows, -1, size).transpose(0, 1) + to_own @ value
+    mixed: Tensor = of_common.reshape(groups, rows, -1, size).transpose(0, 1) + to_own @ value
     return mixed.reshape(rows, heads, queries, size)
 
 

@@ -51,7 +51,7 @@ def plant(rows: Sequence[Sequence[int]]) -> TokenTree:
     paths: list[IntArray] = [np.empty(0, dtype=np.int64)] * len(rows)
     path: list[int] = []
     before: Sequence[int] = ()
-    for index in sorted(range(len(rows)), key=lambda index: rows[index]):
+    for index in sorted(range(len(rows)), key=lambda index: tuple(rows[index])):
         row = rows[index]
         shared = common_prefix(before, row)
         for node in path[shared:]:
