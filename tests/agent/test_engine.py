@@ -151,6 +151,8 @@ def test_a_sliding_window_shorter_than_the_prompt_is_kept_or_refused(
         ("nemotron", {}),
         ("bloom", {"n_head": 4}),  # ALiBi, no attention interface
         ("mamba", {}),  # a state instead of keys and values
+        ("minimax", {"num_local_experts": 2, "head_dim": 8}),  # a cache of its own
+        ("qwen3_next", {"num_experts": 2, "num_experts_per_tok": 2, "head_dim": 8}),  # some layers with a state
     ],
 )
 def test_a_model_whose_attention_the_engine_cannot_do_is_refused(
@@ -303,9 +305,10 @@ def assign_state_dict(model: PeftModel) -> None:
     model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()}, assign=True)
 
 
-def replace_tensors(model: PeftModel) -> None:
+def replace_base_tensors(model: PeftModel) -> None:
     for parameter in model.parameters():
-        parameter.data = parameter.data + 0.1
+        if not parameter.requires_grad:
+            parameter.data = parameter.data + 0.1
 
 
 def load_adapter_weights(model: PeftModel) -> None:
@@ -333,7 +336,7 @@ def switch_adapters(model: PeftModel) -> None:
         foreach_adamw,
         load_state_dict,
         assign_state_dict,
-        replace_tensors,
+        replace_base_tensors,
         load_adapter_weights,
         change_the_base,
         disable_the_adapter,
