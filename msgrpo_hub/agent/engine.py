@@ -92,7 +92,9 @@ class Engine:
                 self._keep_prefix([prompt])
                 ours = torch.log_softmax(self._prefill([prompt])[0][0], -1)
             difference = (ours - plain).abs().max().item()
-        except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+        except UserError:
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise self._unsupported(f"{type(error).__name__}: {error}") from error
         if math.isnan(difference):
             raise _not_finite()

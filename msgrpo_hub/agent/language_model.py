@@ -45,6 +45,7 @@ class LanguageModel:
         tokenizer: its tokenizer, with a chat template.
         temperature: of sampling; 0 is greedy.
         max_new_tokens: the limit of a reply; one cut there is marked `finish="length"`.
+        max_rows: how many samples advance together at most; a bound on memory, without effect on results.
         name: what the model was loaded from.
     """
 
@@ -52,6 +53,7 @@ class LanguageModel:
     tokenizer: PreTrainedTokenizerBase
     temperature: float = 1.0
     max_new_tokens: int = 256
+    max_rows: int = 512
     name: str = ""
     engine: Engine = field(init=False)
 
@@ -60,7 +62,7 @@ class LanguageModel:
             raise UserError(f"temperature = {self.temperature}: expected at least 0, which is greedy")
         if self.max_new_tokens < 1:
             raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
-        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer))
+        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
         self._system_role = _takes_system_role(self.tokenizer)
         self._prompt_ids: dict[Prompt, TokenIds] = {}
 

@@ -1,8 +1,8 @@
 """The tokenizer of the built-in base: words, cells, three grid symbols a token, bytes for the rest.
 
 It is a byte-level BPE file without merges, in which every piece of the vocabulary is an added token: the longest known
-piece wins, what is in no piece falls back to bytes, and decoding is lossless for every text. Added tokens are also what
-survives loading: transformers replaces the pre-tokenizer of any `qwen2` model by Qwen's own.
+piece wins, what is in no piece falls back to bytes, and decoding is lossless for every text in Unicode's form NFC. Added
+tokens are also what survives loading: transformers replaces the pre-tokenizer of any `qwen2` model by Qwen's own.
 """
 
 from __future__ import annotations

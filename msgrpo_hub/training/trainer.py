@@ -157,9 +157,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     if config.gradient_checkpointing:
         agent.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         agent.model.enable_input_require_grads()
-    trained = replace(agent, model=get_peft_model(agent.model, lora))
-    trained.engine.max_rows = config.max_rows
-    return trained
+    return replace(agent, model=get_peft_model(agent.model, lora), max_rows=config.max_rows)
 
 
 def learning_rate(config: TrainConfig, index: int) -> float:

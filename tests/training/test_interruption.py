@@ -169,6 +169,15 @@ def test_a_run_killed_in_the_middle_of_writing_weights_goes_on_bit_for_bit(
     assert_same_run(tmp_path / "run", uninterrupted)
 
 
+def test_a_checkpoint_is_replaced_and_never_written_in_place(msgrpo: Command, run: Path) -> None:
+    """Whoever has the old file open still reads the old one, whole; so would a run killed at that moment."""
+    with (run / "checkpoint.safetensors").open("rb") as old:
+        before = hashlib.sha256(old.read()).hexdigest()
+        assert resumed(msgrpo, run, die_at=("save_checkpoint", "return", 1)).code == -signal.SIGKILL
+        old.seek(0)
+        assert hashlib.sha256(old.read()).hexdigest() == before != sha256(run / "checkpoint.safetensors")
+
+
 def test_ctrl_c_ends_with_one_line_and_what_was_finished_is_safe(
     msgrpo: Command, flags: list[str], uninterrupted: Path, tmp_path: Path
 ) -> None:
