@@ -22,7 +22,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from msgrpo_hub.agent.attention import RowCache, acting
+from msgrpo_hub.agent.attention import RowCache, acting, attention_of
 from msgrpo_hub.episode import Finish
 from msgrpo_hub.errors import UserError
 
@@ -85,7 +85,8 @@ class Engine:
         ids = torch.tensor([prompt], device=self.model.device)
         rows, training = self.forward_rows, self.model.training
         self.model.eval()
-        plain = torch.log_softmax(self.model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
+        with attention_of(self.model, "eager"):  # some versions of transformers leave out softcapping elsewhere
+            plain = torch.log_softmax(self.model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
         self.model.train(training)
         try:
             with acting(self.model):

@@ -78,6 +78,7 @@ def test_log_probs_and_entropies_are_those_of_a_plain_forward(family: LanguageMo
         assert sample.entropies == pytest.approx((-(scores.exp() * scores).sum(-1)).tolist(), abs=1e-4)
 
 
+@pytest.mark.lowest
 def test_log_probs_are_those_of_eager_attention_too(family: LanguageModel) -> None:
     eager = copy.deepcopy(family.model)
     eager.set_attn_implementation("eager")
@@ -107,6 +108,7 @@ def test_tokens_are_those_of_sampling_one_prompt_at_a_time(family: LanguageModel
     assert [sample.prompt_ids for sample in samples] == prompts
 
 
+@pytest.mark.lowest
 def test_training_sees_the_log_probs_that_acting_recorded(family: LanguageModel, prompts: list[Prompt]) -> None:
     replies = family.complete(prompts, generators(len(prompts)))
     distinct = {reply.prompt_ids + reply.token_ids: reply for reply in replies}

@@ -19,6 +19,8 @@ from msgrpo_hub.msgrpo import NORMALISATIONS, group_advantages, policy_loss, sam
 from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows, token_log_probs
 from msgrpo_hub.training.token_tree import plant
 
+pytestmark = pytest.mark.lowest
+
 VOCABULARY = 11
 EPSILON_LOW, EPSILON_UP, BETA = 0.2, 0.3, 0.05
 Ids = tuple[int, ...]

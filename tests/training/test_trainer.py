@@ -31,6 +31,8 @@ from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.starts import Starts
 from msgrpo_hub.training.trainer import Trainer, learning_rate
 
+pytestmark = pytest.mark.lowest
+
 if TYPE_CHECKING:
     from conftest import Command
 
