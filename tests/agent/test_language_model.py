@@ -44,6 +44,8 @@ ALTERNATING = (
     "[INST] {{ message['content'] }} [/INST]{% endfor %}"
 )
 
+pytestmark = pytest.mark.lowest
+
 
 def load(folder: Path, **options: Any) -> LanguageModel:
     return LanguageModel.from_pretrained(str(folder), **options)
@@ -345,8 +347,6 @@ def test_revisions_of_base_and_adapter_are_kept_without_a_network(make_folder: M
     code = f"""
 import json
 from msgrpo_hub.agent import LanguageModel
-
-pytestmark = pytest.mark.lowest
 def total(part, model):
     return sum(p.double().abs().sum().item() for n, p in model.named_parameters() if ("lora" in n) == (part == "adapter"))
 models = [LanguageModel.from_pretrained(name, adapter).model for name, adapter in {asked!r}]
