@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -90,7 +91,9 @@ class Running:
     code: int | None = None
 
     def send(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        """Sends a signal, unless it has ended already."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def wait(self) -> Finished:
         assert self.server.stdout is not None
