@@ -18,7 +18,8 @@ class Completion:
     """One reply of a policy. Scripted players have no tokens.
 
     `log_probs[k]` is log p_old(token k), under the very distribution the token was drawn from (temperature included).
-    `entropies[k]` is the entropy of that distribution, in nats.
+    `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply at all (a server that
+    failed): such a turn is nobody's play, and the episode stops unfinished.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Completion:
     token_ids: tuple[int, ...] = ()
     log_probs: tuple[float, ...] = ()
     entropies: tuple[float, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ class Episode:
     terminated: bool
     truncated: bool
     success: bool
+    error: str = ""
+    """Why the episode stopped before its end: a failure of ours or of a server. Such an episode is never scored."""
 
     @cached_property
     def reward(self) -> float:

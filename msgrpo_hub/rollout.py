@@ -27,13 +27,17 @@ class _Play:
         self.sampling: np.random.Generator = stream(seed, "sampling", member)
         self.steps: list[Step] = []
         self.terminated = self.truncated = False
+        self.error = ""
 
     @property
     def live(self) -> bool:
-        return not (self.terminated or self.truncated)
+        return not (self.terminated or self.truncated or self.error)
 
     def advance(self, observation: str, completion: Completion) -> None:
-        """Reads the action from a reply, plays it and records the step."""
+        """Reads the action from a reply, plays it and records the step; where there is no reply, the episode stops."""
+        if completion.error:
+            self.error = completion.error
+            return
         action = parse_action(completion.text, self.game.actions)
         legal = action in self.game.legal_actions(self.state)
         after = self.game.step(self.state, action, self.dynamics)
@@ -57,7 +61,8 @@ class _Play:
             steps=tuple(self.steps),
             terminated=self.terminated,
             truncated=self.truncated,
-            success=self.game.succeeded(self.state),
+            success=not self.error and self.game.succeeded(self.state),
+            error=self.error,
         )
 
 
