@@ -19,7 +19,8 @@ class Completion:
 
     `log_probs[k]` is log p_old(token k), under the very distribution the token was drawn from (temperature included).
     `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply at all (a server that
-    failed): such a turn is nobody's play, and the episode stops unfinished.
+    failed): such a turn is nobody's play, and the episode stops unfinished. `usage` is (prompt tokens, reply tokens) as a
+    server reports them, for replies whose token ids are not known.
     """
 
     text: str
@@ -29,6 +30,17 @@ class Completion:
     log_probs: tuple[float, ...] = ()
     entropies: tuple[float, ...] = ()
     error: str = ""
+    usage: tuple[int, int] | None = None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens read; None for a scripted player, and where a server does not say."""
+        return self.usage[0] if self.usage else len(self.prompt_ids) or None
+
+    @property
+    def reply_tokens(self) -> int | None:
+        """Tokens written; None as above."""
+        return self.usage[1] if self.usage else len(self.token_ids) if self.prompt_ids else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ class _Play:
                 observation=observation,
                 completion=completion,
                 action=action,
-                status=_status(action, completion),
+                status=reply_status(action, completion),
                 legal=legal,
                 reward=after.reward,
             )
@@ -66,7 +66,8 @@ class _Play:
         )
 
 
-def _status(action: str | None, completion: Completion) -> ReplyStatus:
+def reply_status(action: str | None, completion: Completion) -> ReplyStatus:
+    """What became of a reply: an action, none although it ended, or none because it was cut."""
     if action is not None:
         return "ok"
     return "truncated_reply" if completion.finish == "length" else "unreadable"

@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 from training import conftest as shared
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.cli import make_parser, train_config
+from msgrpo_hub.cli import make_parser
+from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, episode_seed
 from msgrpo_hub.training import TrainConfig

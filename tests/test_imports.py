@@ -26,7 +26,6 @@ FLOORS = {
     "msgrpo_hub.pocket": 5,  # the scripts that build the base; its files are data and have no floor
     "msgrpo_hub.hub": 6,
     "msgrpo_hub.cli": 7,
-    "msgrpo_hub.flags": 7,
     "msgrpo_hub.__main__": 7,
 }
 DATA = {"msgrpo_hub.pocket"}

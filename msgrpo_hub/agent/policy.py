@@ -10,7 +10,7 @@ import numpy as np
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.games import Game
+from msgrpo_hub.games import Game, played, told
 
 
 class Policy(Protocol):
@@ -31,7 +31,10 @@ class ScriptedPolicy:
     choose: Chooser
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        actions = [self.choose(prompt.game, prompt.state, rng) for prompt, rng in zip(prompts, rngs, strict=True)]
+        actions = [
+            told(prompt.game, self.choose(played(prompt.game), prompt.state, rng))
+            for prompt, rng in zip(prompts, rngs, strict=True)
+        ]
         return [Completion(text=f"<action>{action}</action>") for action in actions]
 
 

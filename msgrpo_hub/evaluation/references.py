@@ -22,7 +22,7 @@ from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 
 Floats = npt.NDArray[np.float64]
 
-_TIE = 1e-12
+TIE = 1e-12
 """Actions whose values differ by less are equally good: what is left between them is rounding."""
 
 
@@ -77,8 +77,9 @@ def lake_values(game: FrozenLake, holes: tuple[Cell, ...]) -> LakeValues:
     uniform = np.zeros((game.horizon + 1, cells))
     reward = np.eye(cells)[goal]
     for turns in range(1, game.horizon + 1):
-        q[turns] = step @ (reward + q[turns - 1].max(axis=1))
-        uniform[turns] = step.mean(axis=1) @ (reward + uniform[turns - 1])
+        gain = reward * game.goal_counts(turns)
+        q[turns] = step @ (gain + q[turns - 1].max(axis=1))
+        uniform[turns] = step.mean(axis=1) @ (gain + uniform[turns - 1])
         q[turns, ends] = uniform[turns, ends] = 0.0
     return LakeValues(game.size, q, q.max(axis=2), uniform)
 
@@ -93,7 +94,7 @@ def optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
 def _best(values: Floats, actions: Iterable[int]) -> list[int]:
     """Those of some actions that are as good as the best of them."""
     given = list(actions)
-    return [a for a in given if values[a] >= values[given].max() - _TIE]
+    return [a for a in given if values[a] >= values[given].max() - TIE]
 
 
 def optimal_value(game: Game, seed: int) -> float:

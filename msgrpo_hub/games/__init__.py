@@ -4,7 +4,8 @@ from msgrpo_hub.games.environment import register_games
 from msgrpo_hub.games.game import Game, Transition, draw
 from msgrpo_hub.games.registry import GAMES, make_game
 from msgrpo_hub.games.seeds import Split, episode_seed, stream
+from msgrpo_hub.games.variants import VARIANTS, played, told
 
-__all__ = ["GAMES", "Game", "Split", "Transition", "draw", "episode_seed", "make_game", "stream"]
+__all__ = ["GAMES", "VARIANTS", "Game", "Split", "Transition", "draw", "episode_seed", "make_game", "played", "stream", "told"]
 
 register_games()

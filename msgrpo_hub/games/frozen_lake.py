@@ -46,6 +46,8 @@ class FrozenLake:
     frozen_probability: float = 0.8
     slippery: bool = False
     horizon: int = 8
+    exactly: bool = False
+    """Whether the goal gives its reward on the last turn only; the observation then shows the turns left."""
     view: View = "full"
 
     actions = tuple(DIRECTIONS)
@@ -56,11 +58,12 @@ class FrozenLake:
     @cached_property
     def rules(self) -> tuple[str, ...]:
         slip = "The ice is slippery: a move goes where you want with chance 1/3 and to each side with chance 1/3."
+        when = f" if you reach it in exactly {self.horizon} turns, else 0," if self.exactly else ""
         return (
             *CELL_RULES,
             "A move off the board leaves you where you are.",
             *([slip] if self.slippery else []),
-            "The goal gives 1 and ends the game. A hole gives 0 and ends the game.",
+            f"The goal gives 1{when} and ends the game. A hole gives 0 and ends the game.",
             f"The game ends after {self.horizon} turns.",
             "In the grid @ is you, . is ice, O is a hole, G is the goal.",
         )
@@ -89,11 +92,16 @@ class FrozenLake:
             raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
         outcomes = self.outcomes(state, action)
         after = outcomes[int(rng.integers(len(outcomes)))][1] if len(outcomes) > 1 else outcomes[0][1]
-        reward = float(after.player == after.goal)
+        reward = float(after.player == after.goal and self.goal_counts(self.horizon - state.turn))
         return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
+
+    def goal_counts(self, turns_left: int) -> bool:
+        """Whether reaching the goal gives its reward, with so many turns left before the move."""
+        return turns_left == 1 or not self.exactly
 
     def observe(self, state: LakeState) -> str:
         coordinates = [
+            *([f"Turns left: {self.horizon - state.turn}"] if self.exactly else []),
             f"You: {cells_text([state.player])}",
             f"Goal: {cells_text([state.goal])}",
             f"Holes: {cells_text(state.holes)}",
@@ -111,4 +119,4 @@ class FrozenLake:
         return tuple(a for a in self.legal_actions(state) if neighbour(state.player, a) not in state.holes)
 
     def succeeded(self, state: LakeState) -> bool:
-        return state.player == state.goal
+        return state.player == state.goal and self.goal_counts(self.horizon - state.turn + 1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import entry_points
 
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.snake import APPLE, Item, Snake
+from msgrpo_hub.games.variants import make_variant
 
 _POISON = replace(APPLE, reward=-1.0)
 _BANANA = Item("banana", "B", 3, 1.0)
@@ -20,10 +22,12 @@ GAMES: dict[str, Game] = {
         FrozenLake("FrozenLake-NotSlippery20-v1", horizon=20),
         FrozenLake("FrozenLake-Slippery-v1", frozen_probability=0.9, slippery=True, horizon=15),
         FrozenLake("FrozenLake-BigSlippery-v1", size=6, frozen_probability=0.9, slippery=True, horizon=40),
+        FrozenLake("FrozenLake-Exactly8-v1", exactly=True),
         Snake("Snake-Standard-v1"),
         Snake("Snake-Short-v1", horizon=8),
         Snake("Snake-Solo-v1", size=6, items=(replace(APPLE, count=3),), has_opponent=False, death_reward=-1.0),
         Snake("Snake-PoisonApple-v1", items=(_POISON,)),
+        Snake("Snake-DoubleApple-v1", items=(replace(APPLE, reward=2.0),)),
         Snake("Snake-Banana-v1", items=(replace(APPLE, count=3), replace(_BANANA, reward=10.0))),
         Snake("Snake-PoisonAppleBanana-v1", items=(replace(_POISON, count=3), _BANANA)),
         Snake("Snake-Fire-v1", items=(APPLE, _FIRE)),
@@ -33,11 +37,16 @@ GAMES: dict[str, Game] = {
 
 
 def make_game(game_id: str) -> Game:
-    """The game of an id. Raises `UserError` with the nearest id for an unknown one.
+    """The game of an id, or of `ID:VARIANT` (see `variants.py`). Raises `UserError` with the nearest id for an unknown one.
+
+    Other packages add games through the entry point group `msgrpo_hub.games`: the name is the id, the object the game.
 
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8
     """
-    if game_id not in GAMES:
-        raise unknown("game", game_id, GAMES)
-    return GAMES[game_id]
+    name, _, variant = game_id.partition(":")
+    if name not in GAMES:
+        GAMES.update({point.name: point.load() for point in entry_points(group="msgrpo_hub.games")})
+    if name not in GAMES:
+        raise unknown("game", name, GAMES)
+    return make_variant(GAMES[name], variant) if variant else GAMES[name]

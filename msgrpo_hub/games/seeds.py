@@ -18,11 +18,12 @@ _PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "draw
 
 
 def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
-    """A 63-bit seed for episode `index` of a split; `run` sets the training runs apart.
+    """A 63-bit seed for episode `index` of a split; `run` sets the training runs apart. Variants share their game's seeds.
 
     >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
     False
     """
+    game_id = game_id.partition(":")[0]
     digest = hashlib.sha256(f"{game_id}/{split}/{index}/{run}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 

@@ -29,31 +29,24 @@ from msgrpo_hub.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.training.token_tree import TokenTree, plant, tree_inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Some optimiser steps with a share of lakes in the lessons; the learning rate falls linearly to a fiftieth."""
-
-    steps: int
-    learning_rate: float
-    lakes: float
-
-
-STAGES = (Stage(2400, 2e-3, 0.45), Stage(1000, 1.2e-3, 0.25))
-"""All of it, then more of Snake, which takes longer to learn."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig:
     """How the base is built."""
 
     output_dir: Path
     """Where model, tokenizer and card go."""
-    shorten: int = 1
-    """Divides the steps of every stage: for tests."""
-    trees: int = 16
+    steps: int = 6000
+    """Optimiser steps."""
+    lakes: float = 0.3
+    """Share of the lessons that are on lakes; the others are on Snake, which takes longer to learn."""
+    trees: int = 8
     """Documents a step."""
     states: int = 3
     """States a document."""
+    learning_rate: float = 2e-3
+    """Peak learning rate of AdamW, for embeddings and norms; it falls linearly to a fiftieth."""
+    muon_learning_rate: float = 3e-3
+    """The same of Muon, for the matrices, scaled to AdamW's updates: it learns the same in about two thirds of the steps."""
     width: int = 128
     """Hidden size."""
     layers: int = 4
@@ -64,19 +57,6 @@ class BuildConfig:
     """CPU threads; the weights depend on their number in the last bits."""
     seed: int = 0
     """Seed of the lessons and of the initial weights."""
-
-    def stage(self, step: int) -> tuple[Stage, int]:
-        """The stage that a step belongs to, and the number of the step in it."""
-        for stage in STAGES:
-            if step < stage.steps // self.shorten:
-                return stage, step
-            step -= stage.steps // self.shorten
-        raise IndexError(step)
-
-    @property
-    def steps(self) -> int:
-        """The optimiser steps of all stages."""
-        return sum(stage.steps // self.shorten for stage in STAGES)
 
 
 def make_tokenizer(config: BuildConfig) -> PreTrainedTokenizerFast:
@@ -159,8 +139,7 @@ class Documents(Dataset[Document]):
 
     def __getitem__(self, index: int) -> Document:
         rng = np.random.default_rng((self.config.seed, 2, index))
-        stage, _ = self.config.stage(index // self.config.trees)
-        task = random_task(rng, stage.lakes)
+        task = random_task(rng, self.config.lakes)
         rows: list[list[int]] = []
         starts: list[int] = []
         row_weights: list[float] = []
@@ -193,42 +172,53 @@ def lesson_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tenso
     return (losses * weights).sum() / weights.sum()
 
 
-def learning_rate(config: BuildConfig, step: int) -> float:
-    """Linear warm-up over the first 100 steps; within each stage linear decay to a fiftieth."""
-    stage, number = config.stage(step)
-    return stage.learning_rate * min((step + 1) / 100, 1.0) * (1.0 - 0.98 * number * config.shorten / stage.steps)
+def make_optimizers(config: BuildConfig, model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for all else."""
+    matrices = [weight for name, weight in model.named_parameters() if name.endswith("proj.weight")]
+    others = [weight for name, weight in model.named_parameters() if not name.endswith("proj.weight")]
+    muon = torch.optim.Muon(matrices, lr=config.muon_learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+    return [muon, torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)]
+
+
+def schedule(config: BuildConfig, step: int) -> float:
+    """The share of the peak learning rate: linear warm-up over 100 steps, then linear decay to a fiftieth."""
+    return min((step + 1) / 100, 1.0) * (1.0 - 0.98 * step / config.steps)
 
 
 def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     """Trains the model in place; goes on from `building.pt` where an interrupted build left one."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=STAGES[0].learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizers = make_optimizers(config, model)
+    peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     checkpoint = config.output_dir / "building.pt"
-    first = _resume(checkpoint, model, optimizer)
+    first = _resume(checkpoint, model, optimizers)
     indices = range(first * config.trees, config.steps * config.trees)
     loader = DataLoader(Documents(config, tokenizer), batch_size=config.trees, sampler=indices, collate_fn=list, num_workers=1)
     recent: deque[float] = deque(maxlen=50)
-    progress = tqdm(loader, desc="lessons", unit="step", initial=first, total=config.steps)
+    progress = tqdm(loader, desc="lessons", unit="step", initial=first, total=config.steps, mininterval=1)
     for step, documents in enumerate(progress, start=first):
-        optimizer.param_groups[0]["lr"] = learning_rate(config, step)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = lesson_loss(model, documents)
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer, peak in zip(optimizers, peaks, strict=True):
+            optimizer.param_groups[0]["lr"] = peak * schedule(config, step)
+            optimizer.step()
         recent.append(loss.item())
-        progress.set_postfix(loss=f"{np.mean(recent):.4f}")
-        if (step + 1) % 200 == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, checkpoint)
+        progress.set_postfix(loss=f"{np.mean(recent):.4f}", refresh=False)
+        if (step + 1) % 400 == 0:
+            states = [optimizer.state_dict() for optimizer in optimizers]
+            torch.save({"model": model.state_dict(), "optimizers": states, "step": step + 1}, checkpoint)
     checkpoint.unlink(missing_ok=True)
 
 
-def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer) -> int:
+def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizers: Sequence[torch.optim.Optimizer]) -> int:
     if not checkpoint.exists():
         return 0
     saved = torch.load(checkpoint, weights_only=True)
     model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
+    for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+        optimizer.load_state_dict(state)
     return int(saved["step"])
 
 

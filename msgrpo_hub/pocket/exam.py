@@ -16,6 +16,7 @@ from msgrpo_hub.pocket.lessons import (
     about_the_board,
     about_the_rules,
     instructions,
+    lookups,
     play,
     random_state,
     random_task,
@@ -36,6 +37,7 @@ def ask(model: LanguageModel, tasks: list[Task], seed: int = EXAM_SEED) -> dict[
             play(task, state),
             *about_the_board(task, state, rng),
             *about_the_rules(task, rng),
+            *lookups(task, state, rng),
             *instructions(task, state, rng),
         ):
             asked.append((lesson, Prompt(task.system, user_text(observation, lesson.request), observation, task.game, state)))
@@ -50,9 +52,18 @@ def ask(model: LanguageModel, tasks: list[Task], seed: int = EXAM_SEED) -> dict[
 def mark(lesson: Lesson, answer: str) -> float:
     """1 for a right answer, else 0; where four things are asked at once, the share of the directions that are right.
 
+    A way is the base's own choice: right is a move that it names in its thought, with true percepts before it.
+
     >>> mark(Lesson("each direction", "", ("Left wall Down ice Right hole Up ice",)), "Left wall Down ice Right ice Up ice")
     0.75
+    >>> ways = Lesson("way", "", ("<think>Up ice way Up 2</think><action>Up</action>",))
+    >>> mark(ways, "<think>Up ice way Left 1</think><action>Left</action>")
+    1.0
     """
+    if lesson.kind == "way":
+        seen = lesson.replies[0].partition(" way ")[0]
+        thought, _, move = answer.removesuffix("</action>").partition("</think><action>")
+        return float(thought.startswith(f"{seen} way ") and move in thought.partition(" way ")[2].split())
     if lesson.kind != "each direction":
         return float(answer in lesson.replies)
     [wanted] = (reply.split() for reply in lesson.replies)

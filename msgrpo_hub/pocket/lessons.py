@@ -131,10 +131,6 @@ def about_the_board(task: Task, state: Any, rng: np.random.Generator) -> Iterato
     action = _pick(game.actions, rng)
     yield Lesson("one direction", f"What lies {action}?", (seen[action],))
     yield Lesson("where", "Where are you?", (cells_text([here]),))
-    others = [cell for cell, name in what.items() if name not in ("ice", "free", "head")]
-    for kind, cells in (("what thing", others or list(what)), ("what cell", list(what))):
-        cell = _pick(cells, rng)
-        yield Lesson(kind, f"What lies at {cells_text([cell])}?", (what[cell],))
     cell = _pick(list(what), rng)
     yield Lesson("bearing", f"How far is {cells_text([cell])}?", (bearing(here, cell),))
     legal, safe = game.legal_actions(state), game.safe_actions(state)
@@ -144,6 +140,15 @@ def about_the_board(task: Task, state: Any, rng: np.random.Generator) -> Iterato
         yield Lesson("goal", "How far is the goal?", (bearing(here, state.goal),))
     elif isinstance(game, Snake):
         yield from _about_the_snake(game, state)
+
+
+def lookups(task: Task, state: Any, rng: np.random.Generator) -> Iterator[Lesson]:
+    """What lies at some named cells: things, which the text lists, and any cell."""
+    what = things(task.game, state)
+    listed = [cell for cell, name in what.items() if name not in ("ice", "free", "head")] or list(what)
+    for kind, cells in (("what thing", listed), ("what cell", list(what))):
+        for index in rng.permutation(len(cells))[:2].tolist():
+            yield Lesson(kind, f"What lies at {cells_text([cells[index]])}?", (what[cells[index]],))
 
 
 def _about_the_snake(game: Snake, state: SnakeState) -> Iterator[Lesson]:
@@ -176,6 +181,12 @@ def instructions(task: Task, state: Any, rng: np.random.Generator) -> Iterator[L
     thing = _pick(list(seen.values()), rng)
     others = tuple(a for a in seen if seen[a] != thing)
     yield Lesson("avoid", f"Name a move that is not onto {thing}.", others or ("none",))
+    way = bearing((0, 0), (int(rng.integers(-3, 4)), int(rng.integers(-3, 4))))
+    moves = [action for action in task.game.actions if action in way.split()]
+    if moves:
+        think = f"{percepts(task.game, state)} way {way}"
+        taken = tuple(f"<think>{think}</think><action>{move}</action>" for move in moves)
+        yield Lesson("way", "Think of any way, then go it.", taken)
 
 
 def lessons(task: Task, state: Any, rng: np.random.Generator) -> list[Lesson]:
@@ -183,7 +194,7 @@ def lessons(task: Task, state: Any, rng: np.random.Generator) -> list[Lesson]:
     board = list(about_the_board(task, state, rng))
     chosen = [board[i] for i in rng.permutation(len(board))[:6].tolist()]
     rules = _pick(list(about_the_rules(task, rng)), rng)
-    return [play(task, state), *chosen, rules, *instructions(task, state, rng)]
+    return [play(task, state), *chosen, *lookups(task, state, rng), rules, *instructions(task, state, rng)]
 
 
 def _article(name: str) -> str:

@@ -73,7 +73,7 @@ def test_the_build_is_deterministic(tmp_path: Path) -> None:
         return digest.hexdigest()
 
     threads = torch.get_num_threads()
-    configs = [BuildConfig(output_dir=tmp_path / name, shorten=800, trees=2, states=1, threads=threads) for name in "ab"]
+    configs = [BuildConfig(output_dir=tmp_path / name, steps=4, trees=2, states=1, threads=threads) for name in "ab"]
     assert configs[0].steps == 4
     assert built(configs[0]) == built(configs[1])
 

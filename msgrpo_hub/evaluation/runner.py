@@ -1,0 +1,178 @@
+"""Runs: a player meets the tasks of a suite, batch by batch; every finished batch is on the disk.
+
+A run that was interrupted goes on where it stopped, and its files come out the same to the byte. What a server failed to
+answer is played again by the next call; until then the run says that it is not complete, and nothing of it is scored.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import records
+from msgrpo_hub.evaluation.hashes import run_hash
+from msgrpo_hub.evaluation.identity import Player, PlayerSettings, identify
+from msgrpo_hub.evaluation.players import can_play
+from msgrpo_hub.evaluation.scores import EpisodeScore, StepScore, score_episode, score_steps
+from msgrpo_hub.evaluation.suites import HARNESS, Suite, load_suite, task_hash
+from msgrpo_hub.evaluation.summary import summarise
+from msgrpo_hub.games import make_game
+from msgrpo_hub.rollout import play_episodes
+
+BATCH = 50
+"""Episodes that are played together by default; results do not depend on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One player on one task."""
+
+    folder: Path
+    config: dict[str, Any]
+    """Player, task, suite and everything else that decides the result."""
+    summary: dict[str, Any]
+    episodes: list[Episode] = field(repr=False)
+    scores: list[EpisodeScore] = field(repr=False)
+    steps: list[list[StepScore]] = field(repr=False)
+
+    @property
+    def player(self) -> str:
+        return str(self.config["player"])
+
+    @property
+    def task(self) -> str:
+        return str(self.config["task"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode was played to its end."""
+        return bool(self.summary["complete"])
+
+
+def evaluate(
+    players: Sequence[str] | str,
+    suite: str | Suite = "quick",
+    output_dir: Path | str = "runs/eval",
+    *,
+    settings: PlayerSettings | None = None,
+    batch_size: int = BATCH,
+) -> list[Result]:
+    """Plays a suite with some players and keeps everything under the output folder; goes on where it was interrupted.
+
+    Args:
+        players: names as `msgrpo eval` takes them; they share nothing but the seeds.
+        suite: name of a suite, or path of a TOML file.
+        output_dir: results go to `<player>/<commit>/<task>/<run hash>/` in it.
+        settings: how models act; by default sampled at temperature 0.5.
+        batch_size: episodes played together; more is faster and takes more memory. Results do not depend on it.
+
+    Returns:
+        One result per player and task; `optimal` plays only the games that are solved.
+
+    Raises:
+        UserError: for an unknown player, suite or game, or a folder that holds another run under the same name.
+
+    >>> import tempfile
+    >>> results = evaluate("optimal", Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=5), tempfile.mkdtemp())
+    >>> results[0].summary["success"]["mean"]
+    1.0
+    """
+    chosen = load_suite(suite) if isinstance(suite, str) else suite
+    names = [players] if isinstance(players, str) else list(players)
+    results = []
+    for name in names:
+        player = identify(name, settings or PlayerSettings())  # loaded one after the other: two large models may not fit
+        tasks = [task for task in chosen.tasks if can_play(name, make_game(task))]
+        results += [run_task(player, chosen, task, Path(output_dir), batch_size) for task in tasks]
+    return results
+
+
+def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
+    """Plays one task to its end, or as far as it goes, and writes the run's files."""
+    config = run_config(player, suite, task)
+    folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
+    if (folder / records.RESULTS).exists() and (done := load_result(folder)).complete:
+        return done
+    folder.mkdir(parents=True, exist_ok=True)
+    records.write_json(folder / records.CONFIG, config)
+    _play(player, suite, task, folder, batch_size)
+    return finish(folder, config)
+
+
+def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
+    """All that decides the result of a run."""
+    return {
+        "harness": HARNESS,
+        "player": player.name if not Path(player.name).exists() else player.identity.get("adapter", player.identity.get("base")),
+        "identity": player.identity,
+        "task": task,
+        "task_hash": task_hash(make_game(task)),
+        "suite": suite.name,
+        "split": suite.split,
+        "episodes": suite.episodes,
+    }
+
+
+def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
+    """Plays what the log does not hold yet."""
+    game, log, seeds = make_game(task), folder / records.LOG, suite.seeds(task)
+    done, _ = records.read_log(log, game.id)
+    missing = [index for index in range(suite.episodes) if index not in done]
+    rewards = [episode.reward for episode in done.values()]
+    with tqdm(desc=f"{player.name[-30:]} · {task}", unit="episode", total=suite.episodes, initial=len(done)) as bar:
+        for start in range(0, len(missing), batch_size):
+            batch, began = missing[start : start + batch_size], time.monotonic()
+            played = list(zip(batch, play_episodes(game, player.policy, [(seeds[i], 0) for i in batch]), strict=True))
+            whole = [(index, episode) for index, episode in played if not episode.error]
+            records.append_episodes(log, whole, time.monotonic() - began)
+            rewards += [episode.reward for _, episode in whole]
+            bar.update(len(whole))
+            bar.set_postfix(reward=f"{sum(rewards) / max(len(rewards), 1):.3f}", failed=len(played) - len(whole))
+
+
+def finish(folder: Path, config: dict[str, Any]) -> Result:
+    """Scores what the log holds and writes the final files; a complete run needs its log no more."""
+    game, log = make_game(config["task"]), folder / records.LOG
+    done, seconds = records.read_log(log, game.id)
+    episodes = [done[index] for index in sorted(done)]
+    steps = [score_steps(game, episode) for episode in episodes]
+    scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
+    complete = len(episodes) == config["episodes"]
+    seeds = [episode.seed for episode in episodes]
+    summary: dict[str, Any] = {"complete": complete, "failed": config["episodes"] - len(episodes)}
+    summary |= summarise(game.id, seeds, scores, int(run_hash(config), 16))
+    records.write_tables(folder, sorted(done), episodes, scores, steps)
+    timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
+    records.write_json(folder / records.TIMING, timing)
+    records.write_json(folder / records.RESULTS, {"run": run_hash(config), **summary})
+    if complete:
+        log.unlink(missing_ok=True)
+    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
+
+
+def load_result(folder: Path) -> Result:
+    """A stored run. Raises `UserError` for a folder that holds none."""
+    try:
+        config = json.loads((folder / records.CONFIG).read_text())
+        summary = json.loads((folder / records.RESULTS).read_text())
+        episodes, scores, steps = records.read_tables(folder, config["task"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
+    summary.pop("run")
+    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
+
+
+def find_results(path: Path) -> list[Result]:
+    """Every run under a folder, in the order of their paths. Raises `UserError` where there is none."""
+    folders = sorted(file.parent for file in path.rglob(records.RESULTS))
+    if not folders:
+        raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
+    return [load_result(folder) for folder in folders]

@@ -1,0 +1,110 @@
+"""The summary of a run: every score with its interval, beside the references on the very same episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.evaluation.players import SCRIPTED
+from msgrpo_hub.evaluation.scores import EpisodeScore
+from msgrpo_hub.evaluation.statistics import mean_interval, wilson
+from msgrpo_hub.games import make_game
+from msgrpo_hub.rollout import play_episodes
+
+REFERENCE = "greedy"
+"""Whom Snake is measured against: it has no exact optimum. Its players are a bracket, not a bound."""
+
+
+def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
+    """All figures of one player on one task.
+
+    Args:
+        task: id of the game.
+        seeds: the seeds of the scored episodes.
+        scores: their scores, in the same order.
+        seed: of the bootstrap.
+
+    Returns:
+        A number, or `{"mean", "low", "high"}` with its 95 % interval (`low` and `high` None under 30 episodes), per score;
+        rates of replies are shares of all steps; None where a game has no such score.
+    """
+    steps = sum(score.steps for score in scores)
+    rewards = [score.reward for score in scores]
+    solved = bool(scores) and scores[0].value_optimal is not None
+    low, high = (_exact_ends(scores) if solved else _played_ends(task, tuple(seeds))) if scores else (0.0, 0.0)
+    return {
+        "episodes": len(scores),
+        "reward": _mean(rewards, seed),
+        "success": _rate([score.success for score in scores]),
+        "normalised": float((np.mean(rewards) - low) / (high - low)) if scores and high > low else None,
+        "luck_adjusted": _mean([s.luck_adjusted for s in scores if s.luck_adjusted is not None], seed) if solved else None,
+        "regret_per_step": sum(s.regret or 0.0 for s in scores) / steps if solved else None,
+        "optimal_rate": sum(s.optimal_steps or 0 for s in scores) / steps if solved else None,
+        "first_mistake": _first_mistakes(scores) if solved else None,
+        "references": {"random": low, "optimal" if solved else REFERENCE: high},
+        "unreadable_rate": sum(s.unreadable for s in scores) / max(steps, 1),
+        "truncated_rate": sum(s.truncated_replies for s in scores) / max(steps, 1),
+        "illegal_rate": sum(s.illegal for s in scores) / max(steps, 1),
+        "steps": steps,
+        "prompt_tokens": _sum([s.prompt_tokens for s in scores]),
+        "reply_tokens": _sum([s.reply_tokens for s in scores]),
+        "above_optimum": _above(rewards, scores) if solved else False,
+    }
+
+
+def _mean(values: Sequence[float], seed: int) -> dict[str, float | None] | None:
+    if not values:
+        return None
+    interval = mean_interval(values, seed)
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return {"mean": float(np.mean(values)), "low": low, "high": high}
+
+
+def _rate(outcomes: Sequence[bool]) -> dict[str, float] | None:
+    if not outcomes:
+        return None
+    interval = wilson(sum(outcomes), len(outcomes))
+    return {"mean": sum(outcomes) / len(outcomes), "low": interval.low, "high": interval.high}
+
+
+def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:
+    """How many episodes have no mistake, and on which step (from 0) the first one falls in the others."""
+    turns = [score.first_mistake for score in scores if score.first_mistake is not None]
+    made = [turn for turn in turns if turn >= 0]
+    return {"episodes_without": 1 - len(made) / len(turns), "mean_step": float(np.mean(made)) if made else None}
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _exact_ends(scores: Sequence[EpisodeScore]) -> tuple[float, float]:
+    """The exact values of random and of optimal play, over the maps that were played."""
+    return (
+        float(np.mean([score.value_random for score in scores])),
+        float(np.mean([score.value_optimal for score in scores])),
+    )
+
+
+@lru_cache(maxsize=64)
+def _played_ends(task: str, seeds: tuple[int, ...]) -> tuple[float, float]:
+    """The mean rewards of the random and the greedy player on the same seeds."""
+    low, high = (reference_rewards(task, seeds, name) for name in ("random", REFERENCE))
+    return float(np.mean(low)), float(np.mean(high))
+
+
+def reference_rewards(task: str, seeds: Sequence[int], name: str) -> list[float]:
+    """What a scripted player gets on some seeds."""
+    return [e.reward for e in play_episodes(make_game(task), ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])]
+
+
+def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore]) -> bool:
+    """Whether a mean lies above the exact optimum by more than 4 standard errors: then something is wrong."""
+    excess = np.array(rewards) - np.array([score.value_optimal for score in scores], dtype=float)
+    error = excess.std(ddof=1) / len(excess) ** 0.5 if len(excess) > 1 else np.inf
+    return bool(excess.mean() > 4 * error + 1e-9)

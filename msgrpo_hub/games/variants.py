@@ -1,0 +1,177 @@
+"""Variants: the same game seen in a mirror, told in other words, or shown in part. Nothing about its play changes.
+
+`make_game("Snake-Standard-v1:reflected")` plays the very episodes of `Snake-Standard-v1`: same seeds, same chance, same
+rewards. A player that understands what it reads scores the same; one that has learned a habit does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, get_args
+
+import numpy as np
+
+from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.games.board import Cell, cells_text
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.game import Game, Transition, View, check_action
+from msgrpo_hub.games.snake import Snake
+
+_CELL = re.compile(r"\((\d+), (\d+)\)")
+_MOVES = "Up and Down change the row by one, Left and Right change the column by one."
+
+
+def _same(cell: Cell, size: int) -> Cell:  # noqa: ARG001
+    return cell
+
+
+@dataclass(frozen=True)
+class Retold:
+    """A game whose cells, action names and grid symbols are shown in another way; states are those of `game`."""
+
+    game: Game
+    id: str
+    place: Callable[[Cell, int], Cell] = _same
+    """Where a cell is shown: (cell, size) → cell."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Action of the game → its name here; what is not listed keeps its name."""
+    glyphs: Mapping[str, str] = field(default_factory=dict)
+    """Grid symbol → symbol shown."""
+    moves: str = _MOVES
+    """The rule that says what the actions do."""
+
+    @property
+    def size(self) -> int:
+        return self.game.size
+
+    @property
+    def horizon(self) -> int:
+        return self.game.horizon
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return self.game.reward_range
+
+    @property
+    def instructions(self) -> str:
+        return self.game.instructions
+
+    @cached_property
+    def actions(self) -> tuple[str, ...]:
+        shown = {self.told(action) for action in self.game.actions}
+        kept = tuple(action for action in self.game.actions if action in shown)
+        return kept if len(kept) == len(shown) else tuple(self.told(action) for action in self.game.actions)
+
+    @cached_property
+    def symbols(self) -> dict[str, str]:
+        return {self.glyphs.get(symbol, symbol): name for symbol, name in self.game.symbols.items()}
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        legend = "In the grid " + ", ".join(f"{symbol} is {name}" for symbol, name in self.symbols.items()) + "."
+        rules = tuple(self.moves if rule == _MOVES else rule for rule in self.game.rules)
+        return (*rules[:-1], legend) if self.glyphs else rules
+
+    def told(self, action: str) -> str:
+        """The name here of an action of the game."""
+        return self.names.get(action, action)
+
+    def meant(self, action: str) -> str:
+        """The action of the game that a name here stands for."""
+        return next((own for own, name in self.names.items() if name == action), action)
+
+    def initial_state(self, rng: np.random.Generator) -> Any:
+        return self.game.initial_state(rng)
+
+    def step(self, state: Any, action: str | None, rng: np.random.Generator) -> Transition[Any]:
+        check_action(self, action)
+        return self.game.step(state, None if action is None else self.meant(action), rng)
+
+    def observe(self, state: Any) -> str:
+        written, grid, _ = self.game.observe(state).partition("Grid:\n")
+        lines = [self._line(line) for line in written.splitlines()]
+        return "\n".join([*lines, *(["Grid:", *(" ".join(row) for row in self.grid(state))] if grid else [])])
+
+    def _line(self, line: str) -> str:
+        """One line of coordinates; a list of cells stays in reading order, a body in its own."""
+        label, _, _ = line.partition(":")
+        cells = [self.place((int(r), int(c)), self.size) for r, c in _CELL.findall(line)]
+        return f"{label}: {cells_text(cells if 'body' in label else sorted(cells))}" if cells else line
+
+    def grid(self, state: Any) -> list[str]:
+        rows = self.game.grid(state)
+        shown = [["."] * self.size for _ in rows]
+        for r, row in enumerate(rows):
+            for c, symbol in enumerate(row):
+                there, across = self.place((r, c), self.size)
+                shown[there][across] = self.glyphs.get(symbol, symbol)
+        return ["".join(row) for row in shown]
+
+    def legal_actions(self, state: Any) -> tuple[str, ...]:
+        return self._ordered(self.game.legal_actions(state))
+
+    def safe_actions(self, state: Any) -> tuple[str, ...]:
+        return self._ordered(self.game.safe_actions(state))
+
+    def _ordered(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        told = {self.told(action) for action in actions}
+        return tuple(action for action in self.actions if action in told)
+
+    def succeeded(self, state: Any) -> bool:
+        return self.game.succeeded(state)
+
+
+def played(game: Game) -> Game:
+    """The game underneath, whose states and actions are meant: of a game that is no variant, itself."""
+    return game.game if isinstance(game, Retold) else game
+
+
+def told(game: Game, action: str) -> str:
+    """The name that an action of `played(game)` has in a game."""
+    return game.told(action) if isinstance(game, Retold) else action
+
+
+def _seen(game: Game, id: str, view: View) -> Game:
+    if not isinstance(game, FrozenLake | Snake):
+        raise UserError(f"{id}: {game.id} is always shown in full; expected another variant")
+    return replace(game, id=id, view=view)
+
+
+_COMPASS = {"Left": "West", "Down": "South", "Right": "East", "Up": "North"}
+_COMPASS_RULE = "North changes the row by -1, South by 1; West changes the column by -1, East by 1."
+_TURNED = {"Left": "Down", "Down": "Right", "Right": "Up", "Up": "Left"}
+_TURNED_RULE = (
+    "Here Down moves to the column on the left, Right to the row below, Up to the column on the right, Left to the row above."
+)
+_GLYPHS = {".": "_", "@": "P", "O": "H", "G": "E", "#": "p", "X": "Q", "x": "q", "A": "*", "B": "+", "F": "%"}
+
+VARIANTS: dict[str, Callable[[Game, str], Game]] = {
+    "reflected": lambda game, id: Retold(
+        game, id, lambda cell, size: (cell[0], size - 1 - cell[1]), {"Left": "Right", "Right": "Left"}
+    ),
+    "rotated": lambda game, id: Retold(
+        game, id, lambda cell, size: (size - 1 - cell[1], cell[0]), {"Left": "Down", "Down": "Right", "Right": "Up", "Up": "Left"}
+    ),
+    "compass": lambda game, id: Retold(game, id, names=_COMPASS, moves=_COMPASS_RULE),
+    "permuted-actions": lambda game, id: Retold(game, id, names=_TURNED, moves=_TURNED_RULE),
+    "other-symbols": lambda game, id: Retold(game, id, glyphs=_GLYPHS),
+    **{view: partial(_seen, view=view) for view in get_args(View) if view != "full"},
+}
+"""Name → (game, id of the variant) → the variant."""
+
+
+def make_variant(game: Game, name: str) -> Game:
+    """The variant of a game. Raises `UserError` for an unknown name.
+
+    >>> from msgrpo_hub.games import make_game
+    >>> make_game("FrozenLake-NotSlippery-v1:compass").actions
+    ('West', 'South', 'East', 'North')
+    """
+    if name not in VARIANTS:
+        raise unknown("variant", name, VARIANTS)
+    if name == "rotated" and isinstance(game, Snake) and game.down_hill:
+        raise UserError(f"{game.id} cannot be rotated, since its rules name a direction: expected another variant")
+    return VARIANTS[name](game, f"{game.id}:{name}")
