@@ -80,6 +80,25 @@ class Engine:
                 self._sample_batch([samples[i] for i in chosen], [rngs[i] for i in chosen], temperature, max_new_tokens)
         return samples
 
+    @torch.no_grad()
+    def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
+        """log p of each token of each continuation (one token at least) of each prompt, in nats, at temperature 1.
+
+        Equal pairs are computed once, and the continuations of a prompt share its keys and values.
+        """
+        pairs = {(prompt, tokens) for prompt, given in zip(prompts, continuations, strict=True) for tokens in given}
+        order = sorted(pairs)  # equal prompts side by side
+        assert all(tokens for _, tokens in order)
+        if not self._checked:
+            self._check(prompts[0])
+        scores: list[list[float]] = []
+        with acting(self.model):
+            self._keep_prefix(prompts)
+            for start in range(0, len(order), self.max_rows):
+                scores += self._score_batch(order[start : start + self.max_rows])
+        of_pair = dict(zip(order, scores, strict=True))
+        return [[of_pair[prompt, tokens] for tokens in given] for prompt, given in zip(prompts, continuations, strict=True)]
+
     def _check(self, prompt: TokenIds) -> None:
         """Compares the engine with a plain forward once: sinks, recurrent states and the like are not our attention."""
         ids = torch.tensor([prompt], device=self.model.device)
@@ -91,7 +110,7 @@ class Engine:
         try:
             with acting(self.model):
                 self._keep_prefix([prompt])
-                ours = torch.log_softmax(self._prefill([prompt])[0][0], -1)
+                ours = torch.log_softmax(self._prefill([prompt])[0][0, -1], -1)
             difference = (ours - plain).abs().max().item()
         except UserError:
             raise
@@ -121,7 +140,7 @@ class Engine:
         rows = torch.tensor([number[sample.prompt_ids] for sample in samples], device=logits.device)
         for position in range(max_new_tokens):
             uniforms = [rngs[i].random() for i in live]
-            tokens, log_probs, entropies = draw_tokens(logits, rows, uniforms, temperature)
+            tokens, log_probs, entropies = draw_tokens(logits[:, -1], rows, uniforms, temperature)
             drawn = tokens.tolist()
             for i, token, log_prob, entropy in zip(live, drawn, log_probs.tolist(), entropies.tolist(), strict=True):
                 samples[i].token_ids.append(token)
@@ -141,8 +160,33 @@ class Engine:
             positions = visible.sum(1, keepdim=True) - 1 + len(self._prefix)
             logits = self._forward(next_tokens[:, None], visible[:, None], positions, cache)
 
-    def _prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, RowCache, Tensor]:
-        """The logits after each prompt, the KV cache of what follows the shared beginning, and which of it is visible.
+    def _score_batch(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[list[float]]:
+        """Two passes: the distinct prompts with the tokens that all continuations begin with, then what is left of each."""
+        common = _common_beginning([tokens for _, tokens in pairs])
+        head, tails = pairs[0][1][:common], [tokens[common:] for _, tokens in pairs]
+        distinct = list(dict.fromkeys(prompt for prompt, _ in pairs))
+        number = {prompt: row for row, prompt in enumerate(distinct)}
+        logits, cache, visible = self._prefill([prompt + head for prompt in distinct], keep=common + 1)
+        log_p, device = torch.log_softmax(logits, -1), logits.device
+        rows = torch.tensor([number[prompt] for prompt, _ in pairs], device=device)
+        width = max(map(len, tails)) - 1
+        tokens = torch.tensor([tail + (0,) * (width + 1 - len(tail)) for tail in tails], device=device)
+        scores = [log_p[rows, k, token] for k, token in enumerate(head)] + [log_p[rows, common, tokens[:, 0]]]
+        if width:
+            cache.select(rows)
+            before = visible[rows, None].expand(-1, width, -1)
+            causal = visible.new_ones(width, width).tril().expand(len(rows), -1, -1)  # hides the padding on the right too
+            positions = visible.sum(1)[rows, None] + len(self._prefix) + torch.arange(width, device=device)
+            rest = self._forward(tokens[:, :-1], torch.cat([before, causal], 2), positions, cache, keep=width)
+            scores += torch.log_softmax(rest, -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
+        table = torch.stack(scores, 1)
+        if table.isnan().any():
+            raise _not_finite()
+        return [row[: len(continuation)] for row, (_, continuation) in zip(table.tolist(), pairs, strict=True)]
+
+    def _prefill(self, prompts: Sequence[TokenIds], keep: int = 1) -> tuple[Tensor, RowCache, Tensor]:
+        """The logits after the last `keep` tokens of each prompt (rows, keep, vocabulary), the KV cache of what follows the
+        shared beginning, and which of it is visible.
 
         Shorter prompts are padded on the left: `visible` (rows, length) is false there.
         """
@@ -155,10 +199,10 @@ class Engine:
         positions = (visible.cumsum(1) - 1).clamp(min=0) + len(self._prefix)
         causal = (place[None, :, None] >= place) & visible[:, None, :]
         cache = RowCache()
-        return self._forward(padded, causal, positions, cache), cache, visible
+        return self._forward(padded, causal, positions, cache, keep), cache, visible
 
-    def _forward(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache) -> Tensor:
-        """Next-token logits (rows, vocabulary) in float32; the cache grows by the tokens.
+    def _forward(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache, keep: int = 1) -> Tensor:
+        """Next-token logits after the last `keep` tokens (rows, keep, vocabulary) in float32; the cache grows by the tokens.
 
         `visible` (rows, tokens or 1, length) says which own tokens each new token attends to.
         """
@@ -170,10 +214,10 @@ class Engine:
             attention_mask=mask[:, None],
             position_ids=positions,
             past_key_values=cache,
-            logits_to_keep=1,
+            logits_to_keep=keep,
             shared_prefix=self._prefix_cache,
         )
-        logits: Tensor = output.logits[:, -1]
+        logits: Tensor = output.logits[:, -keep:]
         return logits.float()
 
     def _keep_prefix(self, prompts: Sequence[TokenIds]) -> None:
@@ -181,19 +225,23 @@ class Engine:
 
         What is shared depends on the prompts of this call alone, so no result depends on earlier calls.
         """
-        first, last = min(prompts), max(prompts)  # the common beginning of a sorted list is that of its ends
-        limit = min(map(len, prompts)) - 1  # at least one token of each prompt is left to compute
-        shared = next((k for k in range(limit) if first[k] != last[k]), limit)
-        weights = weights_version(self.model)
-        if first[:shared] == self._prefix and weights == self._prefix_weights:
+        shared, weights = _common_beginning(prompts), weights_version(self.model)
+        if prompts[0][:shared] == self._prefix and weights == self._prefix_weights:
             return
-        self._prefix, self._prefix_cache, self._prefix_weights = first[:shared], None, weights
+        self._prefix, self._prefix_cache, self._prefix_weights = prompts[0][:shared], None, weights
         if shared:
             cache = RowCache()
             ids = torch.tensor([self._prefix], device=self.model.device)
             causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
             self._forward(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
             self._prefix_cache = cache
+
+
+def _common_beginning(sequences: Sequence[TokenIds]) -> int:
+    """How many tokens all sequences begin with; at least one token of each is left over."""
+    first, last = min(sequences), max(sequences)  # the common beginning of a sorted list is that of its ends
+    limit = min(map(len, sequences)) - 1
+    return next((k for k in range(limit) if first[k] != last[k]), limit)
 
 
 def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:

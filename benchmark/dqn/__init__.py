@@ -1,0 +1,1 @@
+"""A DQN for every game: the baseline that learns without language."""

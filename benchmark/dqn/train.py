@@ -1,0 +1,225 @@
+"""Trains a DQN (stable-baselines3) for a game: `python -m benchmark.dqn.train GAME... --output-dir benchmark/dqn/weights`.
+
+Needs the extra `dqn`. The result plays as `dqn:FOLDER`, by numpy alone. An interrupted training goes on from its last
+checkpoint, with an empty replay buffer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import stable_baselines3
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.dqn import DqnPlayer, QNetwork, centred
+from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.rollout import play_episodes
+
+HELD_OUT = {"test": 1000, "validation": 200}
+"""Split → how many of its first boards no training episode starts from: all that the largest suite plays."""
+
+ENVIRONMENTS = 8
+CHECKPOINT_STEPS = 20_000
+WARM_UP = 5_000
+"""Steps of random play before the first update, also after an interruption: the replay buffer is not kept."""
+
+HYPERPARAMETERS: dict[str, Any] = {
+    "learning_rate": 5e-4,
+    "buffer_size": 100_000,
+    "batch_size": 128,
+    "gamma": 0.9,
+    "train_freq": 4,
+    "gradient_steps": 8,
+    "target_update_interval": 1_000,
+    "exploration_fraction": 0.5,
+    "exploration_final_eps": 0.05,
+    "policy_kwargs": {"net_arch": [192, 128]},
+}
+"""Chosen on validation episodes of Snake-Standard-v1; one update per 4 steps of play."""
+
+
+class SeenFromTheMiddle(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], np.int64, Any]):
+    """The planes as a network reads them (`evaluation.dqn.centred`), flat."""
+
+    def __init__(self, env: gymnasium.Env[Any, np.int64]) -> None:
+        super().__init__(env)
+        symbols, size, _ = env.observation_space.shape or ()
+        self.observation_space = gymnasium.spaces.Box(0, 1, ((symbols - 1) * (2 * size - 1) ** 2,), np.uint8)
+
+    def observation(self, observation: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        game: Any = self.get_wrapper_attr("game")
+        return centred(game, observation)
+
+
+class NoHeldOutStarts(gymnasium.Wrapper[Any, np.int64, Any, np.int64]):
+    """Draws another initial state while the one drawn is a board that players are evaluated on.
+
+    The environment's generator never meets an episode seed, but a small lake is drawn again by chance.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, np.int64], held_out: frozenset[str]) -> None:
+        super().__init__(env)
+        self.held_out = held_out
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        drawn = self.env.reset(seed=seed, options=options)
+        inner: Any = self.unwrapped
+        while inner.game.observe(inner.state) in self.held_out:
+            drawn = self.env.reset(options=options)
+        return drawn
+
+
+def held_out_boards(game_id: str) -> frozenset[str]:
+    """The boards, as text, that test and validation episodes start from."""
+    game = make_game(game_id)
+    seeds = [episode_seed(game_id, split, index) for split, count in HELD_OUT.items() for index in range(count)]  # type: ignore[arg-type]
+    return frozenset(game.observe(game.initial_state(stream(seed, "initial_state"))) for seed in seeds)
+
+
+def environments(game_id: str, count: int = ENVIRONMENTS) -> DummyVecEnv:
+    """Vectorised environments to train on."""
+    held_out = held_out_boards(game_id)
+
+    def one() -> gymnasium.Env[Any, Any]:
+        env = gymnasium.make(f"msgrpo_hub/{game_id}", observation="tensor", disable_env_checker=True)
+        return SeenFromTheMiddle(NoHeldOutStarts(env, held_out))
+
+    return DummyVecEnv([one] * count)
+
+
+def exported(model: DQN) -> dict[str, npt.NDArray[np.float16]]:
+    """The Q-network's layers in half precision: `0.weight` (outputs, inputs), `0.bias`, `2.weight`, …"""
+    return {name: tensor.numpy().astype(np.float16) for name, tensor in model.q_net.q_net.state_dict().items()}
+
+
+def validation_reward(model: DQN, game_id: str, episodes: int = 200) -> float:
+    """The mean reward on validation episodes of just what would be exported."""
+    tensors = {name: tensor.astype(np.float32) for name, tensor in exported(model).items()}
+    names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
+    network = QNetwork(tuple((tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in names))
+    seats = [(episode_seed(game_id, "validation", index), 0) for index in range(episodes)]
+    policy = ScriptedPolicy(DqnPlayer(Path(), {game_id: network}).choose)
+    return float(np.mean([episode.reward for episode in play_episodes(make_game(game_id), policy, seats)]))
+
+
+class Checkpoints(BaseCallback):
+    """Saves the training as it goes, and exports the network where it is the best so far on validation episodes."""
+
+    def __init__(self, game_id: str, folder: Path, seed: int, best: float, every: int) -> None:
+        super().__init__()
+        self.game_id, self.folder, self.seed, self.best, self.every = game_id, folder, seed, best, every
+        self.started = time.monotonic()
+        self.next = 0
+
+    def _on_training_start(self) -> None:
+        self.next = self.num_timesteps + self.every
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps >= self.next:
+            self.next += self.every
+            self.save()
+        return True
+
+    def _on_training_end(self) -> None:
+        self.save()
+
+    def save(self) -> None:
+        model: Any = self.model
+        reward = validation_reward(model, self.game_id)
+        print(
+            f"{self.game_id}: {self.num_timesteps} steps, {time.monotonic() - self.started:.0f} s, "
+            f"validation reward {reward:.3f} (best before: {self.best:.3f})",
+            file=sys.stderr,
+            flush=True,
+        )
+        if reward > self.best:
+            self.best = reward
+            self.export(model, reward)
+        # Replaced in one go: an interruption leaves the last checkpoint or this one.
+        model.best_reward, model.seed_of_run = self.best, self.seed
+        new = self.folder / f"{self.game_id}.new.zip"
+        model.save(new)
+        new.replace(checkpoint(self.folder, self.game_id))
+
+    def export(self, model: DQN, reward: float) -> None:
+        metadata = {
+            "game": self.game_id,
+            "task": task_hash(make_game(self.game_id)),
+            "steps": str(self.num_timesteps),
+            "validation_reward": f"{reward:.4f}",
+            "seed": str(self.seed),
+            "stable_baselines3": stable_baselines3.__version__,
+            "torch": torch.__version__,
+            "command": shlex.join(["python", "-m", "benchmark.dqn.train", *sys.argv[1:]]),
+        }
+        new = self.folder / f"{self.game_id}.new"
+        safetensors.numpy.save_file(exported(model), new, metadata)
+        new.replace(self.folder / f"{self.game_id}.safetensors")
+
+
+def checkpoint(folder: Path, game_id: str) -> Path:
+    """Where a training that is not finished lies; deleted at its end."""
+    return folder / f"{game_id}.checkpoint.zip"
+
+
+def train_dqn(game_id: str, folder: Path, steps: int, seed: int, every: int = CHECKPOINT_STEPS, **changes: Any) -> Any:
+    """Trains one game, from its checkpoint if there is one, and writes `<game id>.safetensors`; returns the trained `DQN`.
+
+    Raises `UserError` for an unknown game, or a checkpoint of another seed.
+    """
+    make_game(game_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = checkpoint(folder, game_id)
+    model: Any
+    if saved.exists():
+        model = DQN.load(saved, env=environments(game_id), device="cpu")
+        if model.seed_of_run != seed:
+            raise UserError(
+                f"{str(saved)!r} is of seed {model.seed_of_run}, not {seed}: give --seed {model.seed_of_run}, or delete it"
+            )
+        best = model.best_reward
+        model.set_random_seed(seed + model.num_timesteps)  # not the same boards once more
+        model.learning_starts = model.num_timesteps + WARM_UP
+    else:
+        options = {"learning_starts": WARM_UP, **HYPERPARAMETERS, **changes}
+        model, best = DQN("MlpPolicy", environments(game_id), seed=seed, device="cpu", **options), float("-inf")
+    left = max(steps - model.num_timesteps, 0)
+    model.learn(left, callback=Checkpoints(game_id, folder, seed, best, every), reset_num_timesteps=False)
+    saved.unlink()
+    return model
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Trains the games named on the command line, one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.dqn.train", description=__doc__)
+    parser.add_argument("games", nargs="+", metavar="GAME")
+    parser.add_argument("--output-dir", type=Path, default=Path("benchmark/dqn/weights"))
+    parser.add_argument("--steps", type=int, default=300_000, help="steps of play per game")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    for game_id in given.games:
+        train_dqn(game_id, given.output_dir, given.steps, given.seed)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        sys.exit(str(error))

@@ -1,0 +1,98 @@
+"""How much faster an evaluation is than one episode at a time: `python -m benchmark.throughput.evaluation OUTPUT.json`.
+
+Both sides load the same model through transformers, see the same prompts, sample at the same temperature with the same
+limit and score by the same rules. The plain side is the loop that one would write first: one episode at a time, one
+`model.generate` per turn. It plays a part of the episodes and its time is scaled by steps; ours plays all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.evaluation.identity import PlayerSettings, identify
+from msgrpo_hub.evaluation.runner import run_task
+from msgrpo_hub.evaluation.suites import Suite, load_suite
+from msgrpo_hub.games import make_game, stream
+
+SETTINGS = PlayerSettings(temperature=1.0, max_new_tokens=32)
+
+
+def main() -> None:
+    """Measures every task of the suite `standard`, ours and plain in turns, and writes one JSON file."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.evaluation", description=__doc__)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--player", default="pocket")
+    parser.add_argument("--episodes", type=int, default=200, help="that ours plays, per task")
+    parser.add_argument("--plain-episodes", type=int, default=5, help="that the plain loop plays, per task")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    suite = Suite(name="standard", tasks=load_suite("standard").tasks, episodes=options.episodes)
+    tasks = {task: measure(options, suite, task) for task in suite.tasks}
+    ours, plain = (sum(row[side] for row in tasks.values()) for side in ("seconds_ours", "seconds_plain_scaled"))
+    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "threads": options.threads}
+    versions = {package: version(package) for package in ("torch", "transformers")}
+    record = {"ratio": plain / ours, "player": options.player, "tasks": tasks, "machine": machine, "versions": versions}
+    options.output.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
+
+
+def measure(options: argparse.Namespace, suite: Suite, task: str) -> dict[str, Any]:
+    """Seconds of both sides on one task; ours with everything that `msgrpo eval` does after loading the model."""
+    player = identify(options.player, SETTINGS)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        result = run_task(player, suite, task, Path(folder), batch_size=suite.episodes)
+        ours = time.monotonic() - began
+    agent = LanguageModel.from_pretrained(options.player, temperature=1.0, max_new_tokens=SETTINGS.max_new_tokens)
+    began = time.monotonic()
+    steps = sum(play_plainly(agent, task, seed) for seed in suite.seeds(task)[: options.plain_episodes])
+    plain = time.monotonic() - began
+    scaled = plain / steps * result.summary["steps"]
+    return {
+        "episodes": suite.episodes,
+        "steps": result.summary["steps"],
+        "seconds_ours": ours,
+        "plain_episodes": options.plain_episodes,
+        "plain_steps": steps,
+        "seconds_plain_scaled": scaled,
+        "ratio": scaled / ours,
+    }
+
+
+@torch.no_grad()
+def play_plainly(agent: LanguageModel, task: str, seed: int) -> int:
+    """One episode with `model.generate`, one call per turn. Returns its steps."""
+    game = make_game(task)
+    state, dynamics = game.initial_state(stream(seed, "initial_state")), stream(seed, "dynamics", 0)
+    torch.manual_seed(int(np.random.default_rng(seed).integers(2**31)))
+    for turn in range(game.horizon):
+        text = agent.render(build_prompt(game, state))
+        inputs = agent.tokenizer(text, return_tensors="pt", add_special_tokens=False).to(agent.model.device)
+        output = agent.model.generate(
+            **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=agent.max_new_tokens
+        )
+        reply = agent.tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        after = game.step(state, parse_action(reply, game.actions), dynamics)
+        state = after.state
+        if after.terminated or after.truncated:
+            return turn + 1
+    return game.horizon
+
+
+if __name__ == "__main__":
+    main()

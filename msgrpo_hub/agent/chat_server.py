@@ -1,0 +1,178 @@
+"""One chat request over HTTP, through `huggingface_hub.InferenceClient`: a reply, a failure that may pass, or a `UserError`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from huggingface_hub import (
+    ChatCompletionOutput,
+    ChatCompletionOutputComplete,
+    ChatCompletionOutputMessage,
+    ChatCompletionOutputUsage,
+    InferenceClient,
+    get_token,
+)
+from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
+
+from msgrpo_hub.agent.prompt import Message
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
+
+KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
+"""The environment variable with the key for servers other than those of Hugging Face."""
+
+_NO_KEY = "no-key"  # with none at all, the client would send the Hugging Face token to whatever server is asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a request brought no reply, where asking again may help."""
+
+    what: str
+    """In a few words, such as `HTTP 503`."""
+    said: str = ""
+    """What the server said to it."""
+    wait: float = 0.0
+    """Seconds that the server asks to wait."""
+
+
+GARBAGE = Failure(what="an answer that is no chat completion")
+EMPTY = Failure(what="an empty reply")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatServer:
+    """A model behind a URL or an Inference Provider. It holds no key and no connection."""
+
+    name: str
+    """The player as it was named; it stands in every error."""
+    model: str
+    """What the server calls the model."""
+    base_url: str | None = None
+    """The server: a base such as http://localhost:8000/v1, or a whole URL that ends with /chat/completions."""
+    provider: str | None = None
+    """In place of a server, an Inference Provider."""
+
+    def ask(
+        self, messages: Sequence[Message], *, seed: int, temperature: float, max_tokens: int, timeout: float
+    ) -> Completion | Failure:
+        """Sends one request; `timeout` is the number of seconds without a byte after which it has failed.
+
+        Raises:
+            UserError: asking again cannot help: the key, the model, the URL or the settings are refused.
+        """
+        key = self.key()
+        client = InferenceClient(base_url=self.base_url, provider=cast(Any, self.provider), token=key, timeout=timeout)
+        try:
+            with client:
+                output = client.chat_completion(
+                    [dict(message) for message in messages],
+                    model=self.model,
+                    seed=seed,
+                    temperature=temperature,
+                    max_tokens=max_tokens,
+                )
+        except OfflineModeIsEnabled:
+            raise self._refused("HF_HUB_OFFLINE forbids every request", "unset it to play over HTTP") from None
+        except (HTTPError, ValueError, AttributeError, TypeError) as error:
+            # HTTPError is the base of whatever httpx or httpx2 raises, whichever huggingface_hub uses. The last two come
+            # where it stumbles over the body of an error.
+            if (response := _response(error)) is not None:
+                return self._http_failure(response.status_code, response.headers, _line(response.text, key))
+            return self._other_failure(error, key)
+        return read_reply(output)
+
+    def key(self) -> str | None:
+        """The key to send: that of Hugging Face goes to Hugging Face alone, or to the provider it was stored for."""
+        if self.base_url is None or _is_hugging_face(self.base_url):
+            return get_token()
+        return os.environ.get(KEY_VARIABLE, "").strip() or _NO_KEY
+
+    def _http_failure(self, status: int, headers: Any, said: str) -> Failure:
+        if status in (408, 429) or status >= 500:
+            return Failure(what=f"HTTP {status}", said=said, wait=seconds_to_wait(headers.get("Retry-After", "")))
+        remedy = "check the URL, the name of the model and the sampling settings"
+        if status in (401, 403):
+            remedy = f"expected a key with access, in HF_TOKEN for Hugging Face and in {KEY_VARIABLE} for other servers"
+        raise self._refused(f"HTTP {status} {said}", remedy) from None
+
+    def _other_failure(self, error: Exception, key: str | None) -> Failure:
+        if isinstance(error, HTTPError):  # only its kind: the text may quote a header
+            return Failure(what=f"no answer ({type(error).__name__})")
+        if isinstance(error, (AttributeError, TypeError)):
+            raise error
+        if self.provider and not isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
+            raise self._refused(_line(str(error), key), "expected provider:NAME/MODEL, and a token for it") from None
+        return GARBAGE
+
+    def _refused(self, why: str, remedy: str) -> UserError:
+        return UserError(f"cannot play {self.name!r} ({why.strip()}): {remedy}")
+
+
+def read_reply(output: ChatCompletionOutput) -> Completion | Failure:
+    """The reply in a server's answer, its thinking put back in front.
+
+    A reply that was cut before its first visible word, or that is nothing but thoughts or a tool call, is the model's own
+    doing. An answer with nothing in it is not a reply.
+    """
+    match output.choices:
+        case [ChatCompletionOutputComplete(message=ChatCompletionOutputMessage() as message) as choice, *_]:
+            said: Any = message.content or ""
+            thought: Any = message.reasoning or getattr(message, "reasoning_content", None) or ""
+        case _:
+            return GARBAGE
+    if not isinstance(said, str) or not isinstance(thought, str):
+        return GARBAGE
+    cut = choice.finish_reason == "length"
+    if not (said or thought or message.tool_calls or cut):
+        return EMPTY
+    text = f"<think>{thought}</think>{said}" if thought else said
+    return Completion(text=text, finish="length" if cut else "stop", usage=_usage(output.usage))
+
+
+def _usage(usage: Any) -> tuple[int, int] | None:
+    match usage:
+        case ChatCompletionOutputUsage(prompt_tokens=int(read), completion_tokens=int(written)):
+            return read, written
+    return None
+
+
+def seconds_to_wait(retry_after: str) -> float:
+    """What a Retry-After header asks for, as seconds or as a date (RFC 9110, 10.2.3); 0 where it cannot be read.
+
+    >>> seconds_to_wait("2.5"), seconds_to_wait("Wed, 21 Oct 2015 07:28:00 GMT"), seconds_to_wait("soon")
+    (2.5, 0.0, 0.0)
+    """
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except ValueError:
+        return 0.0
+
+
+def _response(error: BaseException | None) -> Any:
+    """The HTTP response that an error is about. Where a body could not be understood, it is further back in the chain."""
+    if isinstance(error, HTTPError):
+        return getattr(error, "response", None)
+    return _response(error.__context__) if error else None
+
+
+def _is_hugging_face(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" and f".{parts.hostname}".endswith((".huggingface.co", ".huggingface.cloud"))
+
+
+def _line(text: str, key: str | None) -> str:
+    """What a server said, on one line, without the key, and no longer than 200 characters."""
+    line = " ".join(text.split())
+    return (line.replace(key, "***") if key else line)[:200]

@@ -1,0 +1,111 @@
+"""The player `dqn:FOLDER`: trained Q-networks, one per game, played by numpy alone.
+
+`benchmark/dqn/train.py` trains and writes them. A network sees what the grid shows and nothing else, and plays
+argmax_a Q(s, a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import Game
+from msgrpo_hub.games.environment import planes
+
+Floats = npt.NDArray[np.float32]
+
+YOU = "@"
+"""The grid symbol of the player, in every game."""
+
+
+def centred(game: Game, board: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The planes of a board as the player sees them, who is always in the middle: what a Q-network reads.
+
+    Args:
+        game: the rules.
+        board: planes (K symbols, S rows, S columns), as of `games.environment.planes`.
+
+    Returns:
+        Zeros and ones ((K − 1) · (2S − 1)²,): all planes but the player's, shifted; off the board everything is 0, also
+        the plane of free cells, so that walls show.
+    """
+    me, last = list(game.symbols).index(YOU), game.size - 1
+    ((row, column),) = np.argwhere(board[me])
+    shifted = np.zeros((len(board) - 1, 2 * game.size - 1, 2 * game.size - 1), np.uint8)
+    shifted[:, last - row : last - row + game.size, last - column : last - column + game.size] = np.delete(board, me, axis=0)
+    return shifted.reshape(-1)
+
+
+@dataclass(frozen=True)
+class QNetwork:
+    """A multilayer perceptron with rectified linear units: (inputs,) → (actions,)."""
+
+    layers: tuple[tuple[Floats, Floats], ...]
+    """Of each layer, the weight (outputs, inputs) and the bias (outputs,)."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def values(self, seen: npt.NDArray[Any]) -> Floats:
+        """Q(s, ·), from zeros and ones."""
+        (weight, bias), *rest = self.layers
+        hidden: Floats = weight[:, np.flatnonzero(seen)].sum(axis=1) + bias  # the input is sparse
+        for weight, bias in rest:
+            hidden = weight @ np.maximum(hidden, 0) + bias
+        return hidden
+
+
+def read_network(path: Path) -> QNetwork:
+    """The network of a safetensors file: `0.weight`, `0.bias`, `2.weight`, … Raises `UserError` where it is none."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            tensors = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+        numbers = sorted({int(name.partition(".")[0]) for name in tensors})
+        return QNetwork(tuple((tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in numbers), metadata)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise UserError(
+            f"{str(path)!r} is no Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
+        ) from error
+
+
+@dataclass(frozen=True)
+class DqnPlayer:
+    """Plays each game with its own network."""
+
+    folder: Path
+    networks: Mapping[str, QNetwork]
+    """Game id → network."""
+
+    def choose(self, game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG002
+        """The action of highest Q, of equal ones the first."""
+        game_id = game.id.partition(":")[0]
+        if game_id not in self.networks:
+            known = ", ".join(self.networks)
+            raise UserError(f"no DQN for {game_id} in {str(self.folder)!r}: expected one of {known}, or train it there")
+        network, seen = self.networks[game_id], centred(game, planes(game, state))
+        if network.layers[0][0].shape[1] != len(seen):
+            raise UserError(
+                f"the DQN for {game_id} in {str(self.folder)!r} reads {network.layers[0][0].shape[1]} cells, but the game shows "
+                f"{len(seen)}: train it again"
+            )
+        return game.actions[int(network.values(seen).argmax())]
+
+
+def load_dqn(folder: str | Path) -> ScriptedPolicy:
+    """The player of a folder that holds `<game id>.safetensors` for one game or more. Raises `UserError` where none is."""
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise UserError(f"no DQN in {str(folder)!r}: expected <game id>.safetensors there, from `python -m benchmark.dqn.train`")
+    return ScriptedPolicy(DqnPlayer(Path(folder), {path.stem: read_network(path) for path in files}).choose)
+
+
+def trained_games(folder: str | Path) -> tuple[str, ...]:
+    """The ids of the games that a folder has a network for."""
+    return tuple(sorted(path.stem for path in Path(folder).glob("*.safetensors")))

@@ -1,0 +1,122 @@
+"use strict";
+/* Boards as SVG: one state of a game, from the cells of its pieces. Units are cells. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An SVG element with attributes and children. */
+function svg(name, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+/** The middle of a cell, as [x, y]. */
+function middle(cell, size) {
+  return [(cell % size) + 0.5, Math.floor(cell / size) + 0.5];
+}
+
+/** The board of an episode on one turn; the answer given on that turn is marked on it. */
+function drawBoard(task, episode, turn, label) {
+  const state = episode.states[turn];
+  const parts = [ground(task), pieces(task, state)];
+  if (state.bodies) parts.push(...state.bodies.map((_, who) => snake(task, episode, turn, who)).reverse());
+  if (state.walker !== undefined) parts.push(walker(task, state));
+  if (episode.steps[turn]) parts.push(moves(task, state, episode.steps[turn]));
+  const box = `-0.05 -0.05 ${task.size + 0.1} ${task.size + 0.1}`;
+  return svg("svg", { viewBox: box, class: "board", role: "img", "aria-label": label }, ...parts);
+}
+
+function ground(task) {
+  const n = task.size;
+  const cells = [...Array(n * n).keys()].map((cell) => [cell % n, Math.floor(cell / n)]);
+  if (task.icy) {
+    const tile = { class: "ice", width: 0.92, height: 0.92, rx: 0.14 };
+    return svg("g", {}, ...cells.map(([x, y]) => svg("rect", { ...tile, x: x + 0.04, y: y + 0.04 })));
+  }
+  const dark = cells.filter(([x, y]) => (x + y) % 2).map(([x, y]) => `M${x} ${y}h1v1h-1z`).join("");
+  return svg("g", {}, svg("rect", { class: "field", width: n, height: n }), svg("path", { class: "check", d: dark }));
+}
+
+function pieces(task, state) {
+  const drawn = svg("g");
+  for (const [symbol, cells] of Object.entries(state.pieces)) {
+    for (const cell of cells) {
+      const [x, y] = middle(cell, task.size);
+      drawn.append(symbol in task.pieces ? svg("use", { href: `#${task.pieces[symbol]}`, x, y }) : letter(symbol, x, y));
+    }
+  }
+  return drawn;
+}
+
+/** A symbol that the game does not explain. */
+function letter(symbol, x, y) {
+  const text = svg("text", { class: "letter", y: 0.2 });
+  text.textContent = symbol;
+  const tile = svg("rect", { class: "tile", x: -0.4, y: -0.4, width: 0.8, height: 0.8, rx: 0.16 });
+  return svg("g", { transform: `translate(${x} ${y})` }, tile, text);
+}
+
+/** A lone player: in a hole it goes under, at the goal it stands beside the flag. */
+function walker(task, state) {
+  const [x, y] = middle(state.walker, task.size);
+  const posture = { "": "", goal: "translate(-.14 0) scale(.9)", hole: "scale(.55)" }[state.posture];
+  return svg("use", { href: "#walker", transform: `translate(${x} ${y}) ${posture}` });
+}
+
+function snake(task, episode, turn, who) {
+  const { bodies, alive } = episode.states[turn];
+  const name = ["you", "opponent"][who];
+  const line = bodies[who].map((cell) => middle(cell, task.size).join(" ")).join("L");
+  const [x, y] = middle(bodies[who][0], task.size);
+  const head = svg("g", { transform: `translate(${x} ${y}) rotate(${facing(task, episode, turn, who)})` });
+  head.append(svg("circle", { class: `head ${name}`, r: 0.43 }), svg("use", { href: alive[who] ? "#awake" : "#dead" }));
+  const body = ["body", "belly"].map((part) => svg("path", { class: `${part} ${name}`, d: `M${line}h.001` }));
+  return svg("g", {}, ...body, head);
+}
+
+/** The angle of a head: it looks where it last went; what it died of lies ahead. */
+function facing(task, episode, turn, who) {
+  const step = episode.steps[turn - 1];
+  if (who === 0 && step && step.action !== null && !episode.states[turn].alive[0]) return angle(direction(task, step.action));
+  for (let t = turn; t > 0; t -= 1) {
+    const [before, after] = [t - 1, t].map((u) => middle(episode.states[u].bodies[who][0], task.size));
+    if (before[0] !== after[0] || before[1] !== after[1]) return angle([after[0] - before[0], after[1] - before[1]]);
+  }
+  return 0;
+}
+
+function angle([x, y]) {
+  return (Math.atan2(y, x) * 180) / Math.PI;
+}
+
+/** Where an action leads on this board, as [x, y]; null where nobody can tell. */
+function direction(task, action) {
+  const way = task.moves[task.actions[action]];
+  return way ? [way[1], way[0]] : null;
+}
+
+/** The legal and the optimal moves and the one that was chosen, around the player. */
+function moves(task, state, step) {
+  const marks = svg("g");
+  const at = state.bodies ? state.bodies[0][0] : state.walker;
+  if (at === undefined) return marks;
+  const [x, y] = middle(at, task.size);
+  const around = (action, far) => {
+    const way = direction(task, action);
+    return way && { cx: x + far * way[0], cy: y + far * way[1], way };
+  };
+  for (const [name, actions, r] of [["legal", step.legal, 0.07], ["optimal", step.optimal, 0.2]]) {
+    for (const action of actions) {
+      const place = around(action, 0.62);
+      if (place) marks.append(svg("circle", { class: name, cx: place.cx, cy: place.cy, r }));
+    }
+  }
+  const chosen = step.action === null ? null : around(step.action, 0.62);
+  if (chosen) {
+    const turned = `translate(${chosen.cx} ${chosen.cy}) rotate(${angle(chosen.way)}) scale(.62)`;
+    const kind = step.status === "illegal" ? "chosen illegal" : "chosen";
+    marks.append(svg("path", { class: kind, d: "M-.3 -.3L.35 0L-.3 .3L-.12 0Z", transform: turned }));
+  }
+  return marks;
+}

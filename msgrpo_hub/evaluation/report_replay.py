@@ -1,0 +1,231 @@
+"""The replay of a report as plain data: the episodes worth a look, state by state, as the players were shown them.
+
+Cells are numbers, counted row by row from the top left. Boards of variants are those that were shown: mirrored, turned, or
+with other symbols. Of a game of another package nothing but its grid and its symbols is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
+from typing import Any
+
+from msgrpo_hub.episode import Episode, Step
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.board_art import FACES, PENGUIN, shape
+from msgrpo_hub.evaluation.references import TIE
+from msgrpo_hub.evaluation.replay import replayed_states
+from msgrpo_hub.evaluation.report_plots import ending, number
+from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.evaluation.scores import StepScore
+from msgrpo_hub.games import Game, episode_seed, make_game, played, told
+from msgrpo_hub.games.board import DIRECTIONS, Cell
+from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.snake import Snake, SnakeState
+from msgrpo_hub.games.variants import Retold
+
+WORST = 3
+"""Worst episodes listed per player."""
+
+MOST = 12
+"""Episodes of a task that can be replayed."""
+
+BUDGET = 2_000_000
+"""Bytes for all replays of a page: with its plots it stays below 3 MB."""
+
+LONGEST = 3_000
+"""Characters of a reply that are kept: its beginning and its end."""
+
+Data = dict[str, Any]
+
+
+def worst_episodes(result: Result) -> list[int]:
+    """Positions of a player's worst episodes: of largest regret, or of lowest reward where the game is not solved."""
+    badness = [-score.reward if score.regret is None else score.regret for score in result.scores]
+    order = sorted(range(len(badness)), key=lambda position: (-badness[position], position))
+    return [position for position in order if result.scores[position].regret is None or badness[position] > TIE][:WORST]
+
+
+def telling_seeds(results: Sequence[Result]) -> list[int]:
+    """Seeds worth a look, in turn: one on which the players differ most, and a player's worst."""
+    rewards: dict[int, list[tuple[float, float]]] = {}
+    for result in results:
+        for episode, score in zip(result.episodes, result.scores, strict=True):
+            rewards.setdefault(episode.seed, []).append((score.reward, score.regret or 0.0))
+
+    def apart(seed: int) -> tuple[float, ...]:
+        return tuple(max(values) - min(values) for values in zip(*rewards[seed], strict=True))
+
+    differ = sorted(rewards, key=apart, reverse=True)[:MOST]  # a lone player's in the order of the suite
+    ranks = zip_longest(*([r.episodes[position].seed for position in worst_episodes(r)] for r in results))
+    worst = [seed for rank in ranks for seed in rank if seed is not None]
+    mixed = chain.from_iterable(zip_longest(differ, worst))
+    return list(dict.fromkeys(seed for seed in mixed if seed is not None))[:MOST]
+
+
+def episode_numbers(result: Result) -> dict[int, int]:
+    """Seed → number of the episode in its split."""
+    config = result.config
+    return {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
+
+
+def replay_data(tasks: Sequence[Sequence[Result]], name: Callable[[Result], str], budget: int = BUDGET) -> Data:
+    """All that the page's replay shows, as plain data.
+
+    Args:
+        tasks: the results of each task.
+        name: a player's name on the page.
+        budget: bytes that the replays may take; the most telling seeds of every task come first.
+
+    Raises:
+        UserError: for a record that does not replay.
+    """
+    players = list(dict.fromkeys(name(result) for results in tasks for result in results))
+    shown = [_task(make_game(results[0].task), results) for results in tasks]
+    queues = [telling_seeds(results) for results in tasks]
+    for rank in range(MOST):
+        for task, results, queue in zip(shown, tasks, queues, strict=True):
+            if rank < len(queue):
+                seed = _seed(results, queue[rank], [players.index(name(result)) for result in results])
+                budget -= len(json.dumps(seed, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+                if budget > 0 or not task["seeds"]:  # one seed of each task, whatever it takes
+                    task["seeds"].append(seed)
+    return {"players": players, "tasks": shown}
+
+
+def _task(game: Game, results: Sequence[Result]) -> Data:
+    title = f"{game.id} ({results[0].config['suite']})"
+    return {
+        "title": title,
+        "size": game.size,
+        "horizon": game.horizon,
+        "actions": list(game.actions),
+        "moves": _moves(game),
+        "icy": game.symbols.get(_glyph(game, ".")) == "ice",
+        "pieces": {symbol: _piece(name, symbol) for symbol, name in _names(game).items()},
+        "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
+        "seeds": [],
+    }
+
+
+def _seed(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:
+    """One seed as each player played it."""
+    found = [
+        (player, result, position)
+        for player, result in zip(players, results, strict=True)
+        for position, episode in enumerate(result.episodes)
+        if episode.seed == seed
+    ]
+    rewards = sorted({result.scores[position].reward for _, result, position in found})
+    span = " to ".join(number(reward, 0 if reward.is_integer() else 2) for reward in dict.fromkeys((rewards[0], rewards[-1])))
+    return {
+        "seed": str(seed),  # more digits than a JavaScript number holds
+        "label": f"episode {episode_numbers(results[0])[seed]} · reward {span}",
+        "episodes": {str(player): _episode(result, position) for player, result, position in found},
+    }
+
+
+def _episode(result: Result, position: int) -> Data:
+    game, episode = make_game(result.task), result.episodes[position]
+    try:
+        states = replayed_states(game, episode)
+    except ValueError as error:
+        raise UserError(f"{error}; expected results of this version of the game: `msgrpo verify` checks them") from error
+    steps = zip(episode.steps, result.steps[position], strict=True)
+    return {
+        "ending": ending(episode),
+        "states": [_state(game, state) for state in states],
+        "steps": [_step(game, step, score) for step, score in steps],
+    }
+
+
+def _step(game: Game, step: Step, score: StepScore) -> Data:
+    number_of = game.actions.index
+    return {
+        "reply": _kept(step.completion.text),
+        "status": "illegal" if step.action is not None and not step.legal else step.status,
+        "action": None if step.action is None else number_of(step.action),
+        "legal": [number_of(action) for action in score.legal_actions],
+        "optimal": [number_of(action) for action in score.optimal_actions],
+        "reward": step.reward,
+        "regret": score.regret,
+    }
+
+
+def _kept(reply: str) -> str:
+    left_out = len(reply) - LONGEST
+    half = LONGEST // 2
+    return reply if left_out <= 0 else f"{reply[:half]}\n[… {left_out} characters left out …]\n{reply[-half:]}"
+
+
+# ---- boards, as they were shown
+
+
+def _state(game: Game, state: Any) -> Data:
+    """What a board shows: the cells of its pieces by symbol, and those who move over it."""
+    movers, hidden, below = _movers(game, state)
+    cells: dict[str, list[int]] = {}
+    for row, line in enumerate(game.grid(below)):
+        for column, symbol in enumerate(line):
+            if symbol not in hidden:
+                cells.setdefault(symbol, []).append(row * game.size + column)
+    return {"pieces": cells, **movers}
+
+
+def _movers(game: Game, state: Any) -> tuple[Data, set[str], Any]:
+    """Who moves, the symbols not to be drawn as pieces, and a state whose grid shows what a lone player stands on."""
+    empty = {" ", _glyph(game, ".")}
+    if isinstance(state, SnakeState):
+        bodies = [_cells(game, body) for body in (state.snake, state.opponent) if body]
+        alive = [state.alive, state.opponent_alive][: len(bodies)]
+        return {"bodies": bodies, "alive": alive}, empty | {_glyph(game, symbol) for symbol in "@#Xx"}, state
+    if isinstance(state, LakeState):
+        posture = "goal" if state.player == state.goal else "hole" if state.terminal else ""
+        (at,) = _cells(game, [state.player])
+        return {"walker": at, "posture": posture}, empty | {_glyph(game, "@")}, replace(state, player=(0, 0))
+    return {}, empty, state
+
+
+def _cells(game: Game, cells: Iterable[Cell]) -> list[int]:
+    placed = [game.place(cell, game.size) if isinstance(game, Retold) else cell for cell in cells]
+    return [row * game.size + column for row, column in placed]
+
+
+def _glyph(game: Game, symbol: str) -> str:
+    return game.glyphs.get(symbol, symbol) if isinstance(game, Retold) else symbol
+
+
+def _moves(game: Game) -> dict[str, Cell]:
+    """Action → where it leads on the board that is shown, as (rows, columns); of games of others nobody can tell."""
+    if not isinstance(played(game), FrozenLake | Snake):
+        return {}
+    origin, *ends = [game.place(step, game.size) if isinstance(game, Retold) else step for step in ((0, 0), *DIRECTIONS.values())]
+    return {told(game, action): (end[0] - origin[0], end[1] - origin[1]) for action, end in zip(DIRECTIONS, ends, strict=True)}
+
+
+def _names(game: Game) -> dict[str, str]:
+    """Symbol → what is drawn for it; an apple that takes reward is poisoned, whatever the rules call it."""
+    core = played(game)
+    items = core.items if isinstance(core, Snake) else ()
+    poison = {_glyph(game, item.symbol): "poison apple" for item in items if item.name == "apple" and item.reward < 0}
+    return {**game.symbols, **poison}
+
+
+def _piece(name: str, symbol: str) -> str:
+    """The id of a shape in the page."""
+    return "piece-" + "-".join(str(ord(character)) for character in name + symbol)
+
+
+def shapes(tasks: Iterable[str]) -> Mapping[str, str]:
+    """Every shape that the boards of some tasks use: its id, and its SVG, which is ours; what nobody has drawn is a letter."""
+    drawn = {
+        _piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in _names(make_game(task)).items()
+    }
+    return {**drawn, "walker": PENGUIN, "faces": FACES}
+
+
+def shown_end(episode: Episode) -> str:
+    """How and when an episode ended."""
+    return f"{ending(episode)} on turn {len(episode.steps)}"

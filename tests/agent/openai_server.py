@@ -1,0 +1,183 @@
+"""A server on loopback that speaks OpenAI's chat protocol, over real sockets, and fails in the ways that real ones do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.request import Request, urlopen
+
+Body = dict[str, Any]
+Answer = Callable[[Body], bytes]
+"""Request body → response body."""
+
+Fault = Callable[[BaseHTTPRequestHandler], None]
+"""Writes something else than an answer."""
+
+Faults = Callable[[Body, int], Fault | None]
+"""(request body, how often the very same request came before) → what goes wrong with it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it arrived."""
+
+    body: Body
+    key: str
+    at: float
+
+
+def chat_completion(content: object, finish: str = "stop", **message: object) -> bytes:
+    """An answer as a server writes it; each character counts as a token."""
+    said = {"role": "assistant", "content": content, **message}
+    usage = {"prompt_tokens": 7, "completion_tokens": len(str(content or "")), "total_tokens": 7 + len(str(content or ""))}
+    choice = {"index": 0, "message": said, "finish_reason": finish}
+    answer = {"id": "a", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    return json.dumps(answer).encode()
+
+
+def forward_to(url: str) -> Answer:
+    """Asks another server: with it the server is a reverse proxy."""
+
+    def ask(body: Body) -> bytes:
+        request = Request(f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urlopen(request, timeout=60) as response:
+            return bytes(response.read())
+
+    return ask
+
+
+def no_faults(body: Body, before: int) -> Fault | None:  # noqa: ARG001
+    return None
+
+
+def at_first(fault: Fault, times: int = 1) -> Faults:
+    """Every request meets the fault as often as given, and is answered then."""
+    return lambda _body, before: fault if before < times else None
+
+
+def once(fault: Fault) -> Faults:
+    """The first request of all meets the fault."""
+    first = iter([fault])
+    return lambda _body, _before: next(first, None)
+
+
+def always(fault: Fault, where: Callable[[Body], bool] = lambda _body: True) -> Faults:
+    return lambda body, _before: fault if where(body) else None
+
+
+def send(status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
+    """Answers with a status and a body."""
+
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return fault
+
+
+def echo_key(status: int) -> Fault:
+    """Quotes the request's own key in the error, as careless servers do, on several lines and at length."""
+
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        key = handler.headers.get("Authorization", "")
+        send(status, json.dumps({"error": f"{'x' * 150}\nnot with {key}\n{'y' * 500}"}).encode())(handler)
+
+    return fault
+
+
+def hang(seconds: float) -> Fault:
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(seconds)
+        handler.close_connection = True
+
+    return fault
+
+
+def close(handler: BaseHTTPRequestHandler) -> None:
+    """Closes the connection without a word."""
+    handler.close_connection = True
+
+
+def reset(handler: BaseHTTPRequestHandler) -> None:
+    """Resets the connection: with no time to linger, closing sends RST."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    socket.close(handler.connection.detach())
+    handler.close_connection = True
+
+
+def break_off(handler: BaseHTTPRequestHandler) -> None:
+    """Promises more than it sends."""
+    send(200, b'{"choices": [', {"Content-Length": "1000"})(handler)
+    handler.close_connection = True
+
+
+@dataclass
+class OpenAIServer:
+    """Answers on a free port while its `with` block lasts, each request in a thread of its own."""
+
+    answer: Answer
+    faults: Faults = no_faults
+    asked: list[Asked] = field(default_factory=list)
+    most_at_once: int = 0
+
+    def __enter__(self) -> Self:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else each answer waits 40 ms for a delayed acknowledgement
+
+            def do_POST(self) -> None:
+                outer._serve(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._seen: Counter[str] = Counter()
+        self._lock, self._now = threading.Lock(), 0
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        text = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
+        body = json.loads(text)
+        with self._lock:
+            before, self._seen[text] = self._seen[text], self._seen[text] + 1
+            self.asked.append(Asked(body, handler.headers.get("Authorization", ""), time.monotonic()))
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            if handler.path != "/v1/chat/completions":
+                send(404)(handler)
+            else:
+                (self.faults(body, before) or send(200, self.answer(body)))(handler)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+def actions_of(messages: Sequence[Mapping[str, str]]) -> list[str]:
+    """The available actions, as a model reads them from the system message."""
+    lines = messages[0]["content"].splitlines()
+    return lines[lines.index("[Available Actions]") + 1].split(", ")

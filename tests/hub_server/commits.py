@@ -1,0 +1,182 @@
+"""Writing: preupload, Git LFS and the commit itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from .access import body_of, hub_of, on_repository, parameter, readable, url_of, writable, writer
+from .cards import check_card
+from .discussions import open_discussion
+from .repositories import web_path
+from .store import LFS_SIZE, LFS_SUFFIXES, OWNER, READER, STRANGER, Blob, Hub, HubError, Repository
+from .xet import fetch
+
+
+def target(request: Request) -> tuple[Repository, str]:
+    """The repository to commit to, and the ref. For a pull request, seeing the repository is enough."""
+    revision = parameter(request, "revision")
+    pull_request = "create_pr" in request.query_params or revision.startswith("refs/pr/")
+    repository = readable(request) if pull_request else writable(request)
+    writer(request)
+    ref = repository.ref(revision)
+    if ref is None or ref.startswith("refs/tags/"):
+        raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+    return repository, ref
+
+
+async def preupload(request: Request) -> Response:
+    """Where each file is to go, and what is there now: a client leaves out what has not changed."""
+    repository, ref = target(request)
+    here = repository.refs[ref].files
+
+    def described(file: dict[str, Any]) -> dict[str, Any]:
+        path, binary = file["path"], b"\0" in base64.b64decode(file["sample"])
+        lfs = path.rpartition(".")[2] in LFS_SUFFIXES or file["size"] > LFS_SIZE or binary
+        answer: dict[str, Any] = {"path": path, "uploadMode": "lfs" if lfs else "regular", "shouldIgnore": False}
+        return answer | ({"oid": here[path].etag} if path in here else {})
+
+    files = (await body_of(request))["files"]
+    if len(files) > 256:
+        raise HubError(400, "at most 256 files at once")
+    return JSONResponse({"files": [described(file) for file in files]})
+
+
+async def lfs_batch(request: Request) -> Response:
+    """Which objects to send, and where to: in one piece, or in parts of a size that the server chooses."""
+    repository, body, part = readable(request), await body_of(request), hub_of(request).part_size
+    writer(request)
+    place = url_of(request, f"/_lfs/{repository.kind}/{repository.id}")
+
+    def described(wanted: dict[str, Any]) -> dict[str, Any]:
+        oid, size = wanted["oid"], wanted["size"]
+        if oid in repository.objects:
+            return wanted
+        upload: dict[str, Any] = {"href": f"{place}/{oid}"}
+        if part and size > part:
+            urls = {f"{n:05}": f"{place}/{oid}/{n}" for n in range(1, -(-size // part) + 1)}
+            upload["header"] = {"chunk_size": str(part), **urls}
+        return wanted | {"actions": {"upload": upload, "verify": {"href": f"{place}/{oid}/verify"}}}
+
+    answer = {"transfer": "multipart" if part else "basic", "objects": [described(wanted) for wanted in body["objects"]]}
+    return JSONResponse(answer, media_type="application/vnd.git-lfs+json")
+
+
+def stored_in(request: Request) -> tuple[Repository, str]:
+    """Whoever has the URL may send: it carries no token."""
+    parts = request.path_params
+    return hub_of(request).repositories[parts["kind"], f"{parts['namespace']}/{parts['name']}"], parts["oid"]
+
+
+def keep(repository: Repository, oid: str, content: bytes) -> None:
+    if hashlib.sha256(content).hexdigest() != oid:
+        raise HubError(400, "the content does not have the hash that was announced")
+    repository.objects[oid] = content
+
+
+async def lfs_put(request: Request) -> Response:
+    repository, oid = stored_in(request)
+    keep(repository, oid, await request.body())
+    return Response()
+
+
+async def lfs_put_part(request: Request) -> Response:
+    repository, oid = stored_in(request)
+    content = await request.body()
+    repository.objects[f"{oid}/{request.path_params['part']}"] = content
+    return Response(headers={"ETag": f'"{hashlib.md5(content).hexdigest()}"'})
+
+
+async def lfs_complete(request: Request) -> Response:
+    """Puts the parts together."""
+    repository, oid = stored_in(request)
+    parts = (await body_of(request))["parts"]
+    keep(repository, oid, b"".join(repository.objects.pop(f"{oid}/{part['partNumber']}") for part in parts))
+    return JSONResponse({})
+
+
+async def lfs_verify(request: Request) -> Response:
+    repository, oid = stored_in(request)
+    if len(repository.objects.get(oid, b"")) != (await body_of(request))["size"]:
+        raise HubError(404, "no such object, or of another size")
+    return JSONResponse({})
+
+
+def lfs_content(hub: Hub, repository: Repository, oid: str) -> Blob:
+    """What was sent before the commit, through LFS or through Xet."""
+    if oid in repository.objects:
+        return Blob(content=repository.objects[oid], lfs=True)
+    found = fetch(hub.xet_folder, oid) if hub.xet_folder else None
+    if found is None:
+        raise HubError(400, f"LFS pointer pointed to a file that does not exist: {oid}")
+    return Blob(content=found[0], lfs=True, xet_hash=found[1])
+
+
+def changes_of(hub: Hub, repository: Repository, ref: str, lines: list[dict[str, Any]]) -> dict[str, Blob | None]:
+    """What the lines of a commit come to, in their order."""
+    before, changes = repository.refs[ref].files, dict[str, Blob | None]()
+    for line in lines:
+        value = line["value"]
+        path = value.get("path", "")
+        if line["key"] == "file":
+            changes[path] = Blob(content=base64.b64decode(value["content"]))
+        elif line["key"] == "lfsFile":
+            changes[path] = lfs_content(hub, repository, value["oid"])
+        elif line["key"] == "deletedFile":
+            if path not in before:
+                raise HubError(404, f"{path} does not exist", "EntryNotFound")
+            changes[path] = None
+        elif line["key"] == "deletedFolder":
+            changes |= {name: None for name in before if name.startswith(path.rstrip("/") + "/")}
+    return changes
+
+
+def check(kind: str, changes: dict[str, Blob | None]) -> None:
+    """Refuses a card that is wrong and a file with a token in it, as the Hub does on every push."""
+    for path, blob in changes.items():
+        if blob and any(secret.encode() in blob.content for secret in (OWNER, READER, STRANGER)):
+            raise HubError(400, f"Your push was rejected because it contains a valid Hugging Face token, in {path}")
+    if readme := changes.get("README.md"):
+        errors, _ = check_card(kind, readme.content.decode())
+        if errors:
+            raise HubError(400, "Invalid metadata in README.md: " + "; ".join(errors))
+
+
+async def commit(request: Request) -> Response:
+    repository, ref = target(request)
+    header, *lines = [json.loads(line) for line in (await request.body()).splitlines() if line]
+    summary, description = header["value"]["summary"], header["value"].get("description", "")
+    parent = header["value"].get("parentCommit")
+    if parent and not repository.refs[ref].oid.startswith(parent):
+        raise HubError(412, "A commit has happened since. Please refresh and try again.")
+    changes, author = changes_of(hub_of(request), repository, ref, lines), writer(request).user
+    check(repository.kind, changes)
+    answer: dict[str, Any] = {"success": True}
+    if "create_pr" in request.query_params:
+        discussion = open_discussion(repository, author, summary, description, pull_request=True, status="open")
+        ref = f"refs/pr/{discussion.number}"
+        answer["pullRequestUrl"] = url_of(request, f"{web_path(repository)}/discussions/{discussion.number}")
+    made = repository.put(ref, changes, summary, author, description)
+    if ref.startswith("refs/pr/"):
+        discussion = repository.discussions[int(ref.removeprefix("refs/pr/")) - 1]
+        discussion.record("commit", author, {"subject": summary, "oid": made.oid})
+    where = url_of(request, f"{web_path(repository)}/commit/{made.oid}")
+    return JSONResponse(answer | {"commitOid": made.oid, "commitUrl": where})
+
+
+LFS = "/_lfs/{kind}/{namespace}/{name}/{oid}"
+routes = [
+    on_repository("/preupload/{revision}", preupload, "POST"),
+    on_repository("/commit/{revision}", commit, "POST"),
+    Route("/{kind}s/{namespace}/{name}/info/lfs/objects/batch", lfs_batch, methods=["POST"]),
+    Route(LFS, lfs_put, methods=["PUT"]),
+    Route(LFS, lfs_complete, methods=["POST"]),
+    Route(LFS + "/verify", lfs_verify, methods=["POST"]),
+    Route(LFS + "/{part:int}", lfs_put_part, methods=["PUT"]),
+]

@@ -1,0 +1,5 @@
+"""The fixtures of this package, for its own tests."""
+
+from .fixture import hub, live_hub, loopback, loopback_server
+
+__all__ = ["hub", "live_hub", "loopback", "loopback_server"]
