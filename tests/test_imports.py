@@ -34,7 +34,10 @@ DATA = {"msgrpo_hub.pocket"}
 SIBLINGS = ("msgrpo_hub.msgrpo", "msgrpo_hub.evaluation")
 
 HEAVY = {"accelerate", "peft", "torch", "transformers"}
-MAY_BE_HEAVY = {"msgrpo_hub.agent.language_model", "msgrpo_hub.agent.engine", "msgrpo_hub.agent.attention", "msgrpo_hub.msgrpo"}
+MAY_BE_HEAVY = {
+    *(f"msgrpo_hub.agent.{name}" for name in ("language_model", "engine", "attention", "weights", "probe")),
+    "msgrpo_hub.msgrpo",
+}
 
 
 def module_name(path: Path) -> str:

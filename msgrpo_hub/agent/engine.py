@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from peft import PeftModel
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.attention import RowCache, acting, attention_of
+from msgrpo_hub.agent.weights import weights_version
 from msgrpo_hub.episode import Finish
 from msgrpo_hub.errors import UserError
 
@@ -287,12 +287,3 @@ def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     width = int(tokens.max()) + 1
     keys, new_rows = torch.unique(rows * width + tokens, return_inverse=True)
     return keys // width, keys % width, new_rows
-
-
-def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
-    """Changes with every change of the weights: in-place updates, replaced tensors, adapters switched on or off."""
-    tensors = [(tensor.data_ptr(), tensor._version) for tensor in model.parameters()]
-    trained = [tensor.detach().float().norm() for tensor in model.parameters() if tensor.requires_grad]
-    norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not raise the version
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)

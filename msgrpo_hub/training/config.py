@@ -142,7 +142,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quickstart-snake": {
         **_QUICK,
         "game": "Snake-Solo-v1",
-        "updates": 60,
+        "updates": 40,
         "group_size": 16,
         "drawn": 4,
         "learning_rate": 1.5e-3,

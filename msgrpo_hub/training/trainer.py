@@ -21,6 +21,7 @@ from torch import nn
 
 from msgrpo_hub.agent.attention import TRAINING, attention_of
 from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.weights import merged
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
@@ -65,7 +66,7 @@ class Trainer:
         size = self.config.group_size
         seats = [(seed, member) for seed in seeds for member in range(size)]
         mine = seats[self.accelerator.process_index :: self.accelerator.num_processes]
-        with _memory("acting", "--max-rows"):
+        with _memory("acting", "--max-rows"), merged(self.model):
             episodes: list[Episode] = play_episodes(self.game, self.agent, mine)
         if self.accelerator.num_processes > 1:
             episodes = gather_object(episodes)
@@ -131,7 +132,8 @@ class Trainer:
         """Plays the validation episodes, the same each time, with the adapter as it is."""
         agent = replace(self.agent, temperature=self.config.eval_temperature)
         seats = [(seed, 0) for seed in self.starts.validation]
-        episodes = play_episodes(self.game, agent, seats)
+        with merged(self.model):
+            episodes = play_episodes(self.game, agent, seats)
         return {
             "validation_reward": sum(episode.reward for episode in episodes) / len(episodes),
             "validation_success": sum(episode.success for episode in episodes) / len(episodes),

@@ -152,7 +152,7 @@ def test_prompts_of_one_token_and_without_a_common_beginning(model: PeftModel) -
     ),
     max_rows=st.sampled_from([1, 2, 3, 512]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_company_order_duplicates_and_max_rows_change_no_score(
     model: PeftModel, rows: list[tuple[Ids, list[Ids]]], max_rows: int
 ) -> None:
