@@ -9,6 +9,7 @@ import warnings
 from msgrpo_hub import __version__
 from msgrpo_hub.cli.evaluation import evaluation_commands
 from msgrpo_hub.cli.flags import Parser, check_flags
+from msgrpo_hub.cli.hub import push_command
 from msgrpo_hub.cli.play import games_command, play_command
 from msgrpo_hub.cli.training import train_command
 from msgrpo_hub.errors import UserError
@@ -42,4 +43,5 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     play_command(commands)
     train_command(commands)
     evaluation_commands(commands)
+    push_command(commands)
     return parser, dict(commands.choices)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgrpo_hub.cli.flags import add_fields
 from msgrpo_hub.cli.play import PLAYERS, quiet_loading
 from msgrpo_hub.errors import UserError
+
+if TYPE_CHECKING:
+    from msgrpo_hub.evaluation.paired import TaskComparison
 
 
 def evaluation_commands(commands: Any) -> None:
@@ -76,12 +80,16 @@ def _compare(options: argparse.Namespace) -> None:
     first, second = options.paths
     compared = compare(first, second)
     if options.json:
-        from dataclasses import asdict
-
-        print(json.dumps([asdict(row) for row in compared], indent=2))
+        print(json.dumps([_comparison_json(row) for row in compared], indent=2))
         return
     print(comparison_table(compared))
     print(f"\nNext: msgrpo report {first}", file=sys.stderr)
+
+
+def _comparison_json(row: TaskComparison) -> dict[str, Any]:
+    """A comparison as plain data, with its verdicts."""
+    verdicts = {"rewards": row.rewards.verdict, "success": row.success.verdict}
+    return {name: {**part, "verdict": verdicts[name]} if name in verdicts else part for name, part in asdict(row).items()}
 
 
 def _verify(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.cli.flags import add_fields
+from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError
 
@@ -22,6 +23,9 @@ def train_command(commands: Any) -> None:
     parser.add_argument("--output-dir", type=Path, required=True, help="the folder of the run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, or start it")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--push-to-hub", metavar="REPO", help="push the adapter to USER/NAME when it is trained")
+    parser.add_argument("--base", metavar="REPO", help="for --push-to-hub: who holds the base, where it is not on the Hub itself")
+    add_visibility(parser)
     add_fields(parser, TrainConfig)
     parser.set_defaults(run=_train)
 
@@ -29,16 +33,34 @@ def train_command(commands: Any) -> None:
 def _train(options: argparse.Namespace) -> None:
     config = train_config(options)
     quiet_loading(config.model)
+    if options.push_to_hub:
+        from msgrpo_hub.hub.adapters import check_push
+
+        check_push(config, options.push_to_hub, options.base)  # now, not after hours of training
     from msgrpo_hub.training.run import train
-    from msgrpo_hub.training.summary import table
 
     summary = train(config, options.output_dir, resume=options.resume)
     if not summary:
         return
     if options.json:
         print(json.dumps(summary, indent=2))
-        return
-    folder = options.output_dir
+    else:
+        _show(summary, config, options.output_dir)
+    if options.push_to_hub:
+        _push(options)
+
+
+def _push(options: argparse.Namespace) -> None:
+    from msgrpo_hub.hub import push_adapter
+
+    private = getattr(options, "private", None)
+    pushed = push_adapter(options.output_dir, options.push_to_hub, private=private, base=options.base)
+    show_pushed(pushed, quiet=options.json, next_command=f"msgrpo eval {options.push_to_hub} --suite quick")
+
+
+def _show(summary: dict[str, Any], config: Any, folder: Path) -> None:
+    from msgrpo_hub.training.summary import table
+
     if "players" in summary:
         print(table(summary))
     print(f"{summary['seconds_acting']:.0f} s acting, {summary['seconds_training']:.0f} s training", end="")

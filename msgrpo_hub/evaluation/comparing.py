@@ -30,8 +30,9 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two players on one suite")
     pairs = {}
     for task in common:
-        if a[task].config["task_hash"] != b[task].config["task_hash"]:
-            raise UserError(f"{task} was another game for each (task hashes differ): play both with the same version")
+        for what in ("task_hash", "harness"):
+            if (one := a[task].config[what]) != (other := b[task].config[what]):
+                raise UserError(f"{task} was another game for each ({what} {one} and {other}): play both with one version")
         pairs[task] = _aligned(a[task], b[task])
     return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgrpo_hub.errors import UserError
 
-_COUNTED = (".safetensors", ".bin", ".json", ".jinja", ".model")
+_COUNTED = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # merges.txt and vocab.txt are a tokenizer's
 
 
 def content_hash(folder: Path) -> str:

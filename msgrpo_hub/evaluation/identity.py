@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
+from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation.hashes import content_hash
-from msgrpo_hub.evaluation.players import SCRIPTED, check_near_miss, make_player
+from msgrpo_hub.evaluation.players import SCRIPTED, check_near_miss, entry_point, make_player
 
 Mode = Literal["generate", "score"]
 """`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
@@ -48,6 +48,7 @@ class Player:
     """A policy, and what makes its results its own."""
 
     name: str
+    """As results show it: the name that was given, of a folder its last part."""
     policy: Policy
     identity: dict[str, Any]
     """All that decides its replies, as plain data: part of the run hash."""
@@ -58,16 +59,17 @@ class Player:
 def identify(name: str, settings: PlayerSettings) -> Player:
     """The player of a name, ready to play and pinned. Raises `UserError` where it cannot be found."""
     if name in SCRIPTED:
-        return _simple(name, ScriptedPolicy(SCRIPTED[name]), {"kind": "scripted", "player": name, "version": VERSION})
+        return _simple(name, make_player(name), {"kind": "scripted", "player": name, "version": VERSION})
     kind, separator, rest = name.partition(":")
     if separator and kind in ("endpoint", "provider"):
         return _endpoint(name, settings)
     if separator and kind == "dqn":
-        return _simple(name, make_player(name), {"kind": "dqn", "weights": content_hash(Path(rest))})
-    for point in entry_points(group="msgrpo_hub.players", name=name):
+        shown = f"dqn:{Path(rest).name}" if Path(rest).is_absolute() else name
+        return _simple(shown, make_player(name), {"kind": "dqn", "weights": content_hash(Path(rest))})
+    if point := entry_point(name):
         package = point.dist.name if point.dist else ""
         version = point.dist.version if point.dist else ""
-        return _simple(name, point.load()(), {"kind": "entry point", "player": name, "package": package, "version": version})
+        return _simple(name, make_player(name), {"kind": "entry point", "player": name, "package": package, "version": version})
     return _language_model(name, settings)
 
 
@@ -91,7 +93,7 @@ def _endpoint(name: str, settings: PlayerSettings) -> Player:
 
 def _language_model(name: str, settings: PlayerSettings) -> Player:
     from msgrpo_hub.agent.probe import adapter_effect
-    from msgrpo_hub.evaluation.sources import resolve
+    from msgrpo_hub.evaluation.sources import named, public_name, resolve
 
     check_near_miss(name)
     sources = resolve(name)
@@ -109,7 +111,7 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
         "mode": settings.mode,
         "temperature": settings.temperature if settings.mode == "generate" else None,
         "max_new_tokens": settings.max_new_tokens if settings.mode == "generate" else None,
-        "chat_template": hashlib.sha256(policy.tokenizer.chat_template.encode()).hexdigest()[:16],
+        "chat_template": hashlib.sha256(json.dumps(policy.tokenizer.chat_template).encode()).hexdigest()[:16],
         "dtype": str(policy.model.dtype).removeprefix("torch."),
         "device": policy.model.device.type,
         **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
@@ -118,11 +120,14 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
         from msgrpo_hub.agent.scoring import ScorePolicy
 
         policy = ScorePolicy(policy)
-    return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(sources.shown)}/{sources.commits}")
+    folder = "+".join(_folder_name(source) for source, _ in named(name))
+    shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
+    return Player(name=shown, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}")
 
 
 def _folder_name(name: str) -> str:
     """A name as one folder: `org/model` is `org__model`; of a path, the last two parts."""
     path = Path(name)
-    short = "/".join(path.parts[-2:]) if path.exists() or path.is_absolute() else name
+    last = path.parts[-2:] if path.name.strip(".") else path.resolve().parts[-1:]
+    short = "/".join(last) if path.exists() or path.is_absolute() else name
     return "".join(c if c.isalnum() or c in "-_.+" else "__" if c == "/" else "-" for c in short).strip("-.") or "player"

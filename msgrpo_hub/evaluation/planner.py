@@ -28,6 +28,9 @@ HASTE = 0.1
 
 Chosen on validation episodes, where anything from 0.05 to 0.2 is worth the same."""
 
+PLANNED = 6
+"""How many items are planned for, the nearest: 2^6 sets of them. No registered game has more that are wanted."""
+
 
 def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
     """The first move of a best plan, of equally good ones the first: the player `planner`.
@@ -43,7 +46,7 @@ def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
 def move_values(game: Snake, state: SnakeState) -> Floats:
     """The worth of each action in the simpler Snake, then best play; shape (4,), in the order of the actions.
 
-    Shapes: D = 4 directions, the last move; W = 2^k sets of wanted items left, for k items on the board that give a
+    Shapes: D = 4 directions, the last move; W = 2^k sets of wanted items left, for the k nearest items that give a
     positive reward; S × S cells. V_t[d, w, c] is the worth of standing on c with turns t + 1, t + 2, … to come, and
 
     Q_t[d, w, c] = p_t(c) · death + (1 − p_t(c)) · (r(c, w) + (1 − h_t(c)) · V_t[d, w minus what lies on c, c])
@@ -116,8 +119,10 @@ class _Board:
 
     @cached_property
     def wanted(self) -> list[int]:
-        """The items that give a positive reward, by index."""
-        return [k for k, (item, _) in enumerate(self.items) if item.reward > 0]
+        """The nearest items that give a positive reward, by index."""
+        (row, column), *_ = self.state.snake
+        good = [(abs(r - row) + abs(c - column), k) for k, (item, (r, c)) in enumerate(self.items) if item.reward > 0]
+        return sorted(k for _, k in sorted(good)[:PLANNED])
 
     @cached_property
     def bodies(self) -> set[Cell]:
@@ -125,17 +130,17 @@ class _Board:
 
     def entering(self, turn: int, value: Floats) -> Floats:
         """Q_t from V_t, both (D, W, S, S)."""
-        met, seen_before, seen_later = self._opponent(turn)
-        later = value * (1 - seen_later)
+        met, been, hit = self._opponent(turn)
+        later = value * (1 - hit)
         entering = later.copy()
         worth = 1 + HASTE * (self.game.horizon - self.state.turn - turn)
         for k, (item, cell) in enumerate(self.items):
             for way, (row, column) in self._where(cell, turn):
                 if k in self.wanted:
                     there, gone = self._with_and_without(k, entering)[0], self._with_and_without(k, later)[1]
-                    gain = item.reward * worth * (1 - seen_before[row, column])
+                    gain = item.reward * worth * (1 - been[row, column])
                     there[way, ..., row, column] = gain + gone[way, ..., row, column]
-                else:
+                elif item.reward < 0:
                     entering[way, ..., row, column] += item.reward
         entering *= 1 - met
         entering += met * self.game.death_reward

@@ -120,7 +120,7 @@ def _plain_step(step: Step) -> dict[str, Any]:
     told = {name: getattr(step, name) for name in ("observation", "action", "status", "legal", "reward")}
     reply = step.completion
     return told | {
-        "reply": reply.text,
+        "reply": reply.text.encode("utf-8", "replace").decode("utf-8"),  # half a surrogate pair, from a server, is no text
         "finish": reply.finish,
         "prompt_tokens": reply.prompt_tokens,
         "reply_tokens": reply.reply_tokens,
@@ -151,6 +151,17 @@ def write_tables(
     steps: Sequence[Sequence[StepScore]],
 ) -> None:
     """Writes both Parquet files; equal content gives equal bytes."""
+    for name, table in tables(indices, episodes, scores, steps).items():
+        write_whole(folder / name, partial(pq.write_table, table, compression="zstd"))
+
+
+def tables(
+    indices: Sequence[int],
+    episodes: Sequence[Episode],
+    scores: Sequence[EpisodeScore],
+    steps: Sequence[Sequence[StepScore]],
+) -> dict[str, pa.Table]:
+    """The content of both Parquet files, by name."""
     kept = ("seed", "member", "terminated", "truncated")
     heads = [
         {"index": index, **{name: getattr(episode, name) for name in kept}, **asdict(score)}
@@ -161,9 +172,10 @@ def write_tables(
         for index, episode, judged in zip(indices, episodes, steps, strict=True)
         for turn, (step, score) in enumerate(zip(episode.steps, judged, strict=True))
     ]
-    for name, columns, table in ((EPISODES, _EPISODE_COLUMNS, heads), (STEPS, _STEP_COLUMNS, rows)):
-        made = pa.Table.from_pylist(table, schema=pa.schema(list(columns.items())))
-        write_whole(folder / name, partial(pq.write_table, made, compression="zstd"))
+    return {
+        EPISODES: pa.Table.from_pylist(heads, schema=pa.schema(list(_EPISODE_COLUMNS.items()))),
+        STEPS: pa.Table.from_pylist(rows, schema=pa.schema(list(_STEP_COLUMNS.items()))),
+    }
 
 
 def read_tables(folder: Path, game_id: str) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:

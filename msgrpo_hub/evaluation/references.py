@@ -19,6 +19,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.games.board import Cell, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.snake import SnakeState
 
 Floats = npt.NDArray[np.float64]
 
@@ -140,9 +141,13 @@ def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # n
     The player `greedy`. It knows neither slipping nor poison, and it steers clear of the cells that the opponent's head
     can reach this turn: the authors' greedy must do so too, for its rewards with good and with bad apples, 4.76 and
     −4.79, leave no room for deaths. Ties go to the action that the game lists first, then to the first cell found.
+
+    Raises `UserError` for a game of another package.
     """
     if isinstance(state, LakeState):
         start, blocked, wanted = state.player, state.holes, {state.goal}
+    elif not isinstance(state, SnakeState):
+        raise UserError(f"the player 'greedy' does not know {game.id}: use 'random-safe' instead")
     else:
         start, blocked = state.snake[0], (*state.snake, *state.opponent)
         wanted = {cell for cells in state.items for cell in cells}

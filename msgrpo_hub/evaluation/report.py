@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
@@ -24,7 +24,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.evaluation import records
 from msgrpo_hub.evaluation.board_art import STYLE
 from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.paired import SIZE, Comparison, compare_tasks
+from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.report_plots import (
     ENDINGS,
     REPLIES,
@@ -63,6 +63,8 @@ class Section:
 
     rows: list[tuple[str, Result]]
     """Each player's name, and its result."""
+    fullest: Result
+    """The one with most episodes: it has all references."""
     base: str
     """With whom the others are compared."""
     forest: Forest
@@ -88,20 +90,21 @@ def write_report(folder: Path, output: Path) -> Path:
 
 def report_page(results: Sequence[Result]) -> str:
     """The page of some runs. Equal runs give equal pages, to the byte."""
-    runs = {run_hash(result.config): result for result in results}  # a copied run counts once
-    names = player_names(list(runs.values()))
-    groups = [sorted(group, key=_by_reward) for group in _same_episodes(list(runs.values()))]
-    bases = [_base(group, list(runs.values())) for group in groups]
+    names = player_names(results)
+    groups = _same_episodes(results)
+    bases = [_base(group) for group in groups]
+    groups = [sorted(group, key=_by_reward) for group in groups]
     compared = _compare(groups, bases, names)
     sections = [_section(*parts, names) for parts in zip(groups, bases, compared, strict=True)]
     listed = [result for group in groups for result in group]
     return _render(
         sections=sections,
-        players=list(dict.fromkeys(names[_identity(result)] for result in runs.values())),
+        players=list(names.values()),
         runs=[(names[_identity(result)], result.config, run_hash(result.config)) for result in listed],
+        identities=[(names[key], json.loads(key)[1]) for key in names],
         tests=2 * sum(map(len, compared)),
         shapes={id: Markup(svg) for id, svg in shapes(result.task for result in listed).items()},
-        data=replay_data(groups, lambda result: names[_identity(result)]),
+        data=replay_data(groups, bases, lambda result: names[_identity(result)]),
     )
 
 
@@ -122,12 +125,19 @@ def _identity(result: Result) -> str:
 
 
 def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results of the very same episodes together, in the order of tasks."""
+    """Results of the very same episodes together, in the order of tasks; of a player who has played them twice, one."""
 
     def played(result: Result) -> list[str]:
-        return [str(result.config[name]) for name in ("task", "task_hash", "suite", "split", "episodes", "harness")]
+        return [str(result.config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")]
 
-    return [list(group) for _, group in groupby(sorted(results, key=played), key=played)]
+    return [_each_player_once(group) for _, group in groupby(sorted(results, key=played), key=played)]
+
+
+def _each_player_once(results: Iterable[Result]) -> list[Result]:
+    found: dict[str, Result] = {}
+    for result in results:
+        found.setdefault(_identity(result), result)
+    return list(found.values())
 
 
 def _by_reward(result: Result) -> float:
@@ -135,27 +145,23 @@ def _by_reward(result: Result) -> float:
     return -reward["mean"] if reward else float("inf")
 
 
-def _base(group: Sequence[Result], listed: Sequence[Result]) -> Result:
-    """The first model without an adapter, or else the first of all."""
-    ordered = [result for result in listed if result in group]
-    models = [result for result in ordered if result.config["identity"].get("kind") == "language model"]
-    return next((result for result in models if "adapter" not in result.config["identity"]), ordered[0])
+def _base(group: Sequence[Result]) -> Result:
+    """With whom the others are compared: the first model without an adapter, or else the first of all."""
+    models = [result for result in group if result.config["identity"].get("kind") == "language model"]
+    return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
 
 
 def _compare(
     groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]
 ) -> list[list[tuple[str, Comparison, Comparison]]]:
     """Everyone against the base of each task, with Holm over all tests of the page. Runs that are not complete are left out."""
-    pairs = {
-        run_hash(other.config): (base, other)
+    family = {
+        run_hash(other.config): (_rewards(base), _rewards(other), _successes(base), _successes(other))
         for group, base in zip(groups, bases, strict=True)
         for other in group
         if other is not base and base.complete and other.complete
     }
-    values = {key: tuple([s.reward for s in r.scores] for r in pair) for key, pair in pairs.items()}
-    wins = {key: tuple([s.success for s in r.scores] for r in pair) for key, pair in pairs.items()}
-    family = {key: (*values[key], *wins[key]) for key in pairs}
-    compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(pairs)).encode()))}
+    compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()))}
     return [
         [
             (names[_identity(result)], row.rewards, row.success)
@@ -166,12 +172,21 @@ def _compare(
     ]
 
 
+def _rewards(result: Result) -> list[float]:
+    return [score.reward for score in result.scores]
+
+
+def _successes(result: Result) -> list[float]:
+    return [float(score.success) for score in result.scores]
+
+
 def _section(
     results: list[Result], base: Result, compared: list[tuple[str, Comparison, Comparison]], names: dict[str, str]
 ) -> Section:
     shown = [names[_identity(result)] for result in results]
     return Section(
         rows=list(zip(shown, results, strict=True)),
+        fullest=max(results, key=lambda result: int(result.summary["episodes"])),
         base=names[_identity(base)],
         forest=forest(results, shown),
         endings=[endings(result) for result in results],
@@ -200,9 +215,9 @@ def _render(**context: Any) -> str:
     style = STYLE + _part("report_page.css")
     script = _part("report_board.js") + _part("report_page.js")
     policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
-    return _environment().from_string(_part("report_page.html")).render(
-        style=Markup(style), script=Markup(script), policy=policy, version=__version__, level=SIZE, **context
-    )  # fmt: skip
+    template = _environment().from_string(_part("report_page.html"))
+    page = template.render(style=Markup(style), script=Markup(script), policy=policy, version=__version__, **context)
+    return page.lstrip()
 
 
 def _environment() -> Environment:

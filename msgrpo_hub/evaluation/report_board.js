@@ -23,7 +23,7 @@ function drawBoard(task, episode, turn, label) {
   if (state.bodies) parts.push(...state.bodies.map((_, who) => snake(task, episode, turn, who)).reverse());
   if (state.walker !== undefined) parts.push(walker(task, state));
   if (episode.steps[turn]) parts.push(moves(task, state, episode.steps[turn]));
-  const box = `-0.05 -0.05 ${task.size + 0.1} ${task.size + 0.1}`;
+  const box = `-0.2 -0.2 ${task.size + 0.4} ${task.size + 0.4}`; // a mark may stand half outside
   return svg("svg", { viewBox: box, class: "board", role: "img", "aria-label": label }, ...parts);
 }
 
@@ -102,19 +102,21 @@ function moves(task, state, step) {
   const at = state.bodies ? state.bodies[0][0] : state.walker;
   if (at === undefined) return marks;
   const [x, y] = middle(at, task.size);
-  const around = (action, far) => {
+  const big = Math.max(1, task.size / 6); // on a board of many cells, marks would be too small to see
+  const edge = (action) => {
     const way = direction(task, action);
-    return way && { cx: x + far * way[0], cy: y + far * way[1], way };
+    return way && { cx: x + way[0] / 2, cy: y + way[1] / 2, way };
   };
-  for (const [name, actions, r] of [["legal", step.legal, 0.07], ["optimal", step.optimal, 0.2]]) {
+  const optimal = step.optimal.length < task.actions.length ? step.optimal : []; // all: nothing is left to win
+  for (const [name, actions, r] of [["legal", step.legal, 0.06], ["optimal", optimal, 0.19]]) {
     for (const action of actions) {
-      const place = around(action, 0.62);
-      if (place) marks.append(svg("circle", { class: name, cx: place.cx, cy: place.cy, r }));
+      const place = edge(action);
+      if (place) marks.append(svg("circle", { class: name, cx: place.cx, cy: place.cy, r: r * big }));
     }
   }
-  const chosen = step.action === null ? null : around(step.action, 0.62);
+  const chosen = step.action === null ? null : edge(step.action);
   if (chosen) {
-    const turned = `translate(${chosen.cx} ${chosen.cy}) rotate(${angle(chosen.way)}) scale(.62)`;
+    const turned = `translate(${chosen.cx} ${chosen.cy}) rotate(${angle(chosen.way)}) scale(${0.45 * big})`;
     const kind = step.status === "illegal" ? "chosen illegal" : "chosen";
     marks.append(svg("path", { class: kind, d: "M-.3 -.3L.35 0L-.3 .3L-.12 0Z", transform: turned }));
   }

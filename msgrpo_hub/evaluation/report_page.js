@@ -19,9 +19,14 @@ function html(name, kind, ...children) {
   return element;
 }
 
-function signed(value, digits) {
-  const shown = Number.isInteger(value) ? String(Math.abs(value)) : Math.abs(value).toFixed(digits);
-  return Number(shown) === 0 ? "0" : (value < 0 ? "−" : "+") + shown;
+function plain(value) {
+  const shown = Number.isInteger(value) ? String(Math.abs(value)) : Math.abs(value).toFixed(3);
+  return Number(shown) === 0 ? "0" : shown;
+}
+
+function signed(value) {
+  const shown = plain(value);
+  return shown === "0" ? shown : (value < 0 ? "−" : "+") + shown;
 }
 
 // ---- choosing
@@ -30,6 +35,12 @@ function fill(id, options, value) {
   const select = byId(id);
   select.replaceChildren(...options.map(([key, text]) => Object.assign(document.createElement("option"), { value: key, textContent: text })));
   select.value = String(value);
+}
+
+/** A task's name; with its episodes where two have the same name. */
+function titleOf(shown) {
+  const twice = DATA.tasks.filter((each) => each.title === shown.title).length > 1;
+  return twice ? `${shown.title}, ${shown.episodes}` : shown.title;
 }
 
 /** Shows a seed of a task; the players stay where they have played it. */
@@ -41,7 +52,7 @@ function choose(changes) {
   const others = here.filter((player) => player !== chosen.a);
   if (chosen.b !== null && !here.includes(chosen.b)) chosen.b = others.length ? others[0] : null;
   const players = here.map((player) => [player, DATA.players[player]]);
-  fill("choose-task", DATA.tasks.map((each, index) => [index, each.title]), chosen.task);
+  fill("choose-task", DATA.tasks.map((each, index) => [index, titleOf(each)]), chosen.task);
   fill("choose-seed", task().seeds.map((each, index) => [index, each.label]), chosen.seed);
   fill("choose-a", players, chosen.a);
   fill("choose-b", [...players, ["", "nobody"]], chosen.b ?? "");
@@ -105,7 +116,7 @@ function deeds(step) {
     const kinds = step
       ? [
           !step.legal.includes(index) && ["not-legal", "not legal"],
-          step.optimal.includes(index) && ["is-optimal", "optimal"],
+          step.optimal.includes(index) && step.optimal.length < task().actions.length && ["is-optimal", "optimal"],
           step.action === index && ["is-chosen", "chosen"],
         ].filter(Boolean)
       : [];
@@ -119,9 +130,9 @@ function deeds(step) {
 function status(episode, step) {
   if (!step) return html("p", `status ${["success", "survived"].includes(episode.ending) ? "good" : "bad"}`, `The end: ${episode.ending}`);
   const action = task().actions[step.action];
-  const optimal = step.optimal.length === 0 ? "" : step.optimal.includes(step.action) ? ", optimal" : ", not optimal";
+  const [mood, judged] = judgement(step);
   const [kind, words] = {
-    ok: [optimal === ", optimal" ? "good" : optimal ? "caution" : "", `${action}${optimal}`],
+    ok: [mood, action + judged],
     illegal: ["bad", `${action}, not legal`],
     unreadable: ["bad", "No action could be read"],
     truncated_reply: ["bad", "Cut at the token limit"],
@@ -129,17 +140,25 @@ function status(episode, step) {
   return html("p", `status ${kind}`, words);
 }
 
-/** Reward and regret: what this turn gives, and what the turns before it gave. */
+/** How good an action was, where that is known. Where nothing is left to win, all are optimal, and none deserves praise. */
+function judgement(step) {
+  if (step.optimal.length === 0) return ["", ""];
+  if (step.optimal.length === task().actions.length) return ["", ", as good as any"];
+  return step.optimal.includes(step.action) ? ["good", ", optimal"] : ["caution", ", not optimal"];
+}
+
+/** Reward and regret: what the turns before gave, and what this one gives. */
 function sums(episode, now) {
-  const line = html("p", "sums");
-  for (const [name, digits] of [["reward", 2], ["regret", 3]]) {
+  const lines = html("div", "sums");
+  for (const [name, shown] of [["reward", signed], ["regret", plain]]) {
     const values = episode.steps.map((step) => step[name]);
     if (values.includes(null)) continue;
     const before = values.slice(0, now).reduce((sum, value) => sum + value, 0);
-    line.append(line.childNodes.length ? " · " : "", `${name} so far `, html("b", "", signed(before, digits)));
-    if (now < values.length) line.append(`, this turn ${signed(values[now], digits)}`);
+    const line = html("p", "", `${name} `, html("b", "", shown(before)), " so far");
+    if (now < values.length) line.append(", ", html("b", "", shown(values[now])), " this turn");
+    lines.append(line);
   }
-  return line;
+  return lines;
 }
 
 // ---- moving
@@ -206,8 +225,8 @@ function begin() {
   byId("divergence").addEventListener("click", () => { stop(); go(firstDifference()); });
   document.addEventListener("keydown", key);
   byId("replay").hidden = false;
-  const players = Object.keys(seed().episodes).map(Number);
-  choose({ a: players[0], b: players[1] ?? null });
+  choose(task().pair);
 }
 
+byId("no-replay").hidden = true;
 if (DATA.tasks.some((each) => each.seeds.length)) begin();

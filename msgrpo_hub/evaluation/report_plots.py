@@ -64,7 +64,7 @@ class Mistakes:
 def forest(results: Sequence[Result], names: Sequence[str]) -> Forest:
     """The plot of intervals of one task."""
     figures = [(result.summary["reward"], result.summary["luck_adjusted"]) for result in results]
-    references: dict[str, float] = results[0].summary["references"]
+    references = {name: value for result in results for name, value in result.summary["references"].items()}
     ends = [value for pair in figures for figure in pair if figure for value in figure.values() if value is not None]
     low, high, step = _scale([*ends, *references.values()])
 
@@ -156,11 +156,11 @@ def first_mistakes(results: Sequence[Result], horizon: int) -> list[Mistakes | N
     return [
         Mistakes(
             columns=[
-                (round(100 * turn / horizon, 2), round(100 * share / tallest, 1), f"turn {turn + 1}: {share:.0%}")
+                (round(100 * turn / horizon, 2), round(100 * share / tallest, 1), f"turn {turn + 1}: {number(100 * share, 0)} %")
                 for turn, share in enumerate(row)
             ],
             width=round(100 / horizon, 3),
-            without=f"{made.count(-1) / len(made):.0%}",
+            without=f"{number(100 * made.count(-1) / len(made), 0)} %",
         )
         if made
         else None

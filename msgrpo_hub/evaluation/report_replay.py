@@ -71,11 +71,14 @@ def episode_numbers(result: Result) -> dict[int, int]:
     return {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
 
 
-def replay_data(tasks: Sequence[Sequence[Result]], name: Callable[[Result], str], budget: int = BUDGET) -> Data:
+def replay_data(
+    tasks: Sequence[Sequence[Result]], bases: Sequence[Result], name: Callable[[Result], str], budget: int = BUDGET
+) -> Data:
     """All that the page's replay shows, as plain data.
 
     Args:
         tasks: the results of each task.
+        bases: the player of each task whom the others are compared with.
         name: a player's name on the page.
         budget: bytes that the replays may take; the most telling seeds of every task come first.
 
@@ -83,7 +86,10 @@ def replay_data(tasks: Sequence[Sequence[Result]], name: Callable[[Result], str]
         UserError: for a record that does not replay.
     """
     players = list(dict.fromkeys(name(result) for results in tasks for result in results))
-    shown = [_task(make_game(results[0].task), results) for results in tasks]
+    shown = [_task(results[0]) for results in tasks]
+    for task, results, base in zip(shown, tasks, bases, strict=True):
+        other = _companion(results, base)
+        task["pair"] = {"a": players.index(name(base)), "b": players.index(name(other)) if other else None}
     queues = [telling_seeds(results) for results in tasks]
     for rank in range(MOST):
         for task, results, queue in zip(shown, tasks, queues, strict=True):
@@ -95,10 +101,19 @@ def replay_data(tasks: Sequence[Sequence[Result]], name: Callable[[Result], str]
     return {"players": players, "tasks": shown}
 
 
-def _task(game: Game, results: Sequence[Result]) -> Data:
-    title = f"{game.id} ({results[0].config['suite']})"
+def _companion(results: Sequence[Result], base: Result) -> Result | None:
+    """Whom a reader wants to see beside the base: its adapter, or else the best of the others."""
+    others = [result for result in results if result is not base]
+    commit = base.config["identity"].get("base_commit")
+    adapters = [result for result in others if commit and result.config["identity"].get("base_commit") == commit]
+    return next(iter([*adapters, *others]), None)
+
+
+def _task(result: Result) -> Data:
+    game, config = make_game(result.task), result.config
     return {
-        "title": title,
+        "title": game.id,
+        "episodes": f"{config['episodes']} {config['split']} episodes",
         "size": game.size,
         "horizon": game.horizon,
         "actions": list(game.actions),
@@ -220,9 +235,7 @@ def _piece(name: str, symbol: str) -> str:
 
 def shapes(tasks: Iterable[str]) -> Mapping[str, str]:
     """Every shape that the boards of some tasks use: its id, and its SVG, which is ours; what nobody has drawn is a letter."""
-    drawn = {
-        _piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in _names(make_game(task)).items()
-    }
+    drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in _names(make_game(task)).items()}
     return {**drawn, "walker": PENGUIN, "faces": FACES}
 
 

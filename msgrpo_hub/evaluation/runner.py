@@ -20,7 +20,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import records
 from msgrpo_hub.evaluation.hashes import run_hash
 from msgrpo_hub.evaluation.identity import Player, PlayerSettings, identify
-from msgrpo_hub.evaluation.players import can_play
+from msgrpo_hub.evaluation.players import can_play, check_near_miss, entry_point
 from msgrpo_hub.evaluation.scores import EpisodeScore, StepScore, score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, load_suite, task_hash
 from msgrpo_hub.evaluation.summary import summarise
@@ -78,7 +78,8 @@ def evaluate(
         One result per player and task; `optimal` plays only the games that are solved.
 
     Raises:
-        UserError: for an unknown player, suite or game, or a folder that holds another run under the same name.
+        UserError: for an unknown player, suite or game, a player who knows no task of the suite, an output folder that
+            cannot be written to, or one that holds another run under the same name.
 
     >>> import tempfile
     >>> results = evaluate("optimal", Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=5), tempfile.mkdtemp())
@@ -87,22 +88,40 @@ def evaluate(
     """
     chosen = load_suite(suite) if isinstance(suite, str) else suite
     names = [players] if isinstance(players, str) else list(players)
+    tasks = {name: _known_tasks(name, chosen) for name in names}
     results = []
     for name in names:
         player = identify(name, settings or PlayerSettings())  # loaded one after the other: two large models may not fit
-        tasks = [task for task in chosen.tasks if can_play(name, make_game(task))]
-        results += [run_task(player, chosen, task, Path(output_dir), batch_size) for task in tasks]
+        results += [run_task(player, chosen, task, Path(output_dir), batch_size) for task in tasks[name]]
     return results
+
+
+def _known_tasks(name: str, suite: Suite) -> list[str]:
+    """The tasks of a suite that a player can play. A misspelt name is refused here, before another player's long run."""
+    if not entry_point(name):
+        check_near_miss(name)
+    tasks = [task for task in suite.tasks if can_play(name, make_game(task))]
+    if not tasks:
+        raise UserError(f"{name!r} can play no task of the suite {suite.name!r}: take another player or suite")
+    return tasks
 
 
 def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
     """Plays one task to its end, or as far as it goes, and writes the run's files."""
     config = run_config(player, suite, task)
     folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
-    if (folder / records.RESULTS).exists() and (done := load_result(folder)).complete:
-        return done
-    folder.mkdir(parents=True, exist_ok=True)
-    records.write_json(folder / records.CONFIG, config)
+    if (folder / records.RESULTS).exists():
+        done = load_result(folder)
+        if done.config != config:
+            raise UserError(f"{str(folder)!r} holds another run than its name says: move it away, or name another output folder")
+        if done.complete:
+            (folder / records.LOG).unlink(missing_ok=True)  # where the call that completed it was killed just before
+            return done
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        records.write_json(folder / records.CONFIG, config)
+    except OSError as error:
+        raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): name another output folder") from error
     _play(player, suite, task, folder, batch_size)
     return finish(folder, config)
 
@@ -111,7 +130,7 @@ def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
     """All that decides the result of a run."""
     return {
         "harness": HARNESS,
-        "player": player.name if not Path(player.name).exists() else player.identity.get("adapter", player.identity.get("base")),
+        "player": player.name,
         "identity": player.identity,
         "task": task,
         "task_hash": task_hash(make_game(task)),
@@ -147,12 +166,12 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
     complete = len(episodes) == config["episodes"]
     seeds = [episode.seed for episode in episodes]
-    summary: dict[str, Any] = {"complete": complete, "failed": config["episodes"] - len(episodes)}
-    summary |= summarise(game.id, seeds, scores, int(run_hash(config), 16))
+    summary: dict[str, Any] = {"run": run_hash(config), "complete": complete, "failed": config["episodes"] - len(episodes)}
+    summary |= summarise(config["task"], seeds, scores, int(run_hash(config), 16))
     records.write_tables(folder, sorted(done), episodes, scores, steps)
     timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
     records.write_json(folder / records.TIMING, timing)
-    records.write_json(folder / records.RESULTS, {"run": run_hash(config), **summary})
+    records.write_json(folder / records.RESULTS, summary)
     if complete:
         log.unlink(missing_ok=True)
     return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
@@ -166,7 +185,6 @@ def load_result(folder: Path) -> Result:
         episodes, scores, steps = records.read_tables(folder, config["task"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
-    summary.pop("run")
     return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
 
 

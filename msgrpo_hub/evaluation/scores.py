@@ -85,7 +85,8 @@ def _regret(game: Game, state: Any, action: str | None) -> float | None:
         stay = values.optimal[left - 1, state.player[0] * lake.size + state.player[1]]
         return float(q.max() - stay)
     names = [told(game, own) for own in lake.actions]
-    return max(float(q.max() - q[names.index(action)]), 0.0)
+    lost = float(q.max() - q[names.index(action)])
+    return lost if lost > TIE else 0.0
 
 
 def score_episode(game: Game, episode: Episode, steps: list[StepScore]) -> EpisodeScore:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from msgrpo_hub.agent.language_model import POCKET, base_of, pocket_path, read_adapter_config, split_revision
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.hashes import content_hash
+from msgrpo_hub.evaluation.players import split_adapter
 
 SHORT = 12
 """Characters of a commit in folder names; the files hold all of it."""
@@ -23,8 +25,6 @@ class Sources:
     base_commit: str
     adapter: str = ""
     adapter_commit: str = ""
-    shown: str = ""
-    """The name that results go by: the adapter's where it was named alone."""
 
     @property
     def pinned(self) -> str:
@@ -39,29 +39,29 @@ class Sources:
 
     def identity(self) -> dict[str, str]:
         """As plain data; a folder goes by its last part, since paths differ between machines and may tell names."""
-        base = POCKET if Path(self.base) == pocket_path() else _public(self.base)
-        named = {"base": base, "base_commit": self.base_commit}
-        return named | ({"adapter": _public(self.adapter), "adapter_commit": self.adapter_commit} if self.adapter else {})
+        base = {"base": public_name(self.base), "base_commit": self.base_commit}
+        return base | ({"adapter": public_name(self.adapter), "adapter_commit": self.adapter_commit} if self.adapter else {})
 
 
 def resolve(name: str) -> Sources:
     """The sources of `model`, `adapter` or `base+adapter`, with `@revision` at each. Raises `UserError` as loading does."""
-    first, _, second = (name, "", "") if Path(name).exists() else name.partition("+")
-    base, revision = split_revision(first, None)
+    (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
     base = str(pocket_path()) if base == POCKET else base
-    adapter, adapter_revision = split_revision(second, None) if second else ("", None)
-    shown = name
     if not adapter and (config := read_adapter_config(base, revision)):
         adapter, adapter_revision = base, revision
         base, revision = base_of(config, adapter), config.get("revision")
-        shown = adapter
     return Sources(
         base=base,
         base_commit=commit_of(base, revision),
         adapter=adapter,
         adapter_commit=commit_of(adapter, adapter_revision) if adapter else "",
-        shown=shown.partition("@")[0] if not Path(shown).exists() else shown,
     )
+
+
+def named(name: str) -> list[tuple[str, str | None]]:
+    """The one or two sources in a player's name, base first, each with the revision that it asks for."""
+    base, adapter = split_adapter(name)
+    return [split_revision(source, None) for source in ((base, adapter) if adapter else (base,))]
 
 
 def commit_of(source: str, revision: str | None) -> str:
@@ -73,7 +73,9 @@ def commit_of(source: str, revision: str | None) -> str:
         return content_hash(Path(source))
     try:
         return str(HfApi().model_info(source, revision=revision).sha)
-    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError):
+    except HFValidationError as error:
+        raise UserError(f"no model in the folder {source!r}: expected a folder with a model, or a Hub id") from error
+    except (HTTPError, OfflineModeIsEnabled, OSError):  # HTTPError is also what httpx raises where there is no network
         for file in ("adapter_config.json", "config.json"):
             cached = try_to_load_from_cache(source, file, revision=revision)
             if isinstance(cached, str):
@@ -85,5 +87,9 @@ def _at(source: str, commit: str) -> str:
     return source if Path(source).is_dir() else f"{source}@{commit}"
 
 
-def _public(source: str) -> str:
-    return f"folder:{Path(source).name}" if Path(source).is_dir() else source
+def public_name(source: str) -> str:
+    """A name for others to read: of a folder its last part, and the built-in base by the name that it has everywhere."""
+    path = Path(source)
+    if source == POCKET or (path.is_dir() and path.resolve() == pocket_path().resolve()):
+        return POCKET
+    return f"folder:{path.resolve().name}" if path.is_dir() else source

@@ -9,15 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import Chooser, ScriptedPolicy
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.evaluation.players import SCRIPTED, can_play
 from msgrpo_hub.games import Game, Split, episode_seed, make_game, stream
 from msgrpo_hub.rollout import play_episodes
 
@@ -30,8 +35,15 @@ _REPLIES = (
     "{}",
     "<action></action>",
     "<think><action>{}</action>",
+    "<action>{}</action><action>{other}</action>",
+    "<ACTION>{lower}</ACTION>",
+    "<action>{lower}!</action>",
 )
-_PROBES = 3
+_PROBES = 10
+_PLAYERS = ("random", "random-safe", "greedy", "optimal")
+"""Who plays the probes: a random player alone does not see what the goal gives."""
+_SILENCE = 0.1
+"""The share of a probe's replies that cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,23 +60,41 @@ class Suite:
         return [episode_seed(task, self.split, index) for index in range(self.episodes)]
 
 
+@dataclass(frozen=True)
+class _Probe:
+    """A scripted player that keeps silent now and then, and writes down what it could have done."""
+
+    choose: Chooser
+    seen: list[Any] = field(default_factory=list)
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        for game, state in ((prompt.game, prompt.state) for prompt in prompts):
+            self.seen.append([list(game.legal_actions(state)), list(game.safe_actions(state))])
+        silent = [rng.random() < _SILENCE for rng in rngs]
+        replies = ScriptedPolicy(self.choose).complete(prompts, rngs)
+        return [Completion(text="") if mute else reply for mute, reply in zip(silent, replies, strict=True)]
+
+
 def task_hash(game: Game) -> str:
-    """SHA-256 over a game's words, its prompts, how replies are read, and whole episodes of a random player.
+    """SHA-256 over a game's words, its prompts, how replies are read, and whole episodes of scripted players.
 
     Parameters, rewards, horizon, prompt template, parser, the treatment of unreadable replies and the recipe of the seeds
     are all in it, since each of them shows in what is played.
     """
     record: list[Any] = [game.id, game.size, game.horizon, list(game.actions), list(game.reward_range)]
-    record += [[reply, parse_action(reply.format(game.actions[0]), game.actions)] for reply in _REPLIES]
-    seeds = [episode_seed(game.id, "test", index) for index in range(_PROBES)]
-    for episode in play_episodes(game, ScriptedPolicy(choose_random), [(seed, member) for seed in seeds for member in (0, 1)]):
-        record += [episode.seed, episode.success, episode.terminated]
-        record += [[step.observation, step.action, step.legal, step.reward] for step in episode.steps]
-    for seed in seeds:
-        state = game.initial_state(stream(seed, "initial_state"))
-        record.append([dict(message) for message in build_prompt(game, state).messages])
-        idle = game.step(state, None, stream(seed, "dynamics", 0))
-        record += [game.observe(idle.state), idle.reward, idle.terminated]
+    seats = [(episode_seed(game.id, "test", index), member) for index in range(_PROBES) for member in (0, 1)]
+    first, other = game.actions[0], game.actions[-1]
+    replies = [reply.format(first, other=other, lower=first.lower()) for reply in _REPLIES]
+    record += [[reply, parse_action(reply, game.actions)] for reply in replies]
+    prompt = build_prompt(game, game.initial_state(stream(seats[0][0], "initial_state")))
+    record.append([dict(message) for message in prompt.messages])
+    for name in _PLAYERS:
+        if can_play(name, game):
+            probe = _Probe(SCRIPTED[name])
+            for episode in play_episodes(game, probe, seats):
+                record.append([episode.seed, episode.success, episode.terminated, episode.truncated])
+                record += [[step.observation, step.action, step.status, step.legal, step.reward] for step in episode.steps]
+            record += probe.seen
     return hashlib.sha256(json.dumps(record).encode()).hexdigest()[:16]
 
 
@@ -83,13 +113,13 @@ def load_suite(name: str) -> Suite:
     if not path.exists():
         raise unknown("suite", name, suite_names(), "(or give the path of a TOML file)")
     try:
-        values = tomllib.loads(path.read_text())
-        tasks: dict[str, str] = values.pop("tasks")
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        tasks = dict(values.pop("tasks"))
         suite = Suite(name=path.stem, tasks=tuple(tasks), **values)
-    except (tomllib.TOMLDecodeError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: no TOML, no UTF-8, or tasks that are no table
         raise UserError(f"{str(path)!r} is no suite ({error}): expected episodes, split, and a table [tasks]") from error
-    if suite.episodes < 1 or suite.split not in ("validation", "test"):
-        raise UserError(f"{str(path)!r}: expected episodes of at least 1, and split validation or test")
+    if not tasks or type(suite.episodes) is not int or suite.episodes < 1 or suite.split not in ("validation", "test"):
+        raise UserError(f"{str(path)!r}: expected tasks, episodes of at least 1, and split validation or test")
     for task, frozen in tasks.items():
         if (now := task_hash(make_game(task))) != frozen:
             raise UserError(f"{task} has hash {now}, suite {name!r} froze {frozen}: a changed game needs a new version of its id")

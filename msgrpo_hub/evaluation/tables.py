@@ -13,14 +13,18 @@ Row = Sequence[str]
 
 
 def results_table(results: Sequence[Result]) -> str:
-    """One block per task: its references, then a line per player, the best reward first."""
-    ordered = sorted(results, key=lambda result: result.task)
-    blocks = [_block(list(group)) for _, group in groupby(ordered, key=lambda result: result.task)]
+    """One block per task and number of episodes: its references, then a line per player, the best reward first."""
+    blocks = [_block(list(group)) for _, group in groupby(sorted(results, key=_episodes), key=_episodes)]
     return "\n\n".join(blocks)
 
 
+def _episodes(result: Result) -> tuple[str, str, int]:
+    """Which episodes were played: only results on the same ones stand in one block."""
+    return result.task, result.config["split"], result.config["episodes"]
+
+
 def _block(results: list[Result]) -> str:
-    first = results[0]
+    first = max(results, key=lambda result: int(result.summary["episodes"]))  # of a run that failed, references may be missing
     solved = first.summary["luck_adjusted"] is not None
     references = ", ".join(f"{name} {value:.2f}" for name, value in first.summary["references"].items())
     kind = "exact" if solved else "played on the same seeds"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.episode import Episode
+from msgrpo_hub.evaluation import records
 from msgrpo_hub.evaluation.hashes import run_hash
 from msgrpo_hub.evaluation.runner import Result, find_results
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
@@ -15,13 +20,16 @@ from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rollout import reply_status
 
+ROUNDING = 1e-9
+"""How far exact values and intervals may differ, since processors add in different orders. Rewards may not differ at all."""
+
 
 def verify(folder: Path) -> list[dict[str, Any]]:
     """Checks every run under a folder.
 
-    Each episode must begin from the seed of its index; each stored reply must parse to its stored action, and the actions
-    must lead to the stored observations, rewards, end and success; scores and summary must follow from them. What only the
-    player could tell, whether it gave these replies, cannot be checked.
+    Each episode must begin from the seed of its index, with the chance of member 0; each stored reply must parse to its
+    stored action, and the actions must lead to the stored observations, rewards, end and success; scores and summary must
+    follow from them. What only the player could tell, whether it gave these replies, cannot be checked.
 
     Returns:
         One row per run: player, task, folder, episodes, problems (none where all agrees).
@@ -40,19 +48,22 @@ def verify(folder: Path) -> list[dict[str, Any]]:
 
 def problems(result: Result) -> list[str]:
     """What does not agree with the rules, in words."""
-    game, config = make_game(result.task), result.config
-    found = []
+    config, found = result.config, []
     if result.folder.name != run_hash(config):
-        found.append(f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}")
+        return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
+    game = make_game(result.task)
     if (now := task_hash(game)) != config["task_hash"]:
         found.append(f"it was played on {config['task_hash']}, this version of the game is {now}")
-    seeds = {episode_seed(game.id, config["split"], index) for index in range(config["episodes"])}
-    played = [episode.seed for episode in result.episodes]
-    if not set(played) <= seeds or len(set(played)) < len(played):
-        found.append("its episodes are not those of the suite, each once")
+    seeds = {episode_seed(game.id, config["split"], index): index for index in range(config["episodes"])}
+    played = [seeds.get(episode.seed, -1) for episode in result.episodes]
+    if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
+        return [*found, "its episodes are not those of the suite, each once and in order"]
+    for name, table in records.tables(played, result.episodes, result.scores, result.steps).items():
+        if not pq.read_table(result.folder / name).equals(table):
+            found.append(f"{name} numbers its episodes or turns otherwise, or has other columns")
     for number, episode in enumerate(result.episodes):
         found += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
-    if not found and _summary(result) != result.summary:
+    if not found and not _agree(_summary(result), result.summary):
         found.append("the summary does not follow from the episodes")
     return found
 
@@ -68,7 +79,8 @@ def _episode_problems(game: Game, result: Result, number: int, episode: Episode)
             found.append(f"turn {turn}: its reply does not say {step.action!r}")
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             found.append(f"turn {turn}: its status or its legality is not what the rules say")
-    if steps != result.steps[number] or score_episode(game, episode, steps) != result.scores[number]:
+    scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
+    if not _agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
         found.append("its scores do not follow from its play")
     return found
 
@@ -77,4 +89,15 @@ def _summary(result: Result) -> dict[str, Any]:
     config, seeds = result.config, [episode.seed for episode in result.episodes]
     missing = config["episodes"] - len(seeds)
     figures = summarise(result.task, seeds, result.scores, int(run_hash(config), 16))
-    return {"complete": not missing, "failed": missing, **figures}
+    return {"run": run_hash(config), "complete": not missing, "failed": missing, **figures}
+
+
+def _agree(a: Any, b: Any) -> bool:
+    """Whether two records are equal, up to rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_agree(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_agree, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=0, abs_tol=ROUNDING)
+    return bool(a == b)

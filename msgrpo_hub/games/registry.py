@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.metadata import entry_points
 
-from msgrpo_hub.errors import unknown
+from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.snake import APPLE, Item, Snake
@@ -44,9 +44,17 @@ def make_game(game_id: str) -> Game:
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8
     """
-    name, _, variant = game_id.partition(":")
-    if name not in GAMES:
-        GAMES.update({point.name: point.load() for point in entry_points(group="msgrpo_hub.games")})
-    if name not in GAMES:
-        raise unknown("game", name, GAMES)
-    return make_variant(GAMES[name], variant) if variant else GAMES[name]
+    name, colon, variant = game_id.partition(":")
+    game = GAMES[name] if name in GAMES else _game_of_another_package(name)
+    return make_variant(game, variant) if colon else game
+
+
+def _game_of_another_package(name: str) -> Game:
+    """The game that an entry point adds; it cannot take the id of a registered one."""
+    points = entry_points(group="msgrpo_hub.games")
+    if name not in points.names:
+        raise unknown("game", name, [*GAMES, *sorted(points.names)])
+    game: Game = points[name].load()
+    if game.id != name:
+        raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected the same")
+    return game

@@ -134,9 +134,7 @@ def told(game: Game, action: str) -> str:
     return game.told(action) if isinstance(game, Retold) else action
 
 
-def _seen(game: Game, id: str, view: View) -> Game:
-    if not isinstance(game, FrozenLake | Snake):
-        raise UserError(f"{id}: {game.id} is always shown in full; expected another variant")
+def _seen(game: FrozenLake | Snake, id: str, view: View) -> Game:
     return replace(game, id=id, view=view)
 
 
@@ -148,7 +146,10 @@ _TURNED_RULE = (
 )
 _GLYPHS = {".": "_", "@": "P", "O": "H", "G": "E", "#": "p", "X": "Q", "x": "q", "A": "*", "B": "+", "F": "%"}
 
-VARIANTS: dict[str, Callable[[Game, str], Game]] = {
+_NAMED_DOWN = ("rotated", "compass", "permuted-actions")
+"""Variants in which the word Down does not mean the next row."""
+
+VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
     "reflected": lambda game, id: Retold(
         game, id, lambda cell, size: (cell[0], size - 1 - cell[1]), {"Left": "Right", "Right": "Left"}
     ),
@@ -164,7 +165,7 @@ VARIANTS: dict[str, Callable[[Game, str], Game]] = {
 
 
 def make_variant(game: Game, name: str) -> Game:
-    """The variant of a game. Raises `UserError` for an unknown name.
+    """The variant of a game. Raises `UserError` for an unknown name, and where the game's rules would then say something false.
 
     >>> from msgrpo_hub.games import make_game
     >>> make_game("FrozenLake-NotSlippery-v1:compass").actions
@@ -172,6 +173,8 @@ def make_variant(game: Game, name: str) -> Game:
     """
     if name not in VARIANTS:
         raise unknown("variant", name, VARIANTS)
-    if name == "rotated" and isinstance(game, Snake) and game.down_hill:
-        raise UserError(f"{game.id} cannot be rotated, since its rules name a direction: expected another variant")
+    if not isinstance(game, FrozenLake | Snake):
+        raise UserError(f"{game.id} has no variants: expected {game.id!r} alone")
+    if isinstance(game, Snake) and game.down_hill and name in _NAMED_DOWN:
+        raise UserError(f"{game.id} cannot be {name}, since its rules name a direction: expected another variant")
     return VARIANTS[name](game, f"{game.id}:{name}")

@@ -19,6 +19,11 @@ In a test, the fixture `hub` (see `fixture.py`) runs functions in a process of t
         oid = hub.owner.call(upload, repo)
         assert hub.files(repo)["a.txt"] == b"1"
 
+Source runs as `hub.owner.attempt(exec, source, {})`, a command as `hub.owner.attempt(main, ["push", ...])`; each is a process
+of its own with its exit code and what it printed. The fixture `loopback` is the Hub of our own alone, which a test can look
+into (`stored`, `requests`) and make fail (`fail`), with more people (`reader`, `stranger`, `nobody`) and other settings
+(`client(HF_HUB_OFFLINE="1")`).
+
 By hand, `python -m tests.hub_server` in the clone starts one and prints the lines to set, to try any command offline. With
 MSGRPO_HUB_LIVE=1 and a token, the tests that use only what every Hub has run against the real one too.
 

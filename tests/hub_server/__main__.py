@@ -14,7 +14,7 @@ from .store import OWNER, READER, STRANGER
 HELP = """\
 # A Hub on this machine, in memory: gone when you stop it (Ctrl+C). In another terminal:
 export HF_ENDPOINT={endpoint} HF_HOME={home} HF_TOKEN={owner}
-export HF_HUB_DISABLE_TELEMETRY=1 HF_HUB_DISABLE_UPDATE_CHECK=1 HF_HUB_DISABLE_XET=1
+export HF_HUB_DISABLE_TELEMETRY=1 HF_HUB_DISABLE_UPDATE_CHECK=1 HF_HUB_DISABLE_XET=1 HF_UPDATE_DOWNLOAD_COUNTS=0
 # You are ada. Others: HF_TOKEN={reader} (ada, may only read), HF_TOKEN={stranger} (bob).
 # Make something fail: curl -d '{{"fault": "unavailable", "where": "whoami", "times": 2}}' {endpoint}/_faults
 """

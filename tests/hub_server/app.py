@@ -41,10 +41,6 @@ class World:
     """Tracebacks of this server's own errors. A client sees only a 500, and may try again."""
 
 
-class BrokenConnectionError(ConnectionError):
-    """The connection ends here: uvicorn closes it when the application raises."""
-
-
 def internal_path(raw: str) -> str:
     """Files of models have no prefix, those of datasets and Spaces do: gives all of them one.
 
@@ -89,8 +85,9 @@ class Watched:
             token = dict(self.scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
             self.world.seen.append(Seen(line=self.line, status=message["status"], token=token, sent=self.size))
         elif len(message["body"]) > self.left:
+            # uvicorn closes a connection whose answer is not complete at the end.
             await self.send({"type": "http.response.body", "body": message["body"][: int(self.left)], "more_body": True})
-            raise BrokenConnectionError
+            return
         await self.send(message)
 
 
@@ -106,7 +103,9 @@ class Front:
             return
         raw, world = scope["raw_path"].decode(), self.world()
         if not raw.startswith("/"):
-            world.strays.append(f"{scope['method']} {raw}")
+            # Sent as to a proxy. `datasets` derives a second host from ours, for a service that this Hub does not have.
+            if not raw.startswith(f"http://datasets-server.{scope['server'][0]}:"):
+                world.strays.append(f"{scope['method']} {raw}")
             await PlainTextResponse("no request leaves this machine", 403)(scope, receive, send)
             return
         # Starlette matches the path it finds here: the raw one, in which `%2F` is not yet a `/`.

@@ -41,7 +41,7 @@ class Finished:
 class Process:
     """A worker with settings of its own, started when it is first needed."""
 
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)  # may hold secrets, and a failed test shows its values
     folder: Path
     _worker: subprocess.Popen[str] | None = None
     _number: itertools.count[int] = field(default_factory=itertools.count)
@@ -85,7 +85,7 @@ class Client:
     """Somebody at a machine: a process, and the token that its environment holds (None: nobody is logged in)."""
 
     process: Process
-    token: str | None
+    token: str | None = field(repr=False)
 
     def attempt(self, function: Callable[P, Any], *arguments: P.args, **options: P.kwargs) -> Finished:
         """Calls a function over there, whatever comes of it.

@@ -115,7 +115,9 @@ def lfs_content(hub: Hub, repository: Repository, oid: str) -> Blob:
     found = fetch(hub.xet_folder, oid) if hub.xet_folder else None
     if found is None:
         raise HubError(400, f"LFS pointer pointed to a file that does not exist: {oid}")
-    return Blob(content=found[0], lfs=True, xet_hash=found[1])
+    blob = Blob(content=found[0], lfs=True, xet_hash=found[1])
+    assert blob.sha256 == oid
+    return blob
 
 
 def changes_of(hub: Hub, repository: Repository, ref: str, lines: list[dict[str, Any]]) -> dict[str, Blob | None]:

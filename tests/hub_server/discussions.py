@@ -61,7 +61,7 @@ def details(repository: Repository, discussion: Discussion) -> dict[str, Any]:
 
 
 def named(request: Request, repository: Repository) -> Discussion:
-    number = request.path_params["number"]
+    number: int = request.path_params["number"]
     if not 1 <= number <= len(repository.discussions):
         raise HubError(404, f"no discussion {number}")
     return repository.discussions[number - 1]

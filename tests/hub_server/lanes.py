@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_XET": "1",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # `datasets` counts at another host
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
@@ -184,7 +185,7 @@ class Live:
     """The real Hub, or whatever HF_ENDPOINT names: repositories of a person's own, private, and deleted afterwards."""
 
     machine: Machine
-    token: str
+    token: str = field(repr=False)
 
     def __post_init__(self) -> None:
         self.endpoint = self.machine.environment["HF_ENDPOINT"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def connect_in_a_child() -> None:
 
 
 def ask_a_real_xet_storage() -> None:
+    os.environ["HF_XET_CLIENT_RETRY_MAX_ATTEMPTS"] = "0"
     import hf_xet  # type: ignore[import-untyped]
 
     group = hf_xet.XetSession().new_download_stream_group(endpoint="https://cas-server.xethub.hf.co")

@@ -6,7 +6,9 @@ Xet names it by the hash of its chunks, and the shards that the client wrote hol
 
 from __future__ import annotations
 
+import shutil
 import struct
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,15 +41,22 @@ def files_in(shard: bytes) -> Iterator[tuple[str, str, int]]:
             at += HEADER
 
 
-def fetch(folder: str, sha256: str) -> tuple[bytes, str] | None:
-    """Content and Xet hash of a file, read back by the client's own library; None where no shard knows it."""
+def read(folder: str, xet_hash: str, size: int) -> bytes:
+    """A file's content, by the client's own library, which locks the index of a folder: so from a copy."""
     import hf_xet  # type: ignore[import-untyped]
 
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(folder, scratch, dirs_exist_ok=True)
+        group = hf_xet.XetSession().new_download_stream_group(endpoint=f"local://{scratch}")
+        return b"".join(group.download_stream(hf_xet.XetFileInfo(xet_hash, size)))
+
+
+def fetch(folder: str, sha256: str) -> tuple[bytes, str] | None:
+    """Content and Xet hash of a file; None where no shard knows it."""
     for shard in Path(folder).rglob("*.mdb"):
         for found, xet_hash, size in files_in(shard.read_bytes()):
             if found == sha256:
-                group = hf_xet.XetSession().new_download_stream_group(endpoint=f"local://{folder}")
-                return b"".join(group.download_stream(hf_xet.XetFileInfo(xet_hash, size))), xet_hash
+                return read(folder, xet_hash, size), xet_hash
     return None
 
 

@@ -1,0 +1,226 @@
+"""An adapter to the Hub: one commit with weights, card, configuration, results and replay, which loads for anybody.
+
+Everything is first written into a folder, from typed data, and the folder is pushed; a dry run is the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.probe import adapter_effect
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.games import make_game
+from msgrpo_hub.hub.bases import find_base, local_base
+from msgrpo_hub.hub.cards import AdapterCard, Base, render_adapter
+from msgrpo_hub.hub.contents import PICKLED
+from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_score
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.training.config import TrainConfig, to_toml
+
+FORMAT = "msgrpo-adapter-v1"
+"""Tag of every pushed adapter: which files are there and what they mean. A change of either is a new version."""
+
+WEIGHTS, SETTINGS, TEMPLATE = "adapter_model.safetensors", "adapter_config.json", "chat_template.jinja"
+
+_OWNED = (WEIGHTS, SETTINGS, TEMPLATE, "README.md", "config.toml", "results.json", "replay.svg", "curves.png", f"{RESULTS}/")
+"""What a push writes anew: where it has no such file, one of an earlier push goes away."""
+
+_FORBIDDEN = ("auto_mapping", "megatron_config", "tokenizer_kwargs")
+"""Settings of PEFT that lead to code or files of somebody's choice."""
+
+
+def push_adapter(
+    output_dir: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    base: str | None = None,
+    rollouts: str | None = None,
+) -> Pushed:
+    """Pushes the adapter of a finished run, with its card and its results, in one commit.
+
+    Pushing the same again makes no commit; a push that failed midway is repeated by the same call.
+
+    Args:
+        output_dir: folder of the run. Results that `msgrpo eval` left in its `results/` with this adapter are pushed too.
+        repo_id: `USER/NAME`, made where it is missing.
+        private: of a new repository; None leaves it to the Hub's setting. One that exists must agree.
+        revision: a branch; None is main.
+        token: None is the one of `hf auth login` or HF_TOKEN.
+        create_pr: open a pull request instead.
+        commit_message: title of the commit.
+        base: `USER/NAME[@revision]` that holds the base, where the run was trained on the built-in one or on a folder.
+        rollouts: `USER/NAME` of a dataset with the episodes of the training, for the card.
+
+    Returns:
+        The repository, the commit and what was sent. The commit is tagged `step-N` and with the format's version.
+
+    Raises:
+        UserError: no finished run; an adapter without effect; a base that strangers cannot load; anything that must not leave
+            the machine; or what the Hub refuses.
+    """
+    target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
+    with TemporaryDirectory() as folder:
+        run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=token)
+        message = commit_message or f"Adapter for {run.config.game} after {run.config.updates} updates"
+        tags = (f"step-{run.config.updates}", FORMAT)
+        return upload(Path(folder), target, message=message, tags=tags, marker=SETTINGS, replaces=_OWNED)
+
+
+def check_push(config: TrainConfig, repo_id: str, base: str | None = None, token: str | None = None) -> None:
+    """Asks before a training what can be asked of a push after it: the name, the token, and where the base is.
+
+    Raises:
+        UserError: as `push_adapter` would.
+    """
+    check_token(Target(repo_id=repo_id, token=token))
+    find_base(config, base, token=token)
+
+
+def stage_adapter(
+    output_dir: str | Path,
+    repo_id: str,
+    folder: Path,
+    *,
+    base: str | None = None,
+    rollouts: str | None = None,
+    token: str | None = None,
+) -> FinishedRun:
+    """Writes all that the repository shall hold into a folder, and returns the run. Arguments as for `push_adapter`."""
+    run = read_run(Path(output_dir))
+    check_repo_id(repo_id)
+    settings, tensors = read_adapter(run.folder.adapter)
+    found = find_base(run.config, base, run.trained_on, token)
+    check_effect(run, found)
+    config = public_config(run.config, found)
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    _write_json(folder / SETTINGS, settings | {"base_model_name_or_path": found.repo_id, "revision": found.commit})
+    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    if run.config.chat_template:
+        (folder / TEMPLATE).write_bytes(Path(run.config.chat_template).read_bytes())
+    for name, path in run.files().items():
+        if path.is_symlink():
+            raise UserError(f"{str(path)!r} is a link and is not pushed: expected a file of its own")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(path.read_bytes())
+    card = adapter_card(run, repo_id, config, found, check_repo_id(rollouts) if rollouts else None)
+    _write_json(folder / "results.json", published_results(card))
+    (folder / "README.md").write_text(render_adapter(card), encoding="utf-8")
+    return run
+
+
+def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Settings and weights of an adapter in PEFT's layout.
+
+    Raises:
+        UserError: there are pickled files, settings that lead to foreign code, or weights that are not finite or all zero.
+    """
+    if pickled := [path.name for path in sorted(folder.rglob("*")) if path.suffix in PICKLED]:
+        raise UserError(f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {WEIGHTS} and no such file")
+    try:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"no adapter in {str(folder)!r} ({error}): expected {SETTINGS} and {WEIGHTS}") from error
+    if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
+        raise UserError(f"{SETTINGS} in {str(folder)!r} is not that of a LoRA adapter: expected what `msgrpo train` wrote")
+    if named := [name for name in _FORBIDDEN if settings.get(name)]:
+        raise UserError(f"{SETTINGS} in {str(folder)!r} has {named[0]}: expected an adapter that needs no code of its own")
+    if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+        raise UserError(f"the adapter in {str(folder)!r} has weights that are not finite: expected numbers; train it again")
+    changing = [tensor for name, tensor in tensors.items() if "lora_A" not in name]  # A is random from the start, B is zero
+    if not any(tensor.any() for tensor in changing):
+        raise UserError(f"the adapter in {str(folder)!r} is all zero, it was never trained: expected one that changes its base")
+    return settings, tensors
+
+
+def check_effect(run: FinishedRun, base: Base) -> None:
+    """Refuses an adapter with which the base says just what it says without."""
+    source = local_base(run.config) or base.repo_id
+    agent = LanguageModel.from_pretrained(
+        str(source),
+        adapter=str(run.folder.adapter),
+        revision=base.commit if source == base.repo_id else None,
+        dtype=run.config.dtype,
+        chat_template=run.config.chat_template or None,
+    )
+    if not adapter_effect(agent) > 0:
+        raise UserError(
+            f"the adapter in {str(run.folder.adapter)!r} does not change its base: after a probe prompt both say the same"
+        )
+
+
+def public_config(config: TrainConfig, base: Base) -> TrainConfig:
+    """The configuration as anybody can run it: the base by repository and commit, and nothing of this machine."""
+    template = TEMPLATE if config.chat_template else ""
+    return dataclasses.replace(config, model=f"{base.repo_id}@{base.commit}", chat_template=template, report_to="none", threads=0)
+
+
+def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base, rollouts: str | None) -> AdapterCard:
+    """The card of a run."""
+    game = make_game(config.game)
+    return AdapterCard(
+        repo_id=repo_id,
+        game=game,
+        game_hash=task_hash(game),
+        config=config,
+        base=base,
+        players=run.players,
+        scores=tuple(task_score(result) for result in run.results),
+        replayed=run.replayed,
+        has_curves=run.folder.curves.exists(),
+        seconds=run.seconds,
+        processes=run.processes,
+        threads=run.threads,
+        memory_mb=run.memory_mb,
+        hardware=run.hardware,
+        versions=run.versions,
+        rollouts=rollouts,
+    )
+
+
+def published_results(card: AdapterCard) -> dict[str, Any]:
+    """The numbers of the card, for programs."""
+    config = card.config
+    return {
+        "format": FORMAT,
+        "game": card.game.id,
+        "game_hash": card.game_hash,
+        "base": card.base.repo_id,
+        "base_commit": card.base.commit,
+        "seed": config.seed,
+        "test": {
+            "split": "test",
+            "episodes": config.test_episodes,
+            "temperature": config.eval_temperature,
+            "replayed": card.replayed,
+            "players": {name: dataclasses.asdict(row) for name, row in card.players.items()},
+        },
+        "evaluations": [dataclasses.asdict(score) for score in card.scores],
+        "seconds": dict(card.seconds),
+        "processes": card.processes,
+        "threads": card.threads,
+        "memory_mb": card.memory_mb,
+        "hardware": card.hardware,
+        "versions": dict(card.versions),
+        "msgrpo_hub": card.version,
+    }
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,138 @@
+"""The base of an adapter, as strangers find it: a repository and a commit, never a folder of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+from msgrpo_hub.agent.language_model import POCKET, pocket_path, split_revision
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.hashes import content_hash
+from msgrpo_hub.hub.card_rules import LICENSES, split_card
+from msgrpo_hub.hub.cards import Base, render_base
+from msgrpo_hub.hub.failures import said_in_words
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, differences, listing, upload
+from msgrpo_hub.training.config import TrainConfig
+
+_PUSHED = (".safetensors", ".json", ".jinja", ".model")
+_LOADED = ("tokenizer.json", "chat_template.jinja", "config.json")
+"""Files beside the weights that decide what a base says."""
+
+
+def local_base(config: TrainConfig) -> Path | None:
+    """The folder of a base that lies on this machine."""
+    if config.model == POCKET:
+        return pocket_path()
+    return Path(config.model) if Path(config.model).is_dir() else None
+
+
+def find_base(config: TrainConfig, given: str | None, trained_on: str = "", token: str | None = None) -> Base:
+    """Where anybody can load the base that a run was trained on.
+
+    Args:
+        config: of the run.
+        given: `USER/NAME[@revision]` of a repository that holds a base of this machine.
+        trained_on: commit of the base, or hash of its folder, as the run recorded it; may be empty.
+        token: for the Hub.
+
+    Raises:
+        UserError: the base is on this machine only, or what is given holds other weights.
+    """
+    folder = local_base(config)
+    if folder is None:
+        repo, revision = split_revision(config.model, None)
+        if len(trained_on) == 64 or repo.startswith((".", "/", "~")):
+            raise UserError(f"the base {config.model!r} was a folder that is gone: expected it where it was")
+        if given:
+            raise UserError(f"--base {given!r}: the run was trained on {config.model!r}, which is on the Hub; leave it out")
+        check_base_name(repo)
+        commit = trained_on or _cached_commit(repo, revision) or _commit_on_hub(repo, revision, token)
+        return _described(repo, commit, token, built_in=False)
+    if given is None:
+        raise UserError(
+            f"the base {config.model!r} lies on this machine only: name the repository that holds it with --base USER/NAME; "
+            "`msgrpo push base USER/NAME` publishes the built-in one"
+        )
+    if trained_on and trained_on != content_hash(folder):
+        raise UserError(f"the base {config.model!r} is no longer what the run was trained on: train again, or put it back")
+    repo, revision = split_revision(given, None)
+    commit = _commit_on_hub(check_repo_id(repo), revision, token)
+    with said_in_words(repo):
+        other = differences(_content(folder), listing(Target(repo_id=repo, token=token), commit))
+    if other:
+        raise UserError(f"{repo!r} is not the base that the adapter was trained on ({other[0]} differs): expected equal files")
+    return _described(repo, commit, token, built_in=folder == pocket_path())
+
+
+def push_base(
+    repo_id: str, *, private: bool | None = None, revision: str | None = None, token: str | None = None, create_pr: bool = False
+) -> Pushed:
+    """Publishes the built-in base with its card, in one commit, so that adapters of it load for strangers too."""
+    from tempfile import TemporaryDirectory
+
+    target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
+    with TemporaryDirectory() as folder:
+        stage_base(repo_id, Path(folder))
+        return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker="config.json")
+
+
+def stage_base(repo_id: str, folder: Path) -> None:
+    """Writes all that the repository of the built-in base shall hold into a folder."""
+    for path in sorted(pocket_path().iterdir()):
+        if path.suffix in _PUSHED:
+            (folder / path.name).write_bytes(path.read_bytes())
+    about = (pocket_path() / "README.md").read_text(encoding="utf-8")
+    (folder / "README.md").write_text(render_base(check_repo_id(repo_id), about), encoding="utf-8")
+
+
+def check_base_name(repo: str) -> None:
+    """Refuses what is neither a folder nor the name of a repository. (A few old repositories have no `USER/`.)"""
+    if "/" in repo:
+        check_repo_id(repo)
+    elif not repo.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise UserError(f"{repo!r} is no base: expected a repository, or a folder that is there")
+
+
+def _content(folder: Path) -> dict[str, Path]:
+    return {path.name: path for path in folder.iterdir() if path.suffix == ".safetensors" or path.name in _LOADED}
+
+
+def _cached_commit(repo: str, revision: str | None) -> str:
+    """The commit in the cache of this machine: what the training here has loaded last."""
+    cached = try_to_load_from_cache(repo, "config.json", revision=revision)
+    return Path(cached).parent.name if isinstance(cached, str) else ""
+
+
+def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:
+    with said_in_words(repo):
+        return str(HfApi(token=token).model_info(repo, revision=revision).sha)
+
+
+def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> Base:
+    """With the licence that its card states."""
+    with said_in_words(repo):
+        try:
+            card = Path(hf_hub_download(repo, "README.md", revision=commit, token=token)).read_text(encoding="utf-8")
+            metadata, _ = split_card(card.replace("\r\n", "\n"))
+        except LocalEntryNotFoundError:
+            raise
+        except (EntryNotFoundError, UserError):  # no card, or one without front matter
+            metadata = {}
+    named, name = metadata.get("license"), metadata.get("license_name")
+    if not isinstance(named, str):
+        return Base(repo_id=repo, commit=commit, license=None, built_in=built_in)
+    if named in LICENSES and named != "other":
+        return Base(repo_id=repo, commit=commit, license=named, built_in=built_in)
+    link = str(metadata.get("license_link") or "")
+    return Base(
+        repo_id=repo,
+        commit=commit,
+        license="other",
+        license_name=str(name or (named if named != "other" else "license-of-the-base")),
+        license_link=link
+        if link.startswith("https://")
+        else f"https://huggingface.co/{repo}/blob/{commit}/{link or 'README.md'}",
+        built_in=built_in,
+    )

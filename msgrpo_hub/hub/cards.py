@@ -1,0 +1,252 @@
+"""Cards: what a README on the Hub says, as typed data, and the templates that say it.
+
+A card is rendered strictly (an unknown name in a template is an error) and from these records alone. User's text is only
+ever a value of a template, never a part of one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml  # type: ignore[import-untyped]
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from msgrpo_hub import __version__
+from msgrpo_hub.games import Game
+from msgrpo_hub.hub.card_rules import check_card, split_card
+from msgrpo_hub.training.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A mean with its 95 % interval, which too few episodes do not have."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:.3f} (n < 30)"
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def overlaps(self, other: Figure) -> bool:
+        """Whether the intervals have a value in common; where one is not known, they may."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return True
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerRow:
+    """A player on the test episodes of a run: sampled, greedy, and the rates of its sampled replies."""
+
+    success: Figure
+    reward: Figure
+    success_greedy: Figure
+    reward_greedy: Figure
+    unreadable_rate: float
+    truncated_rate: float
+    illegal_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """A finished run of `msgrpo eval` with the adapter."""
+
+    task: str
+    task_hash: str
+    suite: str
+    split: str
+    episodes: int
+    mode: str
+    temperature: float | None
+    reward: Figure
+    success: Figure
+    references: Mapping[str, float]
+    """Reward of the reference players on the same episodes."""
+    folder: str
+    """Where its episodes lie in the repository."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The base model, as anybody can load it."""
+
+    repo_id: str
+    commit: str
+    license: str | None
+    license_name: str | None = None
+    license_link: str | None = None
+    built_in: bool = False
+    """Whether it is `pocket`."""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Its licence as front matter."""
+        named = {"license": self.license, "license_name": self.license_name, "license_link": self.license_link}
+        return {key: value for key, value in named.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterCard:
+    """All that the card of an adapter says."""
+
+    repo_id: str
+    game: Game
+    game_hash: str
+    config: TrainConfig
+    """As published: without anything of the machine."""
+    base: Base
+    players: Mapping[str, PlayerRow]
+    """Results of the run's test episodes; empty where there were none."""
+    scores: tuple[TaskScore, ...]
+    replayed: int | None
+    """Number of the test episode in replay.svg, if there is one."""
+    has_curves: bool
+    seconds: Mapping[str, float]
+    """acting, training, evaluating."""
+    processes: int
+    threads: int
+    memory_mb: float | None
+    hardware: str
+    versions: Mapping[str, str]
+    rollouts: str | None
+    """Dataset with the episodes of the training, if there is one."""
+    version: str = __version__
+
+    @property
+    def name(self) -> str:
+        return self.repo_id.partition("/")[2]
+
+    @property
+    def adapter(self) -> PlayerRow | None:
+        return self.players.get("adapter")
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "unclear", "too few"]:
+        """What the test episodes say of the adapter against its base, by intervals that do not overlap: a cautious test."""
+        mine, base = self.players["adapter"], self.players["base"]
+        if mine.reward.low is None:
+            return "too few"
+        for own, other in ((mine.reward, base.reward), (mine.success, base.success)):
+            if not own.overlaps(other):
+                return "better" if own.mean > other.mean else "worse"
+        return "unclear"
+
+    @property
+    def changed(self) -> tuple[TaskScore, ...]:
+        """Scores on tasks that it was not trained on."""
+        return tuple(score for score in self.scores if score.task != self.game.id)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.config)
+
+
+def render_adapter(card: AdapterCard) -> str:
+    """The README of an adapter, checked."""
+    return _checked(render("adapter.md.jinja", {"card": card, "front_matter": _front_matter(adapter_metadata(card))}))
+
+
+def render_base(repo_id: str, about: str) -> str:
+    """The README of the built-in base, from the card in the package: its exam and its limits are written there."""
+    metadata, text = split_card(about)
+    heading, _, rest = text.strip().partition("\n## ")
+    front_matter = _front_matter(metadata)
+    values = {
+        "repo_id": repo_id,
+        "front_matter": front_matter,
+        "introduction": heading,
+        "rest": f"## {rest}",
+        "version": __version__,
+    }
+    return _checked(render("base.md.jinja", values))
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """A template of `model_cards/` with values; a name that it does not find is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(_folder()),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return re.sub(r"\n{3,}", "\n\n", environment.get_template(template).render(values))
+
+
+def _front_matter(metadata: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _checked(content: str) -> str:
+    check_card(content)
+    return content
+
+
+def _folder() -> Path:
+    """Where the templates lie: in the wheel beside this file, in a clone at its top."""
+    shipped = Path(str(files("msgrpo_hub") / "hub" / "model_cards"))
+    return shipped if shipped.is_dir() else Path(__file__).parents[2] / "model_cards"
+
+
+# ---- front matter
+
+
+def adapter_metadata(card: AdapterCard) -> dict[str, Any]:
+    """The front matter of an adapter's card."""
+    metadata: dict[str, Any] = {
+        "base_model": card.base.repo_id,
+        "base_model_relation": "adapter",
+        "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "language": "en",
+        **card.base.metadata,
+        "tags": ["msgrpo", "reinforcement-learning", "text-games", "lora", card.game.id],
+    }
+    if card.rollouts:
+        metadata["datasets"] = [card.rollouts]
+    if results := [*_own_result(card), *(_task_result(score) for score in card.scores)]:
+        metadata["model-index"] = [{"name": card.name, "results": results}]
+    return metadata
+
+
+def _own_result(card: AdapterCard) -> Iterator[dict[str, Any]]:
+    """The result on the run's own test episodes."""
+    if card.adapter:
+        config = card.config
+        yield _result(
+            {"type": card.game.id, "name": card.game.id, "split": "test", "revision": card.game_hash},
+            (card.adapter.reward, card.adapter.success),
+            {"episodes": config.test_episodes, "temperature": config.eval_temperature},
+        )
+
+
+def _task_result(score: TaskScore) -> dict[str, Any]:
+    arguments = {"episodes": score.episodes, "mode": score.mode, "temperature": score.temperature}
+    return _result(
+        {"type": score.task, "name": score.task, "config": score.suite, "split": score.split, "revision": score.task_hash},
+        (score.reward, score.success),
+        {key: value for key, value in arguments.items() if value is not None},
+    )
+
+
+def _result(dataset: dict[str, Any], figures: tuple[Figure, Figure], arguments: dict[str, Any]) -> dict[str, Any]:
+    def metric(kind: str, figure: Figure) -> dict[str, Any]:
+        known = None not in (figure.low, figure.high)
+        interval = {"interval_95": [figure.low, figure.high]} if known else {}
+        return {"type": kind, "name": kind.replace("_", " "), "value": figure.mean, "args": {**arguments, **interval}}
+
+    reward, success = figures
+    return {
+        "task": {"type": "reinforcement-learning", "name": "text game"},
+        "dataset": dataset,
+        "metrics": [metric("mean_reward", reward), metric("success_rate", success)],
+    }

@@ -1,0 +1,163 @@
+"""A finished run as typed data: what its folder holds, read strictly, so that nothing else of it can reach the Hub."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import records
+from msgrpo_hub.evaluation.hashes import content_hash
+from msgrpo_hub.evaluation.runner import Result, find_results
+from msgrpo_hub.hub.cards import Figure, PlayerRow, TaskScore
+from msgrpo_hub.training.config import TrainConfig, load_config
+from msgrpo_hub.training.folder import RunFolder
+from msgrpo_hub.training.metrics import read_metrics
+
+RESULTS = "results"
+"""Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` leaves its results."""
+
+_PLAYERS = ("random", "random-safe", "base", "adapter", "greedy", "optimal")
+_PLAIN = r"[A-Za-z0-9][\w .,:;()@×+-]*"
+"""What the name of a machine or of a version may consist of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A run that came to its end."""
+
+    folder: RunFolder
+    config: TrainConfig
+    trained_on: str
+    """Commit of the base, or the hash of its folder; empty where the run did not record it."""
+    players: Mapping[str, PlayerRow]
+    replayed: int | None
+    seconds: Mapping[str, float]
+    processes: int
+    threads: int
+    memory_mb: float | None
+    hardware: str
+    versions: Mapping[str, str]
+    results: tuple[Result, ...]
+    """Finished runs of `msgrpo eval` with just this adapter."""
+
+    def files(self) -> dict[str, Path]:
+        """Name in the repository → file, of what is pushed as it is."""
+        kept = {path.name: path for path in (self.folder.curves, self.folder.replay) if path.exists()}
+        names = (records.CONFIG, records.RESULTS, records.EPISODES, records.STEPS)
+        return kept | {f"{place(result)}/{name}": result.folder / name for result in self.results for name in names}
+
+
+def read_run(path: Path) -> FinishedRun:
+    """Reads the folder of a run.
+
+    Raises:
+        UserError: it holds no finished run, or files that no run of ours writes.
+    """
+    folder = RunFolder(path)
+    missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
+    if missing:
+        hint = "give the folder of the run, above it" if (path / "adapter_config.json").exists() else "finish it with --resume"
+        raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected what `msgrpo train` leaves; {hint}")
+    config = load_config(folder.config)
+    summary = _summary(folder.summary)
+    metrics, versions = read_metrics(folder.metrics), summary.get("versions") or {}
+    return FinishedRun(
+        folder=folder,
+        config=config,
+        trained_on=_plain(summary, "base_commit"),
+        players={name: _player(summary, name) for name in _PLAYERS if name in summary},
+        replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,
+        seconds={part: _number(summary, f"seconds_{part}") for part in ("acting", "training", "evaluating")},
+        processes=int(_number(summary, "processes")),
+        threads=int(_number(summary, "threads")),
+        memory_mb=max((_number(line, "memory_mb") for line in metrics), default=None),
+        hardware=_plain(summary, "hardware"),
+        versions={name: _plain(versions, name) for name in sorted(versions)},
+        results=_results(folder),
+    )
+
+
+def task_score(result: Result) -> TaskScore:
+    """A result of `msgrpo eval` as the card shows it."""
+    config, summary = result.config, result.summary
+    return TaskScore(
+        task=str(config["task"]),
+        task_hash=str(config["task_hash"]),
+        suite=str(config["suite"]),
+        split=str(config["split"]),
+        episodes=int(config["episodes"]),
+        mode=str(config["identity"]["mode"]),
+        temperature=config["identity"]["temperature"],
+        reward=Figure(**summary["reward"]),
+        success=Figure(**summary["success"]),
+        references=summary["references"],
+        folder=place(result),
+    )
+
+
+def place(result: Result) -> str:
+    """Where a result lies in the repository."""
+    return f"{RESULTS}/{result.task.replace(':', '-')}/{result.folder.name}"
+
+
+def _results(folder: RunFolder) -> tuple[Result, ...]:
+    """Results under the run's folder that were played with these very weights; those of others stay here."""
+    path = folder.path / RESULTS
+    if not any(path.rglob(records.RESULTS)):
+        return ()
+    weights = content_hash(folder.adapter)
+    found = [result for result in find_results(path) if result.complete]
+    own = [result for result in found if result.config["identity"].get("adapter_commit") == weights]
+    return tuple(sorted(own, key=lambda result: (result.task, result.folder.name)))
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{str(path)!r} cannot be read ({error}): expected the JSON that `msgrpo train` wrote") from error
+    if not isinstance(summary, dict):
+        raise UserError(f"{str(path)!r} is no JSON object: expected what `msgrpo train` wrote")
+    return summary
+
+
+def _player(summary: Mapping[str, Any], name: str) -> PlayerRow:
+    row = summary[name]
+    return PlayerRow(
+        success=_figure(row, "success"),
+        reward=_figure(row, "reward"),
+        success_greedy=_figure(row, "success_greedy"),
+        reward_greedy=_figure(row, "reward_greedy"),
+        unreadable_rate=_number(row, "unreadable_rate"),
+        truncated_rate=_number(row, "truncated_rate"),
+        illegal_rate=_number(row, "illegal_rate"),
+    )
+
+
+def _figure(row: Mapping[str, Any], key: str) -> Figure:
+    interval = row.get(f"{key}_interval")
+    ends = dict(zip(("low", "high"), interval, strict=True)) if interval else {"low": None, "high": None}
+    low, high = (None if end is None else _number(ends, name) for name, end in ends.items())
+    return Figure(mean=_number(row, key), low=low, high=high)
+
+
+def _number(values: Mapping[str, Any], key: str) -> float:
+    """A finite number, and nothing else."""
+    value = values.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError(f"{key} = {value!r} in the results of the run: expected a finite number; train it again")
+    return value
+
+
+def _plain(values: Mapping[str, Any], key: str) -> str:
+    """A short text that cannot be a path or markup; empty where it is not there."""
+    value = values.get(key) or ""
+    if value and not (isinstance(value, str) and len(value) < 200 and re.fullmatch(_PLAIN, value, re.ASCII)):
+        raise UserError(f"{key} = {value!r} in the results of the run: expected a plain name")
+    return value

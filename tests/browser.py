@@ -1,0 +1,71 @@
+"""A real browser, headless Chromium, for pages that must ask for nothing from outside and complain of nothing.
+
+`tests/conftest.py` makes the fixtures known. Where CI is set, a missing browser fails a test; elsewhere it skips it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+OpenPage = Callable[..., "Page"]
+"""(url, *, width, height, scheme, inside, options of a browser context) → page."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not executable:
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing("no Chromium on this machine: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[OpenPage]:
+    """Opens pages. The test fails when one asked for anything but `inside`, or wrote an error or a warning to its console."""
+    contexts: list[BrowserContext] = []
+    strays: list[str] = []
+    complaints: list[str] = []
+
+    def open_page(
+        url: str | Path, *, width: int = 1280, height: int = 900, scheme: str = "light", inside: str = "file://", **options: Any
+    ) -> Page:
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: request.url.startswith(inside) or strays.append(request.url))
+        page.on("console", lambda said: said.type in ("error", "warning") and complaints.append(said.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.goto(url.as_uri() if isinstance(url, Path) else url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not strays, strays
+    assert not complaints, complaints

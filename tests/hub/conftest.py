@@ -1,0 +1,42 @@
+"""A trained run, the built-in base on the loopback Hub, and the `msgrpo` command in a process whose Hub that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server.fixture import hub, live_hub, loopback, loopback_server
+from hub_server.lanes import Loopback
+
+__all__ = ["hub", "live_hub", "loopback", "loopback_server"]
+
+warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.hub.adapters", "msgrpo_hub.training.run")
+
+FLAGS = "--preset quickstart --game Snake-Solo-v1 --updates 2 --groups 2 --group-size 8 --drawn 4 --eval-episodes 4 --test-episodes 4 --threads 1"
+"""Of a run of some seconds, in a game in which even a player without a goal is sometimes better and sometimes worse."""
+
+
+def msgrpo(*arguments: object) -> None:
+    """The command line, over there."""
+    from msgrpo_hub.cli import main
+
+    main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="session")
+def trained(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, in a folder whose path tells a name. Not to be changed: copy it."""
+    folder = tmp_path_factory.mktemp("trained") / "home" / "zaphod" / "lake"
+    done: Any = loopback_server.owner.attempt(msgrpo, "train", *FLAGS.split(), "--output-dir", folder)
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.fixture
+def base(loopback: Loopback) -> str:
+    """The built-in base, published."""
+    repo = loopback.repository()
+    done = loopback.owner.attempt(msgrpo, "push", "base", repo)
+    assert done.code == 0, done.err
+    return repo

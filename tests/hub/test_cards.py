@@ -1,0 +1,255 @@
+"""Cards say what was measured and no more; their code runs; what the Hub would refuse is refused before."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server.cards import check_card as check_as_the_hub_does
+from hub_server.lanes import Loopback
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import UndefinedError
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
+from msgrpo_hub.hub.card_rules import check_card, split_card
+from msgrpo_hub.hub.cards import AdapterCard, Base, Figure, PlayerRow, TaskScore, adapter_metadata, render, render_adapter
+from msgrpo_hub.training.config import TrainConfig
+
+from .conftest import msgrpo, warm  # noqa: F401
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def figure(mean: float, spread: float | None = 0.05) -> Figure:
+    return Figure(mean=mean, low=None if spread is None else mean - spread, high=None if spread is None else mean + spread)
+
+
+def row(reward: float, spread: float | None = 0.05) -> PlayerRow:
+    mean = figure(reward, spread)
+    return PlayerRow(
+        success=mean,
+        reward=mean,
+        success_greedy=mean,
+        reward_greedy=mean,
+        unreadable_rate=0.125,
+        truncated_rate=0.0,
+        illegal_rate=0.5,
+    )
+
+
+SCORE = TaskScore(
+    task="Snake-PoisonApple-v1",
+    task_hash="1b4e0e056bf99c1e",
+    suite="semantic",
+    split="test",
+    episodes=100,
+    mode="generate",
+    temperature=0.5,
+    reward=figure(-2.25),
+    success=figure(0.25),
+    references={"random": -1.94, "greedy": -4.79},
+    folder="results/Snake-PoisonApple-v1/0123",
+)
+CARD = AdapterCard(
+    repo_id="ada/lake",
+    game=make_game("FrozenLake-NotSlippery-v1"),
+    game_hash="f67e9e6f9fa4ef34",
+    config=TrainConfig(model=f"Qwen/Qwen2.5-3B-Instruct@{COMMIT}", updates=700, groups=1, group_size=100, drawn=25),
+    base=Base(repo_id="Qwen/Qwen2.5-3B-Instruct", commit=COMMIT, license="other", license_name="qwen-research"),
+    players={"random": row(0.0), "base": row(0.25), "adapter": row(0.75), "optimal": row(1.0)},
+    scores=(),
+    replayed=7,
+    has_curves=True,
+    seconds={"acting": 100.0, "training": 20.0, "evaluating": 3.0},
+    processes=1,
+    threads=2,
+    memory_mb=12_340.0,
+    hardware="NVIDIA H200",
+    versions={"torch": "2.13.0"},
+    rollouts="ada/lake-rollouts",
+)
+
+
+def changed(**changes: Any) -> AdapterCard:
+    return dataclasses.replace(CARD, **changes)
+
+
+# ---- what it says
+
+
+def test_the_front_matter_names_the_base_the_results_and_their_intervals() -> None:
+    metadata, _ = split_card(render_adapter(changed(scores=(SCORE,))))
+    assert (metadata["base_model"], metadata["base_model_relation"]) == ("Qwen/Qwen2.5-3B-Instruct", "adapter")
+    assert (metadata["library_name"], metadata["pipeline_tag"]) == ("peft", "text-generation")
+    assert (metadata["license"], metadata["license_name"]) == ("other", "qwen-research")
+    assert metadata["datasets"] == ["ada/lake-rollouts"]
+    own, measured = metadata["model-index"][0]["results"]
+    assert own["dataset"]["revision"] == "f67e9e6f9fa4ef34"
+    reward, success = own["metrics"]
+    assert (reward["type"], reward["value"], success["type"]) == ("mean_reward", 0.75, "success_rate")
+    assert reward["args"] == {"episodes": 200, "temperature": 1.0, "interval_95": [0.7, 0.8]}
+    assert (measured["dataset"]["type"], measured["dataset"]["config"]) == ("Snake-PoisonApple-v1", "semantic")
+    assert measured["metrics"][0]["value"] == -2.25
+
+
+def test_it_passes_the_rules_of_both_sides() -> None:
+    for card in (CARD, changed(scores=(SCORE,)), changed(players={}, replayed=None), changed(rollouts=None)):
+        assert check_as_the_hub_does("model", render_adapter(card)) == ([], [])
+
+
+def test_it_tells_how_it_was_trained_and_on_what() -> None:
+    text = render_adapter(CARD)
+    assert "700 updates of 1 × 100 episodes" in text
+    assert "(70,000 in all)" in text
+    assert "123 s (100 acting, 20 training, 3 testing) on\nNVIDIA H200, 1 process with 2 CPU threads, 12.3 GB at most." in text
+    for name, value in dataclasses.asdict(CARD.config).items():
+        assert f"| {name} | {'–' if value == '' else value} |" in text
+    for rule in CARD.game.rules:
+        assert f"- {rule}\n" in text
+    assert "ada/lake-rollouts" in text
+
+
+def test_it_shows_every_player_with_intervals_and_the_faults_of_the_adapter() -> None:
+    text = render_adapter(CARD)
+    assert "| **adapter** | 0.750 [0.700, 0.800] |" in text
+    assert "| base | 0.250 [0.200, 0.300] |" in text
+    assert "12.5 % could not be read, 0.0 % were cut at\n64 tokens, 50.0 % were moves that are not legal" in text
+
+
+@pytest.mark.parametrize(
+    ("adapter", "words"),
+    [
+        (row(0.75), None),
+        (row(0.28), "do not show that the adapter helps"),
+        (row(0.1), "plays worse than its base"),
+        (row(0.75, None), "say next to nothing"),
+    ],
+)
+def test_it_says_so_when_the_adapter_is_not_shown_to_help(adapter: PlayerRow, words: str | None) -> None:
+    text = render_adapter(changed(players=CARD.players | {"adapter": adapter}))
+    warnings = ["do not show that the adapter helps", "plays worse than its base", "say next to nothing"]
+    assert [warning for warning in warnings if warning in text] == ([words] if words else [])
+
+
+def test_it_says_what_was_not_measured() -> None:
+    assert "Not measured: whether it still follows the prompt" in render_adapter(CARD)
+    measured = render_adapter(changed(scores=(SCORE,)))
+    assert "Not measured: whether it still follows the prompt" not in measured
+    assert "| Snake-PoisonApple-v1 | semantic, test | 100 | -2.250 [-2.300, -2.200] |" in measured
+    assert "random -1.940, greedy -4.790" in measured
+    silent = render_adapter(changed(players={}, replayed=None, has_curves=False))
+    assert "It has not been evaluated" in silent
+    assert "![" not in silent
+    assert "model-index" not in silent
+
+
+def test_nothing_is_left_unsaid_by_the_template() -> None:
+    for card in (CARD, changed(scores=(SCORE,), memory_mb=None, hardware="", versions={}, rollouts=None, replayed=None)):
+        text = render_adapter(card)
+        assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
+        assert max(len(line) for line in text.splitlines()) < 400
+
+
+def test_a_name_that_a_template_does_not_find_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="front_matter"):
+        render("adapter.md.jinja", {"card": CARD})
+
+
+@given(st.tuples(*[st.floats(-10, 10) for _ in range(4)]))
+def test_intervals_overlap_just_when_they_share_a_point(ends: tuple[float, ...]) -> None:
+    (a, b), (c, d) = sorted(ends[:2]), sorted(ends[2:])
+    first, second = Figure(mean=a, low=a, high=b), Figure(mean=c, low=c, high=d)
+    assert first.overlaps(second) == second.overlaps(first) == (max(a, c) <= min(b, d))
+
+
+# ---- what is refused
+
+
+def card(**metadata: Any) -> str:
+    lines = [f"{key.replace('_index', '-index')}: {value}" for key, value in metadata.items()]
+    return "---\n" + "\n".join(lines) + "\n---\n# A card\n"
+
+
+RESULT = "task: {{type: x}}, dataset: {{type: d, name: d}}, metrics: [{{type: m, value: {}}}]"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (card(license="nope"), "license 'nope'"),
+        (card(license="other"), "wants a license_name"),
+        (card(base_model="/home/ada/model"), "base_model '/home/ada/model' is no repository"),
+        (card(base_model="./runs/1"), "base_model './runs/1' is no repository"),
+        (card(base_model="a/b/c"), "is no repository"),
+        (card(datasets="['..']"), "datasets '..' is no repository"),
+        (card(tags="[1]"), "tags must be texts"),
+        (card(model_index="[{results: []}]"), "model-index has no name"),
+        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.nan')}}}]}}]"), "m = nan is no finite number"),
+        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.inf')}}}]}}]"), "m = inf is no finite number"),
+        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('12 +/- 3')}}}]}}]"), "is no finite number"),
+        (card(model_index="[{name: a, results: [{metrics: [{value: 1}]}]}]"), "task.type is missing"),
+        (card(license="mit") + "trained in /home/ada/runs", "it has a path of this machine"),
+        (card(license="mit") + "trained in C:\\Users\\ada", "it has a path of this machine"),
+        ("# A card\n", "expected front matter"),
+        ("---\n- a\n---\n", "expected front matter"),
+        ("---\na: [\n---\n", "is no YAML"),
+    ],
+)
+def test_a_card_that_the_hub_would_refuse_is_refused_before(content: str, words: str) -> None:
+    with pytest.raises(UserError, match="the card is not pushed") as refusal:
+        check_card(content)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_number_that_is_not_finite_never_becomes_a_card() -> None:
+    players = dict(CARD.players) | {"adapter": row(float("nan"), None)}
+    with pytest.raises(UserError, match="no finite number"):
+        render_adapter(changed(players=players))
+
+
+def test_the_metadata_has_no_place_for_what_is_not_known() -> None:
+    bare = adapter_metadata(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None), players={}, rollouts=None))
+    assert not {"license", "datasets", "model-index"} & set(bare)
+    assert "The base states no licence" in render_adapter(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None)))
+
+
+# ---- its code
+
+
+@pytest.mark.slow
+def test_the_code_of_the_cards_runs_as_it_stands(loopback: Loopback, trained: Path, base: str, tmp_path: Path) -> None:
+    repo = loopback.repository()
+    done = loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base)
+    assert done.code == 0, done.err
+    cards = [loopback.files(name)["README.md"].decode() for name in (repo, base)]
+    blocks = [block for text in cards for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+    assert len(blocks) == 3
+    environment = {**os.environ, **loopback.machine.environment}
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-c", block], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "nothing").exists() is False
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_card_run_as_they_stand(loopback: Loopback, trained: Path, base: str, tmp_path: Path) -> None:
+    repo = loopback.repository()
+    assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base).code == 0
+    text = loopback.files(repo)["README.md"].decode()
+    [commands] = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    scripts = Path(sys.executable).parent
+    environment = {**os.environ, **loopback.machine.environment, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / repo.partition("/")[2] / "summary.json").exists()

@@ -1,0 +1,262 @@
+"""One push, one commit: told by what the Hub holds afterwards, whatever happened in between."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hub_server.client import Finished
+from hub_server.lanes import Lane, Loopback
+from hub_server.operations import create, put
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub.contents import check_folder
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, upload
+
+SMALL = {
+    "README.md": b"---\nlicense: mit\n---\n# A card\n",
+    "config.json": b"{}",
+    "data/a.txt": b"a",
+    "weights.safetensors": bytes(9),
+}
+
+
+def push(files: dict[str, bytes], target: Target, **options: object) -> Pushed:
+    """Over there: writes a folder and pushes it."""
+    for name, content in files.items():
+        path = Path("folder", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return upload(Path("folder"), target, message="A push", **options)  # type: ignore[arg-type]
+
+
+def said(finished: Finished) -> str:
+    """The one line of a `UserError`."""
+    assert finished.error == "UserError", finished.err
+    assert "\n" not in finished.message
+    return finished.message
+
+
+def test_a_folder_becomes_one_commit_with_its_tags(hub: Lane) -> None:
+    repo = hub.repository()
+    pushed = hub.owner.call(push, SMALL, Target(repo_id=repo, private=True), tags=("step-3", "v1"))
+    assert hub.files(repo) == SMALL
+    assert hub.commits(repo)[0] == "A push"
+    assert hub.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-3", "refs/tags/v1"), pushed.commit)
+    assert (pushed.changed, pushed.private) == (tuple(sorted(SMALL)), True)
+
+
+def test_a_second_push_of_the_same_changes_nothing(hub: Lane) -> None:
+    repo = hub.repository()
+    target = Target(repo_id=repo, private=True)
+    first = hub.owner.call(push, SMALL, target, tags=("v1",))
+    history, refs = hub.commits(repo), hub.refs(repo)
+    second = hub.owner.call(push, SMALL, target, tags=("v1",))
+    assert (second.changed, second.commit) == ((), first.commit)
+    assert (hub.commits(repo), hub.refs(repo)) == (history, refs)
+
+
+def test_only_what_changed_is_sent_and_the_tag_moves(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1", "step-1"))
+    loopback.forget_requests()
+    pushed = loopback.owner.call(push, SMALL | {"data/a.txt": b"b"}, Target(repo_id=repo), tags=("v1",))
+    assert pushed.changed == ("data/a.txt",)
+    assert not loopback.requests("PUT |lfs")
+    refs = loopback.refs(repo)
+    assert refs["refs/tags/v1"] == refs["refs/heads/main"] == pushed.commit != refs["refs/tags/step-1"]
+
+
+def test_what_the_push_owns_and_no_longer_has_goes_away_and_all_else_stays(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, {"data/old.txt": b"", "data.txt": b"", "mine.txt": b"", "replay.svg": b""})
+    loopback.owner.call(push, SMALL, Target(repo_id=repo), replaces=("data/", "replay.svg"))
+    assert set(loopback.files(repo)) == {*SMALL, "data.txt", "mine.txt"}
+    assert len(loopback.commits(repo)) == 3
+
+
+@pytest.mark.parametrize("fault", ["commit_fails", "lost_answer"])
+def test_a_push_that_failed_at_the_commit_is_repeated_by_the_same_call(loopback: Loopback, fault: str) -> None:
+    repo = loopback.repository()
+    loopback.fail(fault)
+    assert "run the same command again" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), tags=("v1",)))
+    assert "refs/tags/v1" not in loopback.refs(repo)
+    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1",))
+    assert (loopback.files(repo), loopback.commits(repo)) == (SMALL, ["A push", "initial commit"])
+    assert loopback.refs(repo)["refs/tags/v1"] == pushed.commit
+
+
+def test_a_push_that_failed_between_commit_and_tags_is_finished_by_the_same_call(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(push, {"a.txt": b"old"}, Target(repo_id=repo), tags=("v1",))
+    loopback.fail("unavailable", where="POST .*/tag/", times=9)
+    assert "HTTP 503" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), tags=("v1",)))
+    loopback.server.world.faults.coming.clear()
+    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1",))
+    assert (pushed.changed, loopback.refs(repo)["refs/tags/v1"]) == ((), pushed.commit)
+    assert loopback.commits(repo) == ["A push", "A push", "initial commit"]
+
+
+def test_who_was_overtaken_commits_onto_the_new_head(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.fail("race")
+    loopback.owner.call(push, SMALL, Target(repo_id=repo))
+    assert loopback.commits(repo) == ["A push", "Somebody else's commit", "initial commit"]
+    assert SMALL.items() <= loopback.files(repo).items()
+
+
+def test_who_is_overtaken_again_and_again_is_told(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.fail("race", times=2)
+    assert "others keep changing" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
+    assert "README.md" not in loopback.files(repo)
+
+
+def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.fail("rate_limited", where="POST .*/commit/")
+    finished = loopback.owner.attempt(push, SMALL, Target(repo_id=repo))
+    assert (finished.error, loopback.files(repo)) == (None, SMALL)
+    assert "waiting 2 s" in finished.err
+
+
+def test_a_pull_request_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, {"a.txt": b"1"})
+    target = Target(repo_id=repo, create_pr=True)
+    first = loopback.owner.call(push, SMALL, target, tags=("v1",))
+    again = loopback.owner.call(push, SMALL, target, tags=("v1",))
+    assert loopback.files(repo) == {"a.txt": b"1"}
+    assert set(loopback.refs(repo)) == {"refs/heads/main", "refs/pr/1"}
+    assert (first.pull_request, first.commit) == (again.pull_request, again.commit)
+    assert loopback.files(repo, revision="refs/pr/1") == {"a.txt": b"1", **SMALL}
+
+
+def test_a_branch_is_made_and_main_stays(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, revision="exp/1"))
+    assert loopback.refs(repo)["refs/heads/exp/1"] == pushed.commit
+    assert loopback.files(repo) == {}
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+@pytest.mark.parametrize("private", [True, False])
+def test_a_new_repository_is_as_visible_as_asked(loopback: Loopback, kind: str, private: bool) -> None:
+    repo = loopback.repository(kind)
+    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, kind=kind, private=private))  # type: ignore[arg-type]
+    assert loopback.stored(repo, kind).private == pushed.private == private
+
+
+def test_nothing_goes_to_a_repository_that_is_not_as_visible_as_asked(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(create, repo, private=False)
+    assert "is public, not private as asked" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
+    assert loopback.files(repo) == {}
+
+
+def test_a_repository_of_another_sort_is_left_alone(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, {"model.safetensors": b"1"})
+    assert "holds something else" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), marker="config.json"))
+    assert loopback.files(repo) == {"model.safetensors": b"1"}
+
+
+def test_through_xet_it_is_one_commit_too(loopback: Loopback, tmp_path: Path) -> None:
+    loopback.hub.xet_folder = str(tmp_path)
+    repo, content = loopback.repository(), hashlib.sha256(b"").digest() * 10_000
+    client = loopback.client(HF_HUB_DISABLE_XET="0")
+    for changed in ([*sorted(SMALL | {"b.safetensors": b""})], []):
+        pushed = client.call(push, SMALL | {"b.safetensors": content}, Target(repo_id=repo))
+        assert list(pushed.changed) == changed
+    assert loopback.commits(repo) == ["A push", "initial commit"]
+    assert loopback.stored(repo).head.files["b.safetensors"].xet_hash
+
+
+def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> None:
+    repo, bobs = loopback.repository(), "bob/lake"
+    loopback.stranger.call(create, bobs, private=True)
+    cases = [
+        (loopback.nobody, repo, "no token for the Hub was found: run `hf auth login`"),
+        (loopback.client("hf_wrong"), repo, "does not accept the token"),
+        (loopback.reader, repo, "may not write to"),
+        (loopback.owner, bobs, "may not write to"),
+        (loopback.client(HF_HUB_OFFLINE="1"), repo, "HF_HUB_OFFLINE is set"),
+    ]
+    for client, where, words in cases:
+        assert words in said(client.attempt(push, SMALL, Target(repo_id=where)))
+    assert ("model", repo) not in loopback.hub.repositories
+
+
+def test_a_card_that_the_hub_refuses_stops_the_push(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    bad = SMALL | {"README.md": b"---\nlicense: nope\n---\n"}
+    assert "the Hub refuses the card" in said(loopback.owner.attempt(push, bad, Target(repo_id=repo)))
+    assert loopback.files(repo) == {}
+
+
+# ---- what may leave the machine
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.json", b'{"path": "/home/ada/x"}', "a path of this machine (/home/a"),
+        ("a.md", b"see C:\\Users\\ada", "a path of this machine"),
+        ("a.toml", b'model = "~/models/x"', "a path of this machine"),
+        ("a.yaml", b"base_model:adapter:/home/ada", "a path of this machine"),
+        ("a.html", b"<a href='file:///anywhere'>", "a path of this machine"),
+        ("a.jinja", f"{Path.cwd()}/x".encode(), "a path of this machine"),
+        ("a.txt", b"hf_" + b"a1B2" * 8, "a token"),
+        ("a.parquet", b"\0\1hf_" + b"a1B2" * 8 + b"\0", "a token"),
+        ("a.safetensors", b"\0my-secret\0", "a token"),
+        ("adapter_model.bin", b"", "can run code"),
+        ("deep/a.pkl", b"", "can run code"),
+        (".env", b"", "is not pushed"),
+        (".git/config", b"", "is not pushed"),
+        ("a\nb.txt", b"", "is not pushed"),
+        ("a$(reboot).txt", b"", "is not pushed"),
+        ("a.", b"", "is not pushed"),
+    ],
+)
+def test_what_must_not_leave_is_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as refusal:
+        check_folder(tmp_path, "my-secret")
+    assert words in str(refusal.value)
+    assert "a1B2a1B2" not in str(refusal.value)
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "replay.svg").symlink_to("/etc/hostname")
+    with pytest.raises(UserError, match="is a link"):
+        check_folder(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
+def test_what_only_looks_a_little_like_it_may_leave(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.md").write_bytes(content)
+    assert list(check_folder(tmp_path)) == ["a.md"]
+
+
+@pytest.mark.parametrize(
+    "name", ["lake", "../lake", "ada/..", "ada/lake/x", "ada/la ke", "ada/-x", "/ada", "ada/x.git", "ada/x--y", ""]
+)
+def test_hostile_names_of_repositories_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match="expected USER/NAME"):
+        check_repo_id(name)
+
+
+@pytest.mark.parametrize("revision", ["..", "a/../b", "-x", "a b", "refs//x", "a/", "x" * 101])
+def test_hostile_names_of_branches_are_refused(revision: str) -> None:
+    with pytest.raises(UserError, match="expected the name of a branch"):
+        Target(repo_id="ada/lake", revision=revision)
+
+
+@given(st.from_regex(r"[A-Za-z0-9]{1,10}([._-]?[A-Za-z0-9]){0,10}/[A-Za-z0-9]{1,10}([._-]?[A-Za-z0-9]){0,10}", fullmatch=True))
+def test_plain_names_are_taken_as_they_are(name: str) -> None:
+    if not name.endswith(".git"):
+        assert check_repo_id(name) == name
