@@ -15,7 +15,7 @@ from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rollout import play_episodes
 
-REFERENCE = "greedy"
+REFERENCE = "planner"
 """Whom Snake is measured against: it has no exact optimum. Its players are a bracket, not a bound."""
 
 
@@ -100,7 +100,7 @@ def _exact_ends(scores: Sequence[EpisodeScore]) -> dict[str, float]:
 
 @lru_cache(maxsize=64)
 def _played_ends(task: str, seeds: tuple[int, ...]) -> dict[str, float]:
-    """The mean rewards of the random and the greedy player on the same seeds; the latter only where it knows the game."""
+    """The mean rewards of the random player and the reference on the same seeds; the latter only where it knows the game."""
     names = [name for name in ("random", REFERENCE) if can_play(name, make_game(task))]
     return {name: float(np.mean(reference_rewards(task, seeds, name))) for name in names}
 
