@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from msgrpo_hub import __version__
 from msgrpo_hub.evaluation import records
@@ -103,7 +102,7 @@ def report_page(results: Sequence[Result]) -> str:
         runs=[(names[_identity(result)], result.config, run_hash(result.config)) for result in listed],
         identities=[(names[key], json.loads(key)[1]) for key in names],
         tests=2 * sum(map(len, compared)),
-        shapes={id: Markup(svg) for id, svg in shapes(result.task for result in listed).items()},
+        shapes=shapes(result.task for result in listed),
         data=replay_data(groups, bases, lambda result: names[_identity(result)]),
     )
 
@@ -216,7 +215,7 @@ def _render(**context: Any) -> str:
     script = _part("report_board.js") + _part("report_page.js")
     policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
     template = _environment().from_string(_part("report_page.html"))
-    page = template.render(style=Markup(style), script=Markup(script), policy=policy, version=__version__, **context)
+    page = template.render(style=style, script=script, policy=policy, version=__version__, **context)
     return page.lstrip()
 
 

@@ -107,7 +107,7 @@ function moves(task, state, step) {
     const way = direction(task, action);
     return way && { cx: x + way[0] / 2, cy: y + way[1] / 2, way };
   };
-  const optimal = step.optimal.length < task.actions.length ? step.optimal : []; // all: nothing is left to win
+  const optimal = step.optimal.length < task.actions.length ? step.optimal : []; // all: none is better
   for (const [name, actions, r] of [["legal", step.legal, 0.06], ["optimal", optimal, 0.19]]) {
     for (const action of actions) {
       const place = edge(action);

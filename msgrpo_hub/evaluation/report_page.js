@@ -33,8 +33,13 @@ function signed(value) {
 
 function fill(id, options, value) {
   const select = byId(id);
-  select.replaceChildren(...options.map(([key, text]) => Object.assign(document.createElement("option"), { value: key, textContent: text })));
+  select.replaceChildren(...options.map(([key, text]) => Object.assign(html("option", "", text), { value: key })));
   select.value = String(value);
+}
+
+/** The tasks of which an episode can be replayed. */
+function playable() {
+  return DATA.tasks.filter((each) => each.seeds.length);
 }
 
 /** A task's name; with its episodes where two have the same name. */
@@ -52,11 +57,12 @@ function choose(changes) {
   const others = here.filter((player) => player !== chosen.a);
   if (chosen.b !== null && !here.includes(chosen.b)) chosen.b = others.length ? others[0] : null;
   const players = here.map((player) => [player, DATA.players[player]]);
-  fill("choose-task", DATA.tasks.map((each, index) => [index, titleOf(each)]), chosen.task);
+  fill("choose-task", playable().map((each) => [DATA.tasks.indexOf(each), titleOf(each)]), chosen.task);
   fill("choose-seed", task().seeds.map((each, index) => [index, each.label]), chosen.seed);
   fill("choose-a", players, chosen.a);
   fill("choose-b", [...players, ["", "nobody"]], chosen.b ?? "");
-  byId("symbols").textContent = "In the grid that players read: " + task().symbols.map(([symbol, name]) => `${symbol} ${name}`).join(", ") + ".";
+  const symbols = task().symbols.map(([symbol, name]) => `${symbol} ${name}`).join(", ");
+  byId("symbols").textContent = `In the grid that players read: ${symbols}.`;
   slider.max = Math.max(...sides().map((side) => episodeOf(side).steps.length));
   const different = firstDifference();
   byId("divergence").disabled = different === null;
@@ -128,7 +134,10 @@ function deeds(step) {
 }
 
 function status(episode, step) {
-  if (!step) return html("p", `status ${["success", "survived"].includes(episode.ending) ? "good" : "bad"}`, `The end: ${episode.ending}`);
+  if (!step) {
+    const kind = ["success", "survived"].includes(episode.ending) ? "good" : "bad";
+    return html("p", `status ${kind}`, `The end: ${episode.ending}`);
+  }
   const action = task().actions[step.action];
   const [mood, judged] = judgement(step);
   const [kind, words] = {
@@ -140,7 +149,7 @@ function status(episode, step) {
   return html("p", `status ${kind}`, words);
 }
 
-/** How good an action was, where that is known. Where nothing is left to win, all are optimal, and none deserves praise. */
+/** How good an action was, where that is known. Where all are optimal (nothing left to win, say), none deserves praise. */
 function judgement(step) {
   if (step.optimal.length === 0) return ["", ""];
   if (step.optimal.length === task().actions.length) return ["", ", as good as any"];
@@ -155,7 +164,7 @@ function sums(episode, now) {
     if (values.includes(null)) continue;
     const before = values.slice(0, now).reduce((sum, value) => sum + value, 0);
     const line = html("p", "", `${name} `, html("b", "", shown(before)), " so far");
-    if (now < values.length) line.append(", ", html("b", "", shown(values[now])), " this turn");
+    if (now < values.length) line.append(", ", html("b", "", shown(values[now])), " now");
     lines.append(line);
   }
   return lines;
@@ -183,7 +192,7 @@ function step(turns) {
   go(Number(slider.value) + turns);
 }
 
-/** Arrow keys step, wherever the focus is on the replay, but in a list of choices or a reply they keep their meaning. */
+/** Arrow keys step, wherever the focus is on the replay; in a list of choices they keep their meaning. */
 function key(event) {
   const turns = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   const { target } = event;
@@ -214,8 +223,7 @@ function begin() {
     });
   }
   for (const button of document.querySelectorAll(".show")) {
-    const there = DATA.tasks[button.dataset.task].seeds.some((each) => each.seed === button.dataset.seed);
-    button.hidden = !there;
+    button.disabled = !DATA.tasks[button.dataset.task].seeds.some((each) => each.seed === button.dataset.seed);
     button.addEventListener("click", () => open(button));
   }
   slider.addEventListener("input", () => { stop(); show(); });
@@ -225,8 +233,9 @@ function begin() {
   byId("divergence").addEventListener("click", () => { stop(); go(firstDifference()); });
   document.addEventListener("keydown", key);
   byId("replay").hidden = false;
+  chosen.task = DATA.tasks.indexOf(playable()[0]);
   choose(task().pair);
 }
 
 byId("no-replay").hidden = true;
-if (DATA.tasks.some((each) => each.seeds.length)) begin();
+if (playable().length) begin();

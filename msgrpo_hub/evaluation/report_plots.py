@@ -98,7 +98,7 @@ def _scale(values: Sequence[float]) -> tuple[float, float, float]:
     low, high = min(values, default=0.0), max(values, default=1.0)
     if high - low < 1e-9:
         return low - 0.5, high + 0.5, 0.2
-    size = 10 ** math.floor(math.log10((high - low) / _FEWEST_TICKS))
+    size = 10.0 ** math.floor(math.log10((high - low) / _FEWEST_TICKS))
     step = max(s * size for s in (1, 2, 5, 10) if s * size <= (high - low) / _FEWEST_TICKS * (1 + 1e-9))
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step
 

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from peft import LoraConfig
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -77,7 +78,7 @@ def push_adapter(
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=token)
-        message = commit_message or f"Adapter for {run.config.game} after {run.config.updates} updates"
+        message = commit_message or f"Adapter for {run.config.game}, step {run.config.updates}"
         tags = (f"step-{run.config.updates}", FORMAT)
         return upload(Path(folder), target, message=message, tags=tags, marker=SETTINGS, replaces=_OWNED)
 
@@ -109,7 +110,7 @@ def stage_adapter(
     check_effect(run, found)
     config = public_config(run.config, found)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-    _write_json(folder / SETTINGS, settings | {"base_model_name_or_path": found.repo_id, "revision": found.commit})
+    _write_json(folder / SETTINGS, public_settings(settings, found))
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if run.config.chat_template:
         (folder / TEMPLATE).write_bytes(Path(run.config.chat_template).read_bytes())
@@ -163,6 +164,13 @@ def check_effect(run: FinishedRun, base: Base) -> None:
         raise UserError(
             f"the adapter in {str(run.folder.adapter)!r} does not change its base: after a probe prompt both say the same"
         )
+
+
+def public_settings(settings: dict[str, Any], base: Base) -> dict[str, Any]:
+    """PEFT's settings of the adapter, those that it knows, with the base as anybody can load it."""
+    known = {field.name for field in dataclasses.fields(LoraConfig)}
+    kept = {name: value for name, value in settings.items() if name in known}
+    return kept | {"base_model_name_or_path": base.repo_id, "revision": base.commit}
 
 
 def public_config(config: TrainConfig, base: Base) -> TrainConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +42,24 @@ class Model:
         able = greedy < self.skill and prompt.game.id != CORRIDOR
         (reply,) = ScriptedPolicy(choose_greedy if able else choose_random).complete([prompt], [rng])
         return Completion(text=f"<think>Why not?</think>{reply.text}", usage=(100, 10))
+
+
+@dataclass(frozen=True)
+class FailingServer:
+    """A random player whose server is down for one prompt of `every` on the first turn."""
+
+    every: int
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        replies = ScriptedPolicy(choose_random).complete(prompts, rngs)
+        down = [len(prompts) == 30 and index % self.every == 0 for index in range(30)]
+        return [replace(reply, error="503") if is_down else reply for reply, is_down in zip(replies, down, strict=False)]
+
+
+def failed_run(folder: Path, every: int) -> Result:
+    """A run of 30 episodes on the lake of which a server never answered some."""
+    player = Player(name="down", policy=FailingServer(every), identity={"kind": "endpoint"}, folder="down/1")
+    return run_task(player, Suite(name="mine", tasks=(LAKE,), episodes=30), LAKE, folder)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser import OpenPage
-from reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED
+from reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED, failed_run
 
 from msgrpo_hub.evaluation.report import report_page, write_report
 from msgrpo_hub.evaluation.runner import Result
@@ -176,7 +176,7 @@ def test_a_mirrored_snake_and_a_game_of_another_package_are_drawn(path: Path, op
 
 def test_a_worst_episode_opens_in_the_replay(path: Path, open_page: OpenPage) -> None:
     page = open_page(path)
-    button = page.locator(f"section:has(h2:text-is('{MIRRORED}')) .show:visible").first
+    button = page.locator(f"section:has(h2:text-is('{MIRRORED}')) .show:enabled").first
     player, seed = button.get_attribute("data-player"), button.get_attribute("data-seed")
     button.click()
     assert page.evaluate("[task().title, seed().seed, DATA.players[chosen.a]]") == [MIRRORED, seed, player]
@@ -280,7 +280,7 @@ def test_without_scripts_tables_and_plots_are_there_and_the_replay_is_not(path: 
     assert page.locator(".forest .marks circle:visible").count() > 0
     assert page.locator("#replay").is_hidden()
     assert page.get_by_text("Replays need JavaScript").is_visible()
-    assert page.locator(".show:visible").count() == 0
+    assert page.locator(".show:enabled").count() == 0
 
 
 def test_results_of_one_player_have_a_replay_of_one_board(
@@ -293,3 +293,11 @@ def test_results_of_one_player_have_a_replay_of_one_board(
     assert page.locator("#divergence").is_disabled()
     page.keyboard.press("ArrowRight")
     assert turn(page) == 1
+
+
+def test_results_without_any_episode_are_a_page_without_replay(tmp_path: Path, open_page: OpenPage) -> None:
+    silent = tmp_path / "silent.html"
+    silent.write_text(report_page([failed_run(tmp_path, every=1)]), encoding="utf-8")
+    page = open_page(silent)
+    assert page.locator("#replay").is_hidden()
+    assert page.get_by_text("30 of 30 episodes are missing").is_visible()

@@ -13,7 +13,10 @@ __all__ = ["hub", "live_hub", "loopback", "loopback_server"]
 
 warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.hub.adapters", "msgrpo_hub.training.run")
 
-FLAGS = "--preset quickstart --game Snake-Solo-v1 --updates 2 --groups 2 --group-size 8 --drawn 4 --eval-episodes 4 --test-episodes 4 --threads 1"
+FLAGS = (
+    "--preset quickstart --game Snake-Solo-v1 --updates 1 --groups 1 --group-size 8 --drawn 4 "
+    "--eval-episodes 1 --test-episodes 2 --threads 1"
+)
 """Of a run of some seconds, in a game in which even a player without a goal is sometimes better and sometimes worse."""
 
 

@@ -14,7 +14,7 @@ import torch
 from hub_server.client import Client, Finished
 from hub_server.lanes import Lane, Loopback
 from hub_server.operations import put
-from safetensors.torch import load, load_file, save_file
+from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.agent.language_model import pocket_path
 from msgrpo_hub.hub.adapters import FORMAT
@@ -93,8 +93,8 @@ def test_an_adapter_is_one_commit_with_card_results_and_tags(hub: Lane, trained:
     assert hub.owner.attempt(msgrpo, "push", "base", base, "--private").code == 0
     pushed = hub.owner.call(push, trained, repo, base=base, private=True)
     assert set(hub.files(repo)) == set(pushed.changed) == PUSHED
-    assert hub.commits(repo) == ["Adapter for Snake-Solo-v1 after 2 updates", "initial commit"]
-    assert hub.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-2", f"refs/tags/{FORMAT}"), pushed.commit)
+    assert hub.commits(repo) == ["Adapter for Snake-Solo-v1, step 1", "initial commit"]
+    assert hub.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-1", f"refs/tags/{FORMAT}"), pushed.commit)
 
 
 def test_a_second_push_makes_no_commit(loopback: Loopback, trained: Path, base: str) -> None:
@@ -128,25 +128,6 @@ def test_eval_plays_with_it_at_the_commits_it_names(
     identity = result["identity"]
     assert (result["episodes"], identity["adapter"], identity["adapter_commit"]) == (2, repo, pushed.commit)
     assert (identity["base"], identity["base_commit"]) == (base, loopback.refs(base)["refs/heads/main"])
-
-
-@pytest.mark.slow
-def test_the_pushed_configuration_trains_the_same_weights_again(
-    loopback: Loopback, trained: Path, base: str, tmp_path: Path
-) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(push, trained, repo, base=base)
-    (tmp_path / "config.toml").write_bytes(loopback.files(repo)["config.toml"])
-    again = loopback.nobody.attempt(
-        msgrpo, "train", "--config", tmp_path / "config.toml", "--threads", 1, "--output-dir", tmp_path / "again"
-    )
-    assert again.code == 0, again.err
-    first, second = (
-        load(loopback.files(repo)["adapter_model.safetensors"]),
-        load_file(tmp_path / "again/adapter/adapter_model.safetensors"),
-    )
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_results_of_eval_in_the_run_go_along_and_those_of_others_do_not(
@@ -185,6 +166,7 @@ def test_a_dry_run_writes_exactly_what_a_push_sends(loopback: Loopback, trained:
     )
 
 
+@pytest.mark.slow
 def test_training_can_push_when_it_is_done(loopback: Loopback, base: str, tmp_path: Path) -> None:
     repo = loopback.repository()
     flags = ("train", *FLAGS.split(), "--output-dir", tmp_path / "lake", "--push-to-hub", repo, "--private")
@@ -223,7 +205,7 @@ def plant(run: Path, base: Path) -> None:
     summary = json.loads((run / "summary.json").read_text()) | told
     summary |= {"model": str(base), "adapter": summary["adapter"] | told, "config": told, "players": list(told.values())}
     (run / "summary.json").write_text(json.dumps(summary))
-    settings = json.loads((run / "adapter/adapter_config.json").read_text()) | {"base_model_name_or_path": str(base)}
+    settings = json.loads((run / "adapter/adapter_config.json").read_text()) | told | {"base_model_name_or_path": str(base)}
     (run / "adapter/adapter_config.json").write_text(json.dumps(settings))
     tensors = load_file(run / "adapter/adapter_model.safetensors")
     save_file(tensors, run / "adapter/adapter_model.safetensors", metadata={"format": "pt", **told})
@@ -253,7 +235,7 @@ def test_no_path_no_token_and_no_name_can_get_in(loopback: Loopback, run: Path, 
 def test_a_token_inside_a_file_stops_the_push(loopback: Loopback, run: Path, base: str, name: str) -> None:
     content = (run / name).read_bytes()
     (run / name).write_bytes(
-        content.replace(b"{", b'{"note": "hf_test_owner",', 1) if name.endswith("json") else content + b"hf_test_owner"
+        content.replace(b'"megatron.core"', b'"hf_test_owner"') if name.endswith("json") else content + b"hf_test_owner"
     )
     words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", run, loopback.repository(), "--base", base))
     assert f"{Path(name).name!r} is not pushed, it holds a token" in words

@@ -23,7 +23,11 @@ export HF_HUB_DISABLE_TELEMETRY=1 HF_HUB_DISABLE_UPDATE_CHECK=1 HF_HUB_DISABLE_X
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.hub_server", description="A Hub on loopback, to try things offline.")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    listener = socket.create_server(("127.0.0.1", parser.parse_args().port))
+    port = parser.parse_args().port
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        parser.error(f"cannot listen on port {port}: {error.strerror}; take another, or none for a free one")
     endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     world = World()
     with tempfile.TemporaryDirectory(prefix="hub-home-") as home:

@@ -15,6 +15,8 @@ from .operations import create, put
 if TYPE_CHECKING:
     from .lanes import Lane, Loopback
 
+pytestmark = pytest.mark.lowest
+
 GOOD = """---
 base_model: Qwen/Qwen2.5-0.5B-Instruct
 base_model_relation: adapter

@@ -16,6 +16,8 @@ from .client import ClientError
 if TYPE_CHECKING:
     from .lanes import Loopback
 
+pytestmark = pytest.mark.lowest
+
 
 def settings() -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE")}

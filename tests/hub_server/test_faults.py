@@ -17,6 +17,8 @@ from .test_files import snapshot
 if TYPE_CHECKING:
     from .lanes import Loopback
 
+pytestmark = pytest.mark.lowest
+
 BINARY = bytes(range(256)) * 20
 
 

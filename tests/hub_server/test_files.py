@@ -15,6 +15,8 @@ from .operations import create, get, put
 if TYPE_CHECKING:
     from .lanes import Lane, Loopback
 
+pytestmark = pytest.mark.lowest
+
 BINARY = bytes(range(256)) * 20
 
 

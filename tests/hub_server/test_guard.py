@@ -16,6 +16,8 @@ from .client import ClientError
 if TYPE_CHECKING:
     from .lanes import Loopback
 
+pytestmark = pytest.mark.lowest
+
 ELSEWHERE = "192.0.2.1"  # an address that is kept for documentation
 
 

@@ -14,6 +14,8 @@ from .operations import create, get, put
 if TYPE_CHECKING:
     from .lanes import Lane, Loopback
 
+pytestmark = pytest.mark.lowest
+
 
 def propose(repo: str, content: bytes) -> int | None:
     """A commit that opens a pull request."""

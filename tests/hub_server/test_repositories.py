@@ -13,6 +13,8 @@ from .operations import create, get, put
 if TYPE_CHECKING:
     from .lanes import Lane, Loopback
 
+pytestmark = pytest.mark.lowest
+
 
 def whoami() -> str:
     name: str = HfApi().whoami()["name"]

@@ -13,6 +13,8 @@ from .operations import create
 if TYPE_CHECKING:
     from .lanes import Lane, Loopback
 
+pytestmark = pytest.mark.lowest
+
 
 def make(repo: str, exist_ok: bool = False) -> str:
     url = HfApi().create_repo(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .client import Client
     from .lanes import Loopback
 
+pytestmark = pytest.mark.lowest
+
 CONTENT = random.Random(0).randbytes(300_000)
 
 
