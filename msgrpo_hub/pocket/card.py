@@ -15,7 +15,10 @@ from msgrpo_hub.pocket.exam import exam
 from msgrpo_hub.rollout import play_episodes
 
 GAMES = ("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1", "Snake-Standard-v1")
-PERCEPTS = ("each direction", "one direction", "where", "bearing", "goal", "nearest", "length", "opponent", "legal", "safe")
+PERCEPTS = (
+    *("each direction", "one direction", "what thing", "what cell", "where", "bearing"),
+    *("goal", "nearest", "length", "opponent", "legal", "safe"),
+)
 EPISODES = 500
 STATES = 200
 
@@ -103,7 +106,9 @@ where things are, how far), questions about the rules in its prompt (rewards, nu
 requests to choose ("Name a move that is not onto a hole", "Name one of Left or Up"), where every choice that fits the
 words is equally likely. Asked to act, it first says what it sees and then takes one of the allowed moves, all equally
 likely: on the lake those that do not walk into a wall, in Snake those that do not hit a wall or a snake; in some lessons
-fewer actions are available, or a rule forbids one kind of cell.
+fewer actions are available, or a rule forbids one kind of cell. Asked to "think of any way, then go it", it names
+one or two directions drawn at random, whatever the board holds, and takes one of those it named: so that what it does can
+follow from what it thinks.
 
 It was never shown goal-directed play: no reward, no plan, no move preferred for where it leads. What an adapter
 trained on it knows about winning, it learned from rewards.
@@ -111,7 +116,7 @@ trained on it knows about winning, it learned from rewards.
 ## Exam
 Share of right answers (of right directions, for `each direction`), greedy, on {states} random states per column that no
 lesson showed. `mixed` has other rewards, fewer actions, prohibitions. `play` is right when the thoughts are all true and
-the move is an allowed one; `choose` and `avoid` when the choice fits the words.
+the move is an allowed one, `way` when the move is one that its thought names; `choose` and `avoid` when the choice fits the words.
 
 {exam}
 

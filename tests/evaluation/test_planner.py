@@ -1,4 +1,4 @@
-"""The planner: plans by hand on small boards, and never worse than the greedy player on any Snake."""
+"""The planner: plans by hand on small boards, and above the greedy player on every Snake."""
 
 from __future__ import annotations
 
@@ -121,10 +121,6 @@ def rewards_of(game_id: str, choose: Chooser, count: int) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("game_id", [game_id for game_id, game in GAMES.items() if isinstance(game, Snake)])
 def test_the_planner_is_above_every_other_scripted_player(game_id: str) -> None:
-    count = 60
-    planner = np.array(rewards_of(game_id, choose_planner, count))
+    planner = np.array(rewards_of(game_id, choose_planner, 60))
     for choose in (choose_random_safe, choose_greedy):
-        gaps = planner - rewards_of(game_id, choose, count)
-        error = gaps.std(ddof=1) / count**0.5
-        # Where the board is so simple that greedy is nearly best, it must at least not be shown to be worse.
-        assert gaps.mean() > -error, game_id
+        assert np.mean(planner - rewards_of(game_id, choose, 60)) > 0

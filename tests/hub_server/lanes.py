@@ -122,6 +122,7 @@ class Loopback:
         self.server = Server()
         self.endpoint = self.server.endpoint
         self.log = folder / "strays"
+        self.names = itertools.count(1)
         self.machine = Machine(folder, {"HF_ENDPOINT": self.endpoint, **guarded(folder, self.endpoint)})
         self.owner, self.nobody = self.client(), self.client(None)
         self.reader, self.stranger = self.client(READER), self.client(STRANGER)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 import struct
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +24,12 @@ from .store import HubError
 HEADER = 48  # bytes, of a shard and of every entry in it
 HAS_VERIFICATION, HAS_SHA256 = 1 << 31, 1 << 30
 END = b"\xff" * 32
+
+READ = """
+import sys, hf_xet
+group = hf_xet.XetSession().new_download_stream_group(endpoint=sys.argv[1])
+sys.stdout.buffer.write(b"".join(group.download_stream(hf_xet.XetFileInfo(sys.argv[2], int(sys.argv[3])))))
+"""
 
 
 def hexadecimal(entry: bytes) -> str:
@@ -42,13 +50,14 @@ def files_in(shard: bytes) -> Iterator[tuple[str, str, int]]:
 
 
 def read(folder: str, xet_hash: str, size: int) -> bytes:
-    """A file's content, by the client's own library, which locks the index of a folder: so from a copy."""
-    import hf_xet  # type: ignore[import-untyped]
+    """A file's content, by the client's own library in a process of its own.
 
+    The library locks the index of a folder, and the client that has just written still holds it: so from a copy.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        shutil.copytree(folder, scratch, dirs_exist_ok=True)
-        group = hf_xet.XetSession().new_download_stream_group(endpoint=f"local://{scratch}")
-        return b"".join(group.download_stream(hf_xet.XetFileInfo(xet_hash, size)))
+        copy = shutil.copytree(folder, f"{scratch}/xet")
+        program = [sys.executable, "-c", READ, f"local://{copy}", xet_hash, str(size)]
+        return subprocess.run(program, check=True, stdout=subprocess.PIPE, env={"HF_HOME": scratch}).stdout
 
 
 def fetch(folder: str, sha256: str) -> tuple[bytes, str] | None:
