@@ -100,7 +100,9 @@ def _figures(task: str) -> list[dict[str, Any]]:
 
 
 def _published(figure: dict[str, Any]) -> str:
-    return _line([f"*{figure['player']}*", f"*{figure['reward']:.2f}*", "*published, not measured*", "", "", f"*{figure['source']}*"])
+    return _line(
+        [f"*{figure['player']}*", f"*{figure['reward']:.2f}*", "*published, not measured*", "", "", f"*{figure['source']}*"]
+    )
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -137,7 +137,8 @@ class Checkpoints(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        self.save()
+        if self.num_timesteps + self.every > self.next:  # there are steps since the last checkpoint
+            self.save()
 
     def save(self) -> None:
         model: Any = self.model

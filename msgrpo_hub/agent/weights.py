@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -28,7 +29,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
     adding and then subtracting would not give the same bits. Only in float32 and for plain LoRA on linear layers; else
     nothing is done. In bfloat16 the sum would be rounded to 8 bits, which is more than a young adapter changes.
     """
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))):
         yield
         return
@@ -46,6 +47,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
             layer.weight.data = weight
 
 
-def _mergeable(layer: BaseTunerLayer) -> bool:
-    plain = type(layer) is Linear and not layer.disable_adapters and not layer.merged
-    return plain and layer.weight.dtype == torch.float32 and not layer.lora_variant and not any(layer.lora_bias.values())
+def _mergeable(layer: Any) -> bool:
+    plain: bool = type(layer) is Linear and not layer.disable_adapters and not layer.merged
+    known: bool = plain and not layer.lora_variant and not any(layer.lora_bias.values())
+    return known and bool(layer.weight.dtype == torch.float32)

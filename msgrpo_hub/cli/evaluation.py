@@ -62,7 +62,8 @@ def _eval(options: argparse.Namespace) -> None:
         options.players, options.suite, options.output_dir, settings=PlayerSettings(**given), batch_size=options.batch_size
     )
     if options.json:
-        print(json.dumps([{**result.config, "folder": str(result.folder), **result.summary} for result in results], indent=2))
+        rows = [{**result.config, "folder": str(result.folder), **result.summary} for result in results]
+        print(json.dumps(rows, indent=2, sort_keys=True))
     else:
         print(results_table(results))
     open_runs = [result for result in results if not result.complete]

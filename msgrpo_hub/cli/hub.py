@@ -50,7 +50,7 @@ def _push_flags() -> argparse.ArgumentParser:
 
 
 def _push_adapter(options: argparse.Namespace) -> None:
-    quiet_loading("")
+    quiet_loading(options.repo)
     from msgrpo_hub.hub.adapters import push_adapter, stage_adapter
 
     given = vars(options)

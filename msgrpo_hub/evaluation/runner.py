@@ -22,7 +22,7 @@ from msgrpo_hub.evaluation.hashes import run_hash
 from msgrpo_hub.evaluation.identity import Player, PlayerSettings, identify
 from msgrpo_hub.evaluation.players import can_play, check_near_miss, entry_point
 from msgrpo_hub.evaluation.scores import EpisodeScore, StepScore, score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, Suite, load_suite, task_hash
+from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rollout import play_episodes
@@ -133,7 +133,7 @@ def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
         "player": player.name,
         "identity": player.identity,
         "task": task,
-        "task_hash": task_hash(make_game(task)),
+        "task_hash": hash_of(task),
         "suite": suite.name,
         "split": suite.split,
         "episodes": suite.episodes,

@@ -11,6 +11,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,12 @@ def task_hash(game: Game) -> str:
     return hashlib.sha256(json.dumps(record).encode()).hexdigest()[:16]
 
 
+@cache
+def hash_of(task: str) -> str:
+    """The hash of a registered task, which plays its probes once in a process."""
+    return task_hash(make_game(task))
+
+
 def suite_names() -> list[str]:
     """The names of the suites that come with the package."""
     return sorted(path.stem for path in _folder().glob("*.toml"))
@@ -121,7 +128,7 @@ def load_suite(name: str) -> Suite:
     if not tasks or type(suite.episodes) is not int or suite.episodes < 1 or suite.split not in ("validation", "test"):
         raise UserError(f"{str(path)!r}: expected tasks, episodes of at least 1, and split validation or test")
     for task, frozen in tasks.items():
-        if (now := task_hash(make_game(task))) != frozen:
+        if (now := hash_of(task)) != frozen:
             raise UserError(f"{task} has hash {now}, suite {name!r} froze {frozen}: a changed game needs a new version of its id")
     return suite
 

@@ -26,7 +26,8 @@ def _episodes(result: Result) -> tuple[str, str, int]:
 def _block(results: list[Result]) -> str:
     first = max(results, key=lambda result: int(result.summary["episodes"]))  # of a run that failed, references may be missing
     solved = first.summary["luck_adjusted"] is not None
-    references = ", ".join(f"{name} {value:.2f}" for name, value in first.summary["references"].items())
+    ends = sorted(first.summary["references"].items(), key=lambda end: float(end[1]))
+    references = ", ".join(f"{name} {value:.2f}" for name, value in ends)
     kind = "exact" if solved else "played on the same seeds"
     title = f"{first.task}   {first.config['episodes']} {first.config['split']} episodes   {kind}: {references}"
     head = ["player", "reward", "success", "norm."]
@@ -86,7 +87,8 @@ def _compared(c: Comparison) -> list[str]:
     interval = f" {c.interval}" if c.interval else " (n < 30)"
     correlation = "–" if c.correlation is None else f"{c.correlation:.2f}"
     detectable = "–" if c.detectable is None else f"{c.detectable:.3f}"
-    return [f"{c.difference:+.3f}{interval}", f"{c.p_adjusted:.4f}", correlation, detectable, str(c.n), c.verdict]
+    p = f"{c.p_adjusted:.4f}" if c.p_adjusted >= 1e-4 else "< 0.0001"
+    return [f"{c.difference:+.3f}{interval}", p, correlation, detectable, str(c.n), c.verdict]
 
 
 def aligned(rows: Sequence[Row]) -> str:

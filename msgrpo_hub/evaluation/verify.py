@@ -15,7 +15,7 @@ from msgrpo_hub.evaluation import records
 from msgrpo_hub.evaluation.hashes import run_hash
 from msgrpo_hub.evaluation.runner import Result, find_results
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rollout import reply_status
@@ -52,7 +52,7 @@ def problems(result: Result) -> list[str]:
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
     game = make_game(result.task)
-    if (now := task_hash(game)) != config["task_hash"]:
+    if (now := hash_of(result.task)) != config["task_hash"]:
         found.append(f"it was played on {config['task_hash']}, this version of the game is {now}")
     seeds = {episode_seed(game.id, config["split"], index): index for index in range(config["episodes"])}
     played = [seeds.get(episode.seed, -1) for episode in result.episodes]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -113,7 +114,7 @@ def stage_adapter(
     _write_json(folder / SETTINGS, public_settings(settings, found))
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if run.config.chat_template:
-        (folder / TEMPLATE).write_bytes(Path(run.config.chat_template).read_bytes())
+        (folder / TEMPLATE).write_text(_template(Path(run.config.chat_template)), encoding="utf-8")
     for name, path in run.files().items():
         if path.is_symlink():
             raise UserError(f"{str(path)!r} is a link and is not pushed: expected a file of its own")
@@ -228,6 +229,14 @@ def published_results(card: AdapterCard) -> dict[str, Any]:
         "versions": dict(card.versions),
         "msgrpo_hub": card.version,
     }
+
+
+def _template(path: Path) -> str:
+    """A chat template. Any text is valid Jinja, so a configuration of somebody else could name a file that tells secrets."""
+    text = path.read_text(encoding="utf-8")
+    if not re.search(r"\{[{%].*\bmessages\b", text):
+        raise UserError(f"{str(path)!r} is not pushed as a chat template: expected Jinja that goes through `messages`")
+    return text
 
 
 def _write_json(path: Path, value: Any) -> None:

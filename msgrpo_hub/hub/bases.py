@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -70,8 +71,6 @@ def push_base(
     repo_id: str, *, private: bool | None = None, revision: str | None = None, token: str | None = None, create_pr: bool = False
 ) -> Pushed:
     """Publishes the built-in base with its card, in one commit, so that adapters of it load for strangers too."""
-    from tempfile import TemporaryDirectory
-
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         stage_base(repo_id, Path(folder))

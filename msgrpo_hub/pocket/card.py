@@ -116,7 +116,8 @@ trained on it knows about winning, it learned from rewards.
 ## Exam
 Share of right answers (of right directions, for `each direction`), greedy, on {states} random states per column that no
 lesson showed. `mixed` has other rewards, fewer actions, prohibitions. `play` is right when the thoughts are all true and
-the move is an allowed one, `way` when the move is one that its thought names; `choose` and `avoid` when the choice fits the words.
+the move is an allowed one, `way` when the move is one that its thought names, `choose` and `avoid` when the choice fits
+the words.
 
 {exam}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_server.client import Finished
 from hub_server.fixture import hub, live_hub, loopback, loopback_server
 from hub_server.lanes import Loopback
+
+from msgrpo_hub.hub.uploading import Pushed
 
 __all__ = ["hub", "live_hub", "loopback", "loopback_server"]
 
@@ -27,6 +31,20 @@ def msgrpo(*arguments: object) -> None:
     main([str(argument) for argument in arguments])
 
 
+def push(folder: Path, repo: str, **options: Any) -> Pushed:
+    """The public function, over there."""
+    from msgrpo_hub.hub import push_adapter
+
+    return push_adapter(folder, repo, **options)
+
+
+def refused(finished: Finished) -> str:
+    """The line that a refused command says; it exits with 2."""
+    lines = [line for line in finished.err.splitlines() if line and not line.startswith("pushing to")]
+    assert (finished.code, len(lines), lines[-1][:7]) == (2, 1, "error: "), finished.err
+    return lines[0]
+
+
 @pytest.fixture(scope="session")
 def trained(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, in a folder whose path tells a name. Not to be changed: copy it."""
@@ -43,3 +61,9 @@ def base(loopback: Loopback) -> str:
     done = loopback.owner.attempt(msgrpo, "push", "base", repo)
     assert done.code == 0, done.err
     return repo
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to spoil."""
+    return Path(shutil.copytree(trained, tmp_path / "home" / "zaphod" / "lake"))

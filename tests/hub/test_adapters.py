@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hub_server.client import Client, Finished
+from hub_server.client import Client
 from hub_server.lanes import Lane, Loopback
-from hub_server.operations import put
 from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.agent.language_model import pocket_path
 from msgrpo_hub.hub.adapters import FORMAT
-from msgrpo_hub.hub.uploading import Pushed
 from msgrpo_hub.training.config import load_config
 
-from .conftest import FLAGS, msgrpo, warm  # noqa: F401
+from .conftest import FLAGS, msgrpo, push, refused, warm  # noqa: F401
 
 PUSHED = {
     "README.md",
@@ -40,13 +35,6 @@ split = "test"
 """
 
 
-def push(folder: Path, repo: str, **options: Any) -> Pushed:
-    """The public function, over there."""
-    from msgrpo_hub.hub import push_adapter
-
-    return push_adapter(folder, repo, **options)
-
-
 def logits_by_peft(repo: str, base: str | None) -> list[float]:
     """What plain PEFT computes with the adapter as it is on the Hub, or with a folder on a given base."""
     from peft import AutoPeftModelForCausalLM, PeftModel
@@ -59,19 +47,6 @@ def logits_by_peft(repo: str, base: str | None) -> list[float]:
     with torch.no_grad():
         values: list[float] = model(torch.arange(20)[None]).logits[0, -1].tolist()
     return values
-
-
-def refused(finished: Finished) -> str:
-    """The line that a refused command says; it exits with 2."""
-    lines = [line for line in finished.err.splitlines() if line and not line.startswith("pushing to")]
-    assert (finished.code, len(lines), lines[-1][:7]) == (2, 1, "error: "), finished.err
-    return lines[0]
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the run, to spoil."""
-    return Path(shutil.copytree(trained, tmp_path / "home" / "zaphod" / "lake"))
 
 
 @pytest.fixture(scope="module")
@@ -241,110 +216,3 @@ def test_a_token_inside_a_file_stops_the_push(loopback: Loopback, run: Path, bas
     assert f"{Path(name).name!r} is not pushed, it holds a token" in words
     assert "hf_test_owner" not in words
     assert len(loopback.hub.repositories) == 1
-
-
-# ---- what is refused
-
-
-def change_weights(change: Callable[[str, torch.Tensor], torch.Tensor]) -> Callable[[Path], object]:
-    def spoil(run: Path) -> None:
-        path = run / "adapter/adapter_model.safetensors"
-        save_file({name: change(name, tensor) for name, tensor in load_file(path).items()}, path)
-
-    return spoil
-
-
-def change_json(name: str, **changes: Any) -> Callable[[Path], object]:
-    return lambda run: (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | changes))
-
-
-def change_config(old: str, new: str) -> Callable[[Path], object]:
-    return lambda run: (run / "config.toml").write_text((run / "config.toml").read_text().replace(old, new))
-
-
-def link_to_a_secret(run: Path) -> None:
-    (run / "replay.svg").unlink()
-    (run / "replay.svg").symlink_to("/etc/hostname")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (change_weights(lambda _, tensor: torch.zeros_like(tensor)), "is all zero, it was never trained"),
-        (change_weights(lambda name, tensor: tensor * ("lora_B" not in name)), "is all zero, it was never trained"),
-        (change_weights(lambda name, tensor: tensor * ("lora_A" not in name)), "does not change its base"),
-        (change_weights(lambda _, tensor: tensor * float("nan")), "weights that are not finite"),
-        (change_weights(lambda _, tensor: tensor[:1].contiguous()), "does not fit its base"),
-        (lambda run: (run / "adapter/adapter_model.bin").write_bytes(b""), "can run code when it is loaded"),
-        (lambda run: (run / "adapter/adapter_model.safetensors").write_bytes(b"pickle"), "no adapter in"),
-        (change_json("adapter/adapter_config.json", peft_type="PROMPT_TUNING"), "is not that of a LoRA adapter"),
-        (change_json("adapter/adapter_config.json", auto_mapping={"parent_library": "evil"}), "has auto_mapping"),
-        (link_to_a_secret, "is a link"),
-        (lambda run: (run / "replay.svg").write_text("<text>/home/zaphod/x</text>"), "holds a path of this machine"),
-        (lambda run: (run / "summary.json").unlink(), "holds no finished run (no summary.json)"),
-        (lambda run: (run / "summary.json").write_text("["), "cannot be read"),
-        (change_json("summary.json", adapter={"success": float("nan")}), "success = nan"),
-        (change_json("summary.json", hardware="<script>"), "expected a plain name"),
-        (change_json("summary.json", base_commit="0" * 64), "no longer what the run was trained on"),
-        (change_config('"pocket"', '"/home/zaphod/gone"'), "was a folder that is gone"),
-    ],
-)
-def test_what_is_no_sound_adapter_is_refused_in_one_line(
-    loopback: Loopback, run: Path, base: str, spoil: Callable[[Path], object], words: str
-) -> None:
-    spoil(run)
-    assert words in refused(loopback.owner.attempt(msgrpo, "push", "adapter", run, loopback.repository(), "--base", base))
-    assert list(loopback.hub.repositories) == [("model", base)]
-
-
-def test_the_folder_of_the_adapter_is_not_the_folder_of_the_run(loopback: Loopback, trained: Path) -> None:
-    assert "give the folder of the run" in refused(
-        loopback.owner.attempt(msgrpo, "push", "adapter", trained / "adapter", "ada/x")
-    )
-
-
-def test_a_base_of_this_machine_is_never_named(loopback: Loopback, trained: Path) -> None:
-    words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository()))
-    assert "lies on this machine only" in words
-    assert "msgrpo push base" in words
-
-
-def test_a_base_with_other_weights_is_refused(loopback: Loopback, trained: Path, base: str) -> None:
-    loopback.owner.call(put, base, {"model.safetensors": b"other"})
-    words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository(), "--base", base))
-    assert re.search(r"is not the base .* \(model.safetensors differs\)", words)
-
-
-def test_an_earlier_commit_of_the_base_can_be_named(loopback: Loopback, trained: Path, base: str) -> None:
-    commit, repo = loopback.refs(base)["refs/heads/main"], loopback.repository()
-    loopback.owner.call(put, base, {"model.safetensors": b"other"})
-    loopback.owner.call(push, trained, repo, base=f"{base}@{commit}")
-    assert json.loads(loopback.files(repo)["adapter_config.json"])["revision"] == commit
-
-
-def test_an_adapter_never_overwrites_a_base(loopback: Loopback, trained: Path, base: str) -> None:
-    words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, base, "--base", base))
-    assert "holds something else" in words
-    assert len(loopback.commits(base)) == 2
-
-
-def test_a_base_on_the_hub_is_pinned_and_lends_its_licence(loopback: Loopback, run: Path, base: str) -> None:
-    """As for Qwen: the base is known by its repository, and its licence is none that the Hub lists."""
-    card = loopback.files(base)["README.md"].decode().replace("license: apache-2.0", "license: other\nlicense_name: research")
-    loopback.owner.call(put, base, {"README.md": card.encode()})
-    change_config('"pocket"', f'"{base}"')(run)
-    repo = loopback.repository()
-    loopback.owner.call(push, run, repo)
-    pushed, commit = loopback.files(repo), loopback.refs(base)["refs/heads/main"]
-    assert f'model = "{base}@{commit}"' in pushed["config.toml"].decode()
-    link = f"https://huggingface.co/{base}/blob/{commit}/README.md"
-    assert f"license: other\nlicense_name: research\nlicense_link: {link}\n" in pushed["README.md"].decode()
-
-
-def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback: Loopback, base: str) -> None:
-    assert loopback.owner.attempt(msgrpo, "push", "base", base).code == 0
-    assert len(loopback.commits(base)) == 2
-    local = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name != "README.md"}
-    assert local.items() <= loopback.files(base).items()
-    assert set(loopback.files(base)) == {*local, "README.md"}
-    assert "is for adapters" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from safetensors.torch import load, load_file
 
+from msgrpo_hub.agent.language_model import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.card_rules import check_card, split_card
@@ -241,6 +243,27 @@ def test_the_code_of_the_cards_runs_for_anybody_as_it_stands(loopback: Loopback,
     assert [(one.code, one.error) for one in ran] == [(0, None)] * 3, [one.err for one in ran]
     assert re.search(r"^(success|no success) -?\d", ran[0].out, re.MULTILINE)
     assert "@" in ran[2].out  # the board of a lake, and a reply
+
+
+def test_a_template_of_ones_own_goes_along_and_the_quick_start_takes_it(
+    loopback: Loopback, trained: Path, base: str, tmp_path: Path
+) -> None:
+    repo, run = loopback.repository(), Path(shutil.copytree(trained, tmp_path / "lake"))
+    template = tmp_path / "own.jinja"
+    template.write_text((pocket_path() / "chat_template.jinja").read_text() + "{# mine #}")
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace('chat_template = ""', f'chat_template = "{template}"'))
+    arguments = ("push", "adapter", run, repo, "--base", base)
+    assert loopback.owner.attempt(msgrpo, *arguments).code == 0
+    files = loopback.files(repo)
+    assert files["chat_template.jinja"] == template.read_bytes()
+    block = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)[0]
+    assert "chat_template=template" in block
+    ran = loopback.owner.attempt(run_code, block)
+    assert ran.code == 0, ran.err
+
+    template.write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert "is not pushed as a chat template" in loopback.owner.attempt(msgrpo, *arguments).err
 
 
 @pytest.mark.slow

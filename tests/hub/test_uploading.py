@@ -124,11 +124,13 @@ def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback) -> None:
 
 
 def test_a_pull_request_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
+    """By somebody who may not write to the repository."""
     repo = loopback.repository()
+    loopback.owner.call(create, repo, private=False)
     loopback.owner.call(put, repo, {"a.txt": b"1"})
     target = Target(repo_id=repo, create_pr=True)
-    first = loopback.owner.call(push, SMALL, target, tags=("v1",))
-    again = loopback.owner.call(push, SMALL, target, tags=("v1",))
+    first = loopback.stranger.call(push, SMALL, target, tags=("v1",))
+    again = loopback.stranger.call(push, SMALL, target, tags=("v1",))
     assert loopback.files(repo) == {"a.txt": b"1"}
     assert set(loopback.refs(repo)) == {"refs/heads/main", "refs/pr/1"}
     assert (first.pull_request, first.commit) == (again.pull_request, again.commit)
@@ -184,6 +186,7 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> No
         (loopback.reader, repo, "may not write to"),
         (loopback.owner, bobs, "may not write to"),
         (loopback.client(HF_HUB_OFFLINE="1"), repo, "HF_HUB_OFFLINE is set"),
+        (loopback.client(HF_ENDPOINT="http://127.0.0.1:9"), repo, "the Hub cannot be reached"),
     ]
     for client, where, words in cases:
         assert words in said(client.attempt(push, SMALL, Target(repo_id=where)))

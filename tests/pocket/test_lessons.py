@@ -128,6 +128,7 @@ def is_right(task: Task, state: Any, request: str, answer: str) -> bool:
 
 
 CHOICES = {
+    "way": r"Think of any way, then go it\.",
     "play": re.escape(REPLY_FORMAT),
     "choose": r"Name one of (Left|Down|Right|Up) or (Left|Down|Right|Up)\.",
     "avoid": r"Name a move that is not onto \w+\.",
@@ -270,6 +271,24 @@ def test_a_choice_between_two_moves_has_nothing_to_do_with_the_board() -> None:
         assert lesson.request == f"Name one of {lesson.replies[0]} or {lesson.replies[1]}."
         counts[lesson.replies] += 1
     assert len(counts) == 12
+    assert scipy.stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_a_way_has_nothing_to_do_with_the_board_and_the_move_is_one_that_it_names() -> None:
+    """Where the goal lies Right and Down, every way is as likely as any other, off the board and into holes too."""
+    game = FrozenLake("lesson")
+    task, state = Task(game, game.actions), LakeState(4, ((1, 1),), player=(2, 2))
+    counts: Counter[str] = Counter()
+    rng = np.random.default_rng(0)
+    for _ in range(4900):
+        for lesson in instructions(task, state, rng):
+            if lesson.kind == "way":
+                thoughts = {reply.partition("</think>")[0] for reply in lesson.replies}
+                (way,) = (thought.partition(" way ")[2] for thought in thoughts)
+                moves = [parse_action(reply, game.actions) for reply in lesson.replies]
+                assert moves == [action for action in MOVES if action in way.split()]
+                counts[way] += 1
+    assert len(counts) == 48  # 7 × 7 offsets, less none at all
     assert scipy.stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 

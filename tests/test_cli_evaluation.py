@@ -1,0 +1,316 @@
+"""`msgrpo eval`, `compare` and `verify`: data on standard output, progress on standard error, bad input in one line."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import signal
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.openai_server import OpenAIServer, chat_completion, send
+from training import conftest as shared
+
+from msgrpo_hub.cli import main
+from msgrpo_hub.evaluation.runner import find_results
+from msgrpo_hub.evaluation.suites import hash_of, load_suite
+
+msgrpo = shared.msgrpo  # a fixture: the command in processes of its own
+
+FIRM, SLIPPERY, SNAKE = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
+
+
+def write_suite(file: Path, episodes: int, *tasks: str) -> Path:
+    lines = [f'"{task}" = "{hash_of(task)}"' for task in tasks]
+    file.write_text(f'episodes = {episodes}\nsplit = "validation"\n[tasks]\n' + "\n".join(lines) + "\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("suites")
+    write_suite(folder / "mixed.toml", 6, FIRM, SNAKE, f"{SLIPPERY}:compass")
+    write_suite(folder / "snakes.toml", 2, SNAKE)
+    write_suite(folder / "lake.toml", 3, FIRM)
+    (folder / "wrong.toml").write_text(f'episodes = 6\n[tasks]\n"{FIRM}" = "0000"\n')
+    return folder
+
+
+class Ended:
+    """What a command left behind."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def said(self) -> list[str]:
+        """Standard error without the progress bars."""
+        return [line for line in re.split(r"[\r\n]+", self.err) if line.strip() and "episode/s" not in line]
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: object) -> Ended:
+        code = 0
+        capsys.readouterr()
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return command
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "timing.json"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+# ---- eval
+
+
+def test_a_table_comes_out_on_standard_output_and_progress_on_standard_error(run: Run, suites: Path, tmp_path: Path) -> None:
+    ended = run("eval", "random", "greedy", "--suite", suites / "mixed.toml", "--output-dir", tmp_path / "out")
+    assert ended.code == 0, ended.err
+    for task in (FIRM, SNAKE, f"{SLIPPERY}:compass"):
+        assert f"{task}   6 validation episodes" in ended.out
+        assert f"random · {task}: 100%" in ended.err
+    assert [line.split()[0] for line in ended.out.splitlines() if line.startswith(("random", "greedy"))].count("greedy") == 3
+    assert "%|" not in ended.out
+    assert ended.said == [f"Next: msgrpo report {tmp_path / 'out'}", f"      msgrpo verify {tmp_path / 'out'}"]
+
+
+def test_json_is_all_of_standard_output_and_agrees_with_the_files(run: Run, suites: Path, tmp_path: Path) -> None:
+    arguments = ("eval", "random", "random-safe", "--suite", suites / "mixed.toml", "--output-dir", tmp_path, "--json")
+    first, second = run(*arguments), run(*arguments)
+    rows = json.loads(first.out)
+    assert first.out == second.out  # what is complete is read, not played
+    assert "100%" in first.err
+    assert "100%" not in second.err
+    assert [(row["player"], row["task"]) for row in rows] == [
+        (player, task) for player in ("random", "random-safe") for task in (FIRM, SNAKE, f"{SLIPPERY}:compass")
+    ]
+    for row in rows:
+        stored = json.loads((Path(row["folder"]) / "results.json").read_text())
+        assert {name: row[name] for name in stored} == stored
+        assert row["complete"] is True
+        assert row["run"] == Path(row["folder"]).name
+
+
+def test_optimal_on_a_suite_with_snake_plays_only_the_lakes(run: Run, suites: Path, tmp_path: Path) -> None:
+    ended = run("eval", "optimal", "--suite", suites / "mixed.toml", "--output-dir", tmp_path, "--json")
+    assert [row["task"] for row in json.loads(ended.out)] == [FIRM, f"{SLIPPERY}:compass"]
+    assert [row["optimal_rate"] for row in json.loads(ended.out)] == [1, 1]
+
+
+def test_a_model_behind_a_server_is_played_with_its_tokens_counted(run: Run, suites: Path, tmp_path: Path) -> None:
+    with OpenAIServer(lambda _body: chat_completion("<think>east</think><action>Right</action>")) as server:
+        name = f"endpoint:{server.url}#some/model"
+        ended = run("eval", name, "--suite", suites / "lake.toml", "--output-dir", tmp_path, "--json", "--temperature", "0")
+    assert ended.code == 0, ended.err
+    [row] = json.loads(ended.out)
+    assert len(server.asked) == row["steps"] == 24 or row["steps"] < 24
+    assert (row["player"], row["episodes"], row["unreadable_rate"]) == (name, 3, 0)
+    assert (row["prompt_tokens"], row["reply_tokens"]) == (7 * row["steps"], 41 * row["steps"])
+    assert all(asked.body["temperature"] == 0 for asked in server.asked)
+    assert [r["problems"] for r in json.loads(run("verify", tmp_path, "--json").out)] == [[]]
+
+
+def test_a_server_that_refuses_is_one_line_and_what_was_played_before_is_kept(run: Run, suites: Path, tmp_path: Path) -> None:
+    asked = []
+
+    def fails(body: Any, before: int) -> Any:  # noqa: ARG001
+        asked.append(body)
+        return send(401, b"no such key") if len(asked) > 8 else None
+
+    with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), fails) as server:
+        name = f"endpoint:{server.url}#m"
+        arguments = ("eval", name, "--suite", suites / "lake.toml", "--output-dir", tmp_path, "--batch-size", "1")
+        ended = run(*arguments)
+        assert (ended.code, ended.out) == (2, "")
+        assert re.match(r"error: cannot play 'endpoint:.*HTTP 401 no such key.*expected a key", ended.said[-1])
+        [log] = tmp_path.rglob("episodes.jsonl")
+        assert len(log.read_text().splitlines()) == 1
+        asked.clear()
+        server.faults = lambda _body, _before: None
+        assert run(*arguments).code == 0
+    assert len(find_results(tmp_path)[0].episodes) == 3
+
+
+BAD = {
+    "no player": ("eval", "the following arguments are required: PLAYER; see msgrpo eval --help"),
+    "an unknown player": ("eval optimall", "unknown player 'optimall': did you mean 'optimal'?"),
+    "an unknown player after a known one": ("eval random gready", "unknown player 'gready': did you mean 'greedy'?"),
+    "an unknown suite": ("eval random --suite quik", r"unknown suite 'quik': did you mean 'quick'\?"),
+    "a missing suite": ("eval random --suite @/none.toml", "unknown suite '@/none.toml'"),
+    "a suite of another game": ("eval random --suite @/wrong.toml", f"{FIRM} has hash .* froze 0000: a changed game needs"),
+    "a suite that the player cannot play": (
+        "eval optimal --suite @/snakes.toml",
+        "'optimal' can play no task of the suite 'snakes'",
+    ),
+    "an unknown mode": ("eval pocket --mode scor", "argument --mode: invalid choice: 'scor'"),
+    "an unknown flag": ("eval random --siute quick", "unknown flag '--siute': did you mean '--suite'?"),
+    "no episodes together": ("eval random --batch-size 0", "--batch-size 0: expected at least 1"),
+    "a batch that is no number": ("eval random --batch-size many", "--batch-size.*'many'"),
+    "a temperature below zero": ("eval pocket --temperature -1 --suite @/lake.toml", "temperature = -1.0: expected at least 0"),
+    "a temperature that is no number": ("eval pocket --temperature nan --suite @/lake.toml", "temperature = nan: expected"),
+    "a context shorter than the prompt": (
+        "eval pocket --suite @/lake.toml --max-new-tokens 100000",
+        "do not fit into the .* positions that 'pocket' attends to: lower --max-new-tokens",
+    ),
+    "no room for a reply to compare": ("eval pocket --mode score --max-new-tokens 1 --suite @/lake.toml", "expected at least"),
+    "an adapter that is none": ("eval pocket+@/none --suite @/lake.toml", "no model in the folder '@/none'"),
+    "a server that is none": ("eval endpoint:nonsense --suite @/lake.toml", "cannot read the player 'endpoint:nonsense'"),
+    "a DQN that is none": ("eval dqn:@/none --suite @/lake.toml", "can play no task|no DQN in '@/none'"),
+    "a file as output folder": (
+        "eval random --suite @/lake.toml --output-dir @/lake.toml",
+        "cannot write to .*another output folder",
+    ),
+    "one folder to compare": ("compare @/none", "the following arguments are required"),
+    "nothing to compare": ("compare @/none @/none", "no runs under '@/none': expected a folder that `msgrpo eval --output-dir`"),
+    "nothing to verify": ("verify @", "no runs under '@'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line_exit_2_and_no_file(arguments: str, words: str, run: Run, suites: Path, tmp_path: Path) -> None:
+    given = arguments.replace("@", str(suites)).split()
+    if given[0] == "eval" and "--output-dir" not in given:
+        given += ["--output-dir", str(tmp_path / "out")]
+    before = contents(suites)
+    ended = run(*given)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    [line] = [line for line in ended.said if "Loading weights" not in line]
+    assert re.search(words.replace("@", str(suites)), line), line
+    assert line.startswith("error: ")
+    assert contents(suites) == before
+    assert not list((tmp_path / "out").rglob("results.json"))
+
+
+# ---- kill -9
+
+
+def eventually(msgrpo: shared.Command, arguments: list[object], seconds: float) -> list[float]:
+    """Starts a command again and again, and kills it at random moments, each further on than the last; the moments."""
+    moments, share = [], 0.0
+    while share < 1:
+        share += random.uniform(0.05, 0.45)
+        running = msgrpo.start(*arguments)
+        time.sleep(seconds * min(share, 1.0))
+        running.send(signal.SIGKILL)
+        if running.wait().code == 0:
+            break
+        moments.append(seconds * share)
+    return moments
+
+
+@pytest.mark.parametrize(
+    ("players", "tasks", "episodes"),
+    [(("random-safe", "greedy"), load_suite("paper").tasks, 12), (("pocket",), (FIRM,), 4)],
+)
+def test_an_evaluation_killed_at_random_moments_ends_with_the_same_bytes(
+    players: tuple[str, ...], tasks: tuple[str, ...], episodes: int, msgrpo: shared.Command, tmp_path: Path
+) -> None:
+    suite = write_suite(tmp_path / "suite.toml", episodes, *tasks)
+    arguments: list[object] = ["eval", *players, "--suite", suite, "--max-new-tokens", 16, "--batch-size", 3, "--output-dir"]
+    began = time.monotonic()
+    whole = msgrpo(*arguments, tmp_path / "whole")
+    moments = eventually(msgrpo, [*arguments, tmp_path / "killed"], time.monotonic() - began)
+    ended = msgrpo(*arguments, tmp_path / "killed")
+    assert ended.code == whole.code == 0, ended.err
+    assert ended.out == whole.out
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole"), moments
+    assert len(find_results(tmp_path / "killed")) == len(players) * len(tasks)
+
+
+def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: shared.Command, tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite.toml", 400, "Snake-Standard-v1")
+    running = msgrpo.start("eval", "random-safe", "--suite", suite, "--batch-size", "5", "--output-dir", tmp_path / "out")
+    while not list(tmp_path.rglob("episodes.jsonl")):
+        time.sleep(0.02)
+    running.send(signal.SIGINT)
+    ended = running.wait()
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.splitlines()[-1].startswith("interrupted; what is finished is safe: the same command goes on")
+
+
+# ---- verify and compare
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("played")
+    suite = write_suite(folder / "suite.toml", 30, FIRM, SNAKE)
+    for player in ("random", "greedy"):
+        main(["eval", player, "--suite", str(suite), "--output-dir", str(folder / "runs")])
+    return folder / "runs"
+
+
+def tampered(played: Path, to: Path) -> Path:
+    """One of the four runs says that it is better than it is."""
+    shutil.copytree(played, to)
+    file = next(path for path in sorted(to.rglob("results.json")) if FIRM in path.parts and "random" in path.parts)
+    values = json.loads(file.read_text())
+    values["success"]["mean"] = 1.0
+    file.write_text(json.dumps(values))
+    return to
+
+
+def test_verify_passes_what_was_played_and_names_what_was_changed(run: Run, played: Path, tmp_path: Path) -> None:
+    fine = run("verify", played)
+    assert fine.code == 0
+    assert [line.split()[:3] for line in fine.out.splitlines()] == [["ok", "30", "episodes"]] * 4
+    assert fine.said == [f"Next: msgrpo report {played}"]
+    wrong = run("verify", tampered(played, tmp_path / "tampered"))
+    assert wrong.code == 2
+    assert wrong.said == ["error: 1 of 4 runs do not agree with the rules: do not trust these results"]
+    assert f"WRONG     30 episodes  random · {FIRM}\n      the summary does not follow from the episodes\n" in wrong.out
+    assert wrong.out.count("ok ") == 3
+
+
+def test_verify_as_json_is_json_whether_it_passes_or_not(run: Run, played: Path, tmp_path: Path) -> None:
+    for folder, code in ((played, 0), (tampered(played, tmp_path / "tampered"), 2)):
+        ended = run("verify", folder, "--json")
+        assert ended.code == code
+        rows = json.loads(ended.out)
+        assert sum(bool(row["problems"]) for row in rows) == code / 2
+        assert {row["player"] for row in rows} == {"random", "greedy"}
+
+
+def test_compare_shows_a_verdict_in_words_and_in_json(run: Run, played: Path) -> None:
+    text = run("compare", played / "random", played / "greedy")
+    assert text.code == 0
+    assert "second minus first" in text.out
+    assert text.said == [f"Next: msgrpo report {played / 'random'}"]
+    rows = json.loads(run("compare", played / "random", played / "greedy", "--json").out)
+    assert [row["task"] for row in rows] == [FIRM, SNAKE]
+    for row in rows:
+        for score in ("rewards", "success"):
+            figures = row[score]
+            assert figures["verdict"] in ("better", "worse", "inconclusive")
+            assert figures["n"] == 30
+            assert figures["interval"]["low"] <= figures["difference"] <= figures["interval"]["high"]
+    assert rows[0]["rewards"]["verdict"] == "better"
+
+
+def test_comparing_a_folder_of_two_players_says_what_to_do(run: Run, played: Path) -> None:
+    ended = run("compare", played, played / "greedy", "--json")
+    assert (ended.code, ended.out) == (2, "")
+    [line] = ended.said
+    assert re.search(f"two runs of {FIRM}, .*greedy.* and .*random.*: expected one; give a deeper folder", line)
+
+
+def test_every_suite_that_ships_is_named_in_the_error_and_can_be_loaded() -> None:
+    for path in (Path(__file__).parents[1] / "benchmark" / "suites").glob("*.toml"):
+        assert load_suite(path.stem).tasks == tuple(tomllib.loads(path.read_text())["tasks"])
