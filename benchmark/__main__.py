@@ -101,7 +101,7 @@ def _figures(task: str) -> list[dict[str, Any]]:
 
 def _published(figure: dict[str, Any]) -> str:
     return _line(
-        [f"*{figure['player']}*", f"*{figure['reward']:.2f}*", "*published, not measured*", "", "", f"*{figure['source']}*"]
+        [f"*{figure['player']}*", f"*{figure['reward']:g}*", "*published, not measured*", "", "", f"*{figure['source']}*"]
     )
 
 

@@ -10,6 +10,7 @@ PUBLIC = {
     "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "LanguageModel", "build_prompt", "parse_action"],
     "msgrpo_hub.rollout": ["play_groups"],
     "msgrpo_hub.msgrpo": ["group_advantages", "sample_episodes", "policy_loss"],
+    "msgrpo_hub.evaluation": ["PlayerSettings", "evaluate", "compare"],
     "msgrpo_hub.training": ["TrainConfig", "train"],
 }
 

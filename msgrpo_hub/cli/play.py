@@ -11,9 +11,9 @@ from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import system_text
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.players import SCRIPTED, make_player
+from msgrpo_hub.evaluation.players import SCRIPTED, entry_point, make_player
 from msgrpo_hub.evaluation.replay import replayed_states
-from msgrpo_hub.games import GAMES, Game, draw, episode_seed, make_game
+from msgrpo_hub.games import Game, all_games, draw, episode_seed, make_game
 from msgrpo_hub.rollout import play_episodes
 
 PLAYERS = f"{', '.join(SCRIPTED)}, pocket, a Hub id, a folder, base+adapter, dqn:FOLDER, endpoint:URL#model, provider:NAME/model"
@@ -27,9 +27,9 @@ def games_command(commands: Any) -> None:
 
 def _games(options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps([describe(game) for game in GAMES.values()], indent=2))
+        print(json.dumps([describe(game) for game in all_games().values()], indent=2))
         return
-    for game in GAMES.values():
+    for game in all_games().values():
         print(f"{game.id:<28}{game.size}×{game.size}, {game.horizon} turns, reward of a step in {list(game.reward_range)}")
     print("\nNext: msgrpo play FrozenLake-NotSlippery-v1 --player human", file=sys.stderr)
 
@@ -116,7 +116,7 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
 
 def quiet_loading(player: str) -> None:
     """Switches off transformers' progress bars for local loading; downloads keep theirs."""
-    if player in SCRIPTED:
+    if player in SCRIPTED or ":" in player or entry_point(player):
         return
     from transformers.utils import logging
 

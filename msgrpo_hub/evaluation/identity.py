@@ -103,6 +103,7 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
         max_new_tokens=settings.max_new_tokens,
         chat_template=settings.chat_template or None,
     )
+    policy.name = name  # in errors; what it was loaded from is pinned and may be a path
     if sources.adapter and adapter_effect(policy) == 0:
         raise UserError(f"the adapter {sources.adapter!r} does not change its base: after a probe prompt both say the same")
     identity = {

@@ -11,6 +11,9 @@ from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.snake import APPLE, Item, Snake
 from msgrpo_hub.games.variants import make_variant
 
+GROUP = "msgrpo_hub.games"
+"""The entry point group through which other packages add games: the name is the id, the object the game."""
+
 _POISON = replace(APPLE, reward=-1.0)
 _BANANA = Item("banana", "B", 3, 1.0)
 _FIRE = Item("fire", "F", 3, -1.0, grows=False)
@@ -39,8 +42,6 @@ GAMES: dict[str, Game] = {
 def make_game(game_id: str) -> Game:
     """The game of an id, or of `ID:VARIANT` (see `variants.py`). Raises `UserError` with the nearest id for an unknown one.
 
-    Other packages add games through the entry point group `msgrpo_hub.games`: the name is the id, the object the game.
-
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8
     """
@@ -49,9 +50,14 @@ def make_game(game_id: str) -> Game:
     return make_variant(game, variant) if colon else game
 
 
+def all_games() -> dict[str, Game]:
+    """Id → game: the registered ones, and those that other packages add."""
+    return {**{name: _game_of_another_package(name) for name in sorted(entry_points(group=GROUP).names)}, **GAMES}
+
+
 def _game_of_another_package(name: str) -> Game:
     """The game that an entry point adds; it cannot take the id of a registered one."""
-    points = entry_points(group="msgrpo_hub.games")
+    points = entry_points(group=GROUP)
     if name not in points.names:
         raise unknown("game", name, [*GAMES, *sorted(points.names)])
     game: Game = points[name].load()
