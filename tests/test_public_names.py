@@ -12,6 +12,7 @@ PUBLIC = {
     "msgrpo_hub.msgrpo": ["group_advantages", "sample_episodes", "policy_loss"],
     "msgrpo_hub.evaluation": ["PlayerSettings", "evaluate", "compare"],
     "msgrpo_hub.training": ["TrainConfig", "train"],
+    "msgrpo_hub.hub": ["push_adapter"],
 }
 
 

@@ -30,7 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted; what is finished is safe: the same command goes on (train: with --resume)", file=sys.stderr)
+        safe = "every finished update is safe, go on with --resume" if given[:1] == ["train"] else "what is finished is kept"
+        print(f"interrupted; {safe}", file=sys.stderr)
         sys.exit(130)
 
 

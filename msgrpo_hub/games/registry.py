@@ -12,7 +12,7 @@ from msgrpo_hub.games.snake import APPLE, Item, Snake
 from msgrpo_hub.games.variants import make_variant
 
 GROUP = "msgrpo_hub.games"
-"""The entry point group through which other packages add games: the name is the id, the object the game."""
+"""The entry point group through which other packages add games: the name is the id, the object the game or its class."""
 
 _POISON = replace(APPLE, reward=-1.0)
 _BANANA = Item("banana", "B", 3, 1.0)
@@ -52,7 +52,8 @@ def make_game(game_id: str) -> Game:
 
 def all_games() -> dict[str, Game]:
     """Id → game: the registered ones, and those that other packages add."""
-    return {**{name: _game_of_another_package(name) for name in sorted(entry_points(group=GROUP).names)}, **GAMES}
+    others = sorted(entry_points(group=GROUP).names - GAMES.keys())
+    return GAMES | {name: _game_of_another_package(name) for name in others}
 
 
 def _game_of_another_package(name: str) -> Game:
@@ -60,7 +61,8 @@ def _game_of_another_package(name: str) -> Game:
     points = entry_points(group=GROUP)
     if name not in points.names:
         raise unknown("game", name, [*GAMES, *sorted(points.names)])
-    game: Game = points[name].load()
+    given = points[name].load()
+    game: Game = given() if isinstance(given, type) else given
     if game.id != name:
         raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected the same")
     return game

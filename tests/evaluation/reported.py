@@ -104,7 +104,7 @@ def model(name: str, skill: float, **identity: Any) -> Player:
     return Player(name=name, policy=Model(skill), identity=told, folder=f"{'adapter' if 'adapter' in identity else 'base'}/1")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def corridor() -> Iterator[str]:
     """The game of another package, registered."""
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +112,7 @@ def corridor() -> Iterator[str]:
         yield CORRIDOR
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def report_folder(tmp_path_factory: pytest.TempPathFactory, corridor: str) -> Path:
     """A folder of results, as `msgrpo eval` writes it."""
     path = tmp_path_factory.mktemp("results")
@@ -125,6 +125,6 @@ def report_folder(tmp_path_factory: pytest.TempPathFactory, corridor: str) -> Pa
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def report_results(report_folder: Path) -> list[Result]:
     return find_results(report_folder)

@@ -90,7 +90,7 @@ def test_only_episodes_that_both_have_played_are_compared_and_each_with_its_like
     rewards = [[side.scores[i].reward for i in sorted(kept)] for side in (a, b)]
     assert row.rewards.n == len(kept)
     assert row.rewards.difference == pytest.approx(np.mean(rewards[1]) - np.mean(rewards[0]))
-    assert row.rewards.correlation == pytest.approx(compare_paired(*rewards, 0).correlation)
+    assert row.rewards.correlation == pytest.approx(compare_paired(rewards[0], rewards[1], 0).correlation)
     assert row.rewards.correlation != pytest.approx(compare_paired(rewards[0], rewards[1][::-1], 0).correlation)
 
 

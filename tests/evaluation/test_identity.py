@@ -48,7 +48,7 @@ def adapt(base: str, folder: Path, size: float, **config: Any) -> Path:
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 weight.fill_(size)
-    model.save_pretrained(folder)
+    model.save_pretrained(str(folder))
     return folder
 
 

@@ -112,13 +112,13 @@ def test_a_run_of_another_processor_passes(lake: Result) -> None:
 
 
 def test_values_may_differ_in_their_last_digits_and_in_no_others(lake: Result) -> None:
-    def shift(by: float) -> Callable[[Rows], None]:
-        return lambda rows: [row.update({name: row[name] + by for name in ("regret", "luck_adjusted")}) for row in rows] and None
+    def shift(by: float, *names: str) -> Callable[[Rows], Rows]:
+        return lambda rows: [{**row, **{name: row[name] + by for name in names}} for row in rows]
 
-    rewrite(lake, "episodes", shift(1e-15))
-    rewrite(lake, "steps", lambda rows: [row.update(regret=row["regret"] + 1e-15) for row in rows] and None)
+    rewrite(lake, "episodes", shift(1e-15, "regret", "luck_adjusted"))
+    rewrite(lake, "steps", shift(1e-15, "regret"))
     assert found(lake) == ""
-    rewrite(lake, "episodes", shift(1e-6))
+    rewrite(lake, "episodes", shift(1e-6, "regret", "luck_adjusted"))
     assert "its scores do not follow from its play" in found(lake)
 
 

@@ -207,7 +207,8 @@ def test_every_listed_cell_holds_its_symbol_in_the_grid_and_every_symbol_is_list
     symbols = {name: symbol for symbol, name in legend.items()}
     for state in visited(game, seed):
         text = game.observe(state)
-        grid, drawn = read_grid(text), {}
+        grid = read_grid(text)
+        drawn: dict[Cell, str] = {}
         assert grid == [list(row) for row in game.grid(state)]
         for label, cells in read_coordinates(text).items():
             name = label.lower() if label.lower() in symbols else label.lower().rstrip("s")
