@@ -202,10 +202,10 @@ def test_bad_input_is_one_line_exit_2_and_no_file(arguments: str, words: str, ru
 
 
 def eventually(msgrpo: shared.Command, arguments: list[object], seconds: float) -> list[float]:
-    """Starts a command again and again, and kills it at random moments, each further on than the last; the moments."""
+    """Starts a command again and again, and kills it at random moments, each later than the last; the moments."""
     moments, share = [], 0.0
     while share < 1:
-        share += random.uniform(0.05, 0.45)
+        share += random.uniform(0.1, 0.6)
         running = msgrpo.start(*arguments)
         time.sleep(seconds * min(share, 1.0))
         running.send(signal.SIGKILL)
@@ -217,7 +217,7 @@ def eventually(msgrpo: shared.Command, arguments: list[object], seconds: float) 
 
 @pytest.mark.parametrize(
     ("players", "tasks", "episodes"),
-    [(("random-safe", "greedy"), load_suite("paper").tasks, 12), (("pocket",), (FIRM,), 4)],
+    [(("random-safe", "greedy"), load_suite("paper").tasks, 6), (("pocket",), (FIRM,), 3)],
 )
 def test_an_evaluation_killed_at_random_moments_ends_with_the_same_bytes(
     players: tuple[str, ...], tasks: tuple[str, ...], episodes: int, msgrpo: shared.Command, tmp_path: Path
@@ -242,7 +242,7 @@ def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: shared.Command,
     running.send(signal.SIGINT)
     ended = running.wait()
     assert (ended.code, ended.out) == (130, "")
-    assert ended.err.splitlines()[-1].startswith("interrupted; what is finished is safe: the same command goes on")
+    assert ended.err.splitlines()[-1].startswith("interrupted; what is finished is kept")
 
 
 # ---- verify and compare

@@ -101,7 +101,7 @@ def test_results_do_not_depend_on_the_batch_size(batch_size: int, tmp_path: Path
     assert contents(tmp_path / "all") == contents(tmp_path / "few")
 
 
-@pytest.mark.parametrize(("temperature", "task", "episodes"), [(0.0, SLIPPERY, 4), (1.0, SLIPPERY, 4), (1.0, SHORT, 3)])
+@pytest.mark.parametrize(("temperature", "task", "episodes"), [(0.0, SLIPPERY, 3), (1.0, SLIPPERY, 3), (1.0, SHORT, 2)])
 def test_the_built_in_base_says_the_same_alone_as_in_company(
     temperature: float, task: str, episodes: int, tmp_path: Path
 ) -> None:
@@ -112,7 +112,7 @@ def test_the_built_in_base_says_the_same_alone_as_in_company(
     replies = {
         text for result in find_results(tmp_path) for episode in result.episodes for text in map(reply_text, episode.steps)
     }
-    assert len(replies) > 5
+    assert len(replies) > 3
     assert contents(tmp_path / "1") == contents(tmp_path / "3") == contents(tmp_path / "50")
 
 
@@ -166,7 +166,7 @@ def killed(work: Any, moment: int) -> bool:
 
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     """Also where the call that goes on is killed in turn, and with another batch size."""
-    suite = replace(LAKE, episodes=5)
+    suite = replace(LAKE, episodes=4)
     whole = run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "whole")
     moment, died = 1, 0
     while True:
@@ -178,8 +178,8 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) ->
         again = run_task(talker(Talker()), suite, SLIPPERY, folder, 3)
         assert again == replace(whole, folder=again.folder)
         assert contents(folder) == contents(tmp_path / "whole"), moment
-        moment += max(1, moment // 8)
-    assert died > 25
+        moment += max(1, moment // 6)
+    assert died > 20
 
 
 def test_a_log_cut_at_any_byte_goes_on_to_the_same_bytes_and_plays_only_what_is_missing(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_log_cut_at_any_byte_goes_on_to_the_same_bytes_and_plays_only_what_is_
     failed = run_task(talker(Talker(down=True)), suite, SLIPPERY, tmp_path / "failed", 3)
     log = (failed.folder / "episodes.jsonl").read_bytes()
     ends = [i for i, byte in enumerate(log) if byte == ord("\n")]
-    cuts = {*range(0, len(log), 151), *(end + step for end in ends for step in (-1, 0, 1)), len(log)}
+    cuts = {*range(0, len(log), 331), *(end + step for end in ends for step in (-1, 0, 1)), len(log)}
     assert len(ends) >= 3
     assert max(log) > 127  # some characters are several bytes long
     for cut in sorted(cuts):

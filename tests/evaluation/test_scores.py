@@ -204,7 +204,7 @@ def exact_value(game: FrozenLake, state: LakeState, silent: float) -> float:
 def test_the_luck_adjusted_score_is_unbiased_over_many_lakes_silence_included(silent: float) -> None:
     game = FrozenLake(SLIPPERY, frozen_probability=0.9, slippery=True, horizon=15)
     gaps, rewards = [], []
-    for episode in play_episodes(game, Careless(silent), [(seed, 0) for seed in range(500)]):
+    for episode in play_episodes(game, Careless(silent), [(seed, 0) for seed in range(300)]):
         score, _ = scored(game, episode)
         expected = exact_value(game, game.initial_state(stream(episode.seed, "initial_state")), silent)
         assert score.luck_adjusted is not None
@@ -220,7 +220,7 @@ def test_the_luck_adjusted_score_is_unbiased_over_many_lakes_silence_included(si
 def test_the_luck_adjusted_score_has_the_mean_of_the_reward_and_a_smaller_variance(player: str) -> None:
     """On one lake, so that all that varies is the ice and the player."""
     game, seed = make_game(SLIPPERY), 3
-    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[player]), [(seed, member) for member in range(1200)])
+    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[player]), [(seed, member) for member in range(600)])
     adjusted = np.array([scored(game, episode)[0].luck_adjusted for episode in episodes], dtype=float)
     rewards = np.array([episode.reward for episode in episodes])
     gaps = adjusted - rewards
