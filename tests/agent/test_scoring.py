@@ -15,6 +15,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from msgrpo_hub.agent.attention import attention_of
 from msgrpo_hub.agent.engine import Engine
 from msgrpo_hub.agent.language_model import POCKET, LanguageModel
 from msgrpo_hub.agent.policy import Policy
@@ -59,7 +60,7 @@ def some_pairs() -> tuple[list[Ids], list[list[Ids]]]:
 
 def plain_log_probs(model: torch.nn.Module, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
     """log p of each token, from one forward pass of the prompt with its continuation."""
-    with torch.no_grad():
+    with torch.no_grad(), attention_of(model, "eager"):  # some versions of transformers leave out softcapping elsewhere
         logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     return torch.log_softmax(logits.double(), -1).gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 

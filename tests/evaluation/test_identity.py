@@ -338,7 +338,6 @@ def test_base_and_adapter_are_pinned_to_commits_of_their_own(loopback: Loopback,
     )
     for name, commits in {
         base: (b2, None),
-        f"{base}@{b1}": (b1, None),
         adapter: (b1, a2),  # its configuration names the commit of its base
         f"{base}@{b1}+{adapter}@{a1}": (b1, a1),
         f"{base}+{adapter}@{a1}": (b2, a1),

@@ -220,7 +220,7 @@ def test_the_luck_adjusted_score_is_unbiased_over_many_lakes_silence_included(si
 def test_the_luck_adjusted_score_has_the_mean_of_the_reward_and_a_smaller_variance(player: str) -> None:
     """On one lake, so that all that varies is the ice and the player."""
     game, seed = make_game(SLIPPERY), 3
-    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[player]), [(seed, member) for member in range(600)])
+    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[player]), [(seed, member) for member in range(450)])
     adjusted = np.array([scored(game, episode)[0].luck_adjusted for episode in episodes], dtype=float)
     rewards = np.array([episode.reward for episode in episodes])
     gaps = adjusted - rewards

@@ -151,7 +151,7 @@ def test_a_player_with_a_habit_loses_where_the_words_change() -> None:
 
 @pytest.mark.parametrize("game_id", GAMES)
 @given(seed=seeds)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_a_scripted_player_gets_exactly_the_same_rewards_on_every_variant(game_id: str, seed: int) -> None:
     told = [id for id in IDS if id.startswith(f"{game_id}:")]
     for name in ("random", "random-safe", "greedy", "optimal"):
@@ -199,7 +199,7 @@ def visited(game: Game, seed: int) -> Iterator[Any]:
 
 @pytest.mark.parametrize("id", [id for id in IDS if not id.endswith(("coordinates", "grid"))])
 @given(seed=seeds)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_every_listed_cell_holds_its_symbol_in_the_grid_and_every_symbol_is_listed(id: str, seed: int) -> None:
     game = make_game(id)
     legend = read_legend(build_prompt(game, game.initial_state(stream(seed, "initial_state"))).system)
