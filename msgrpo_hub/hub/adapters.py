@@ -35,7 +35,18 @@ FORMAT = "msgrpo-adapter-v1"
 
 WEIGHTS, SETTINGS, TEMPLATE = "adapter_model.safetensors", "adapter_config.json", "chat_template.jinja"
 
-_OWNED = (WEIGHTS, SETTINGS, TEMPLATE, "README.md", "config.toml", "results.json", "replay.svg", "curves.png", f"{RESULTS}/")
+_OWNED = (
+    WEIGHTS,
+    SETTINGS,
+    TEMPLATE,
+    "README.md",
+    "config.toml",
+    "results.json",
+    "test_episodes.parquet",
+    "replay.svg",
+    "curves.png",
+    f"{RESULTS}/",
+)
 """What a push writes anew: where it has no such file, one of an earlier push goes away."""
 
 _FORBIDDEN = ("auto_mapping", "megatron_config", "tokenizer_kwargs")

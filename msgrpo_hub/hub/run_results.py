@@ -48,7 +48,7 @@ class FinishedRun:
 
     def files(self) -> dict[str, Path]:
         """Name in the repository → file, of what is pushed as it is."""
-        kept = {path.name: path for path in (self.folder.curves, self.folder.replay) if path.exists()}
+        kept = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
         names = (records.CONFIG, records.RESULTS, records.EPISODES, records.STEPS)
         return kept | {f"{place(result)}/{name}": result.folder / name for result in self.results for name in names}
 

@@ -30,12 +30,15 @@ class RunFolder:
     path: Path
 
     config = property(lambda self: self.path / "config.toml")
+    provenance = property(lambda self: self.path / "provenance.json")
     metrics = property(lambda self: self.path / "metrics.jsonl")
+    rollouts = property(lambda self: self.path / "rollouts")
     checkpoint = property(lambda self: self.path / "checkpoint.safetensors")
     adapter = property(lambda self: self.path / "adapter")
     best = property(lambda self: self.path / "best")
     curves = property(lambda self: self.path / "curves.png")
     replay = property(lambda self: self.path / "replay.svg")
+    test_episodes = property(lambda self: self.path / "test_episodes.parquet")
     summary = property(lambda self: self.path / "summary.json")
 
     def check(self, config: TrainConfig, resume: bool) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
@@ -22,7 +23,9 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.curves import plot_curves
 from msgrpo_hub.training.folder import RunFolder, fingerprint, said_plainly
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
-from msgrpo_hub.training.summary import play_test, scores, telling_episode
+from msgrpo_hub.training.provenance import pin_base, record
+from msgrpo_hub.training.rollout_log import RolloutLog
+from msgrpo_hub.training.summary import episode_table, play_test, scores, telling_episode
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -31,8 +34,9 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
 
     Args:
         config: what to train, on what, and how.
-        output_dir: gets config.toml, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights), best/ (the best
-            on the validation episodes), curves.png, replay.svg and summary.json.
+        output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights), best/
+            (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and summary.json; with
+            `save_rollouts` also rollouts/, the training episodes.
         resume: go on with the run that lies there; without one, start it. A finished run gives back its summary.
         show_progress: draw a progress bar on standard error.
 
@@ -51,12 +55,14 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
     accelerator.wait_for_everyone()
     if folder.summary.exists():
         return dict(json.loads(folder.summary.read_text()))
-    trainer = Trainer(config, accelerator)
+    pinned, provenance = pin_base(config, folder.provenance)
+    trainer = Trainer(pinned, accelerator)
     if accelerator.is_main_process:
         folder.claim(config)
+        record(provenance, folder.provenance)
     progress = Progress()
     if folder.checkpoint.exists():
-        progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(config))
+        progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(pinned))
     accelerator.wait_for_everyone()
     with _trackers(accelerator, config):
         with said_plainly(folder.path, progress.updates):
@@ -72,13 +78,14 @@ def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, show_progres
     if main:
         kept = "".join(json.dumps(line) + "\n" for line in read_metrics(folder.metrics, progress.updates))
         write_atomically(folder.metrics, lambda beside: beside.write_text(kept))
+    keep = RolloutLog(folder.rollouts, progress.updates).write if main and config.save_rollouts else None
     bar = tqdm(
         total=config.updates, initial=progress.updates, desc="training", unit="update", disable=not (main and show_progress)
     )
     with bar:
         for index in range(progress.updates + 1, config.updates + 1):
             with said_plainly(folder.path, index - 1):
-                metrics = trainer.update(index)
+                metrics = trainer.update(index, keep)
                 progress = replace(progress, updates=index)
                 if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):
                     metrics |= trainer.evaluate()
@@ -121,11 +128,13 @@ def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
         played = play_test(game, trainer.agent, trainer.starts.test, config.eval_temperature)
         rows = {player.name: player for player in played}
         summary |= {"players": list(rows), **{name: scores(game, player) for name, player in rows.items()}}
+        write_atomically(folder.test_episodes, lambda beside: pq.write_table(episode_table(played), beside))
         shown = telling_episode(rows["base"], rows["adapter"])
         pair = [(name, rows[name].sampled[shown]) for name in ("base", "adapter")]
         write_atomically(folder.replay, lambda beside: beside.write_text(replay_svg(game, pair)))
         summary["replayed_test_episode"] = shown
     summary |= _seconds(metrics, time.monotonic() - started)
+    summary |= json.loads(folder.provenance.read_text())
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
     write_atomically(folder.summary, lambda beside: beside.write_text(json.dumps(summary, indent=2) + "\n"))
     return summary

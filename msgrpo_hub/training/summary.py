@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from peft import PeftModel
 
 from msgrpo_hub.agent.language_model import LanguageModel
@@ -75,6 +76,41 @@ def scores(game: Game, played: Played) -> dict[str, Any]:
 
 def _pair(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]
+
+
+EPISODE_COLUMNS = {
+    "player": pa.string(),
+    "decoding": pa.string(),
+    "index": pa.int32(),
+    "seed": pa.int64(),
+    "reward": pa.float64(),
+    "success": pa.bool_(),
+    "unreadable": pa.int32(),
+    "illegal": pa.int32(),
+    "actions": pa.list_(pa.string()),
+}
+"""Of test_episodes.parquet. `decoding` is sampled or greedy; an action is null where none could be read."""
+
+
+def episode_table(played: Sequence[Played]) -> pa.Table:
+    """Every test episode of every player, one row each: what the figures of the summary are made of."""
+    rows = [
+        {
+            "player": player.name,
+            "decoding": decoding,
+            "index": index,
+            "seed": episode.seed,
+            "reward": episode.reward,
+            "success": episode.success,
+            "unreadable": episode.unreadable,
+            "illegal": sum(step.action is not None and not step.legal for step in episode.steps),
+            "actions": [step.action for step in episode.steps],
+        }
+        for player in played
+        for decoding, episodes in (("sampled", player.sampled), ("greedy", player.greedy))
+        for index, episode in enumerate(episodes)
+    ]
+    return pa.Table.from_pylist(rows, schema=pa.schema(list(EPISODE_COLUMNS.items())))
 
 
 def telling_episode(base: Played, adapter: Played) -> int:

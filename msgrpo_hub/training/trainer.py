@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
@@ -20,17 +20,19 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
 from msgrpo_hub.agent.attention import TRAINING, attention_of
-from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.language_model import LanguageModel, split_revision
 from msgrpo_hub.agent.weights import merged
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS, LossTerms, policy_loss
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.batch import Pack, draw, pack, to_rows, token_log_probs
+from msgrpo_hub.training.batch import Drawn, Pack, draw, pack, to_rows, token_log_probs
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
 from msgrpo_hub.training.starts import Starts
+
+Keep = Callable[[int, Sequence[Group], Sequence[Sequence[float]], Sequence[Drawn]], None]
 
 
 class Trainer:
@@ -46,8 +48,11 @@ class Trainer:
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
 
-    def update(self, index: int) -> Metrics:
-        """Update number `index` (the first is 1): plays the groups, draws episodes, takes one optimiser step."""
+    def update(self, index: int, keep: Keep | None = None) -> Metrics:
+        """Update number `index` (the first is 1): plays the groups, draws episodes, takes one optimiser step.
+
+        Last of all, `keep` gets (index, groups, advantages per group, drawn episodes), if it is given.
+        """
         config = self.config
         started = time.monotonic()
         groups = self.act(self.starts.of_update(index))
@@ -59,7 +64,10 @@ class Trainer:
             metrics |= self.learn(pack(to_rows(drawn, NORMALISATIONS[config.normalisation]), config.token_budget), index)
         else:
             metrics |= {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
-        return metrics | {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb()}
+        metrics |= {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb()}
+        if keep:
+            keep(index, groups, advantages, drawn)
+        return metrics
 
     def act(self, seeds: Sequence[int]) -> list[Group]:
         """Plays G episodes from each seed; every process plays its share and gets all."""
@@ -150,11 +158,14 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
     )
-    if isinstance(agent.model, PeftModel):
-        raise UserError(f"model = {config.model!r} is a LoRA adapter: expected a base model, since training makes a new adapter")
     torch.manual_seed(config.seed)
     lora = LoraConfig(
-        r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+        revision=split_revision(config.model, None)[1],  # of the base: the adapter is loaded on just this commit
     )
     if config.gradient_checkpointing:
         agent.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

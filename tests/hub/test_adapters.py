@@ -26,6 +26,7 @@ PUSHED = {
     "curves.png",
     "replay.svg",
     "results.json",
+    "test_episodes.parquet",
 }
 SUITE = """
 episodes = 2

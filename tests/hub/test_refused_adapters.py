@@ -105,10 +105,11 @@ def test_a_base_on_the_hub_is_pinned_and_lends_its_licence(loopback: Loopback, r
     """As for Qwen: the base is known by its repository, and its licence is none that the Hub lists."""
     card = loopback.files(base)["README.md"].decode().replace("license: apache-2.0", "license: other\nlicense_name: research")
     loopback.owner.call(put, base, {"README.md": card.encode()})
+    commit, repo = loopback.refs(base)["refs/heads/main"], loopback.repository()
     change_config('"pocket"', f'"{base}"')(run)
-    repo = loopback.repository()
+    change_json("summary.json", base_commit=commit)(run)
     loopback.owner.call(push, run, repo)
-    pushed, commit = loopback.files(repo), loopback.refs(base)["refs/heads/main"]
+    pushed = loopback.files(repo)
     assert f'model = "{base}@{commit}"' in pushed["config.toml"].decode()
     link = f"https://huggingface.co/{base}/blob/{commit}/README.md"
     assert f"license: other\nlicense_name: research\nlicense_link: {link}\n" in pushed["README.md"].decode()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from accelerate import Accelerator
 
@@ -117,3 +118,18 @@ def test_the_run_leaves_its_curves_and_a_replay_of_the_episode_it_names(run: tup
 def test_optimal_play_always_reaches_the_goal_of_the_lake_that_is_not_slippery() -> None:
     seats = [(episode_seed(LAKE, "test", index), 0) for index in range(200)]
     assert all(episode.success for episode in play_episodes(make_game(LAKE), ScriptedPolicy(choose_optimal), seats))
+
+
+def test_the_rows_of_the_episodes_are_what_the_figures_are_made_of(run: tuple[str, Path]) -> None:
+    game, folder = run
+    rows, summary = pq.read_table(folder / "test_episodes.parquet").to_pylist(), read(folder)
+    assert len(rows) == 2 * 40 * len(PLAYERS[game])
+    for player in PLAYERS[game]:
+        for decoding, suffix in (("sampled", ""), ("greedy", "_greedy")):
+            own = [row for row in rows if (row["player"], row["decoding"]) == (player, decoding)]
+            assert [row["seed"] for row in own] == [episode_seed(game, "test", index) for index in range(40)]
+            assert np.mean([row["reward"] for row in own]) == pytest.approx(summary[player][f"reward{suffix}"])
+            assert np.mean([row["success"] for row in own]) == summary[player][f"success{suffix}"]
+        turns = sum(len(row["actions"]) for row in rows if (row["player"], row["decoding"]) == (player, "sampled"))
+        illegal = sum(row["illegal"] for row in rows if (row["player"], row["decoding"]) == (player, "sampled"))
+        assert illegal / turns == pytest.approx(summary[player]["illegal_rate"])

@@ -1,0 +1,68 @@
+"""A run trained on a base of the Hub: pinned when it begins, told by its adapter, its summary and its card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hub_server.lanes import Loopback
+
+from msgrpo_hub.agent.language_model import pocket_path
+
+from .conftest import FLAGS, msgrpo, refused
+
+ARGUMENTS = [*FLAGS.split(), "--test-episodes", "0"]
+
+
+def add_a_file(repo: str) -> None:
+    """The head of the base moves on."""
+    from huggingface_hub import HfApi
+
+    HfApi().upload_file(path_or_fileobj=b"later", path_in_repo="NOTES.md", repo_id=repo)
+
+
+def test_a_run_goes_on_with_the_commit_of_the_base_that_it_began_with(loopback: Loopback, base: str, tmp_path: Path) -> None:
+    began, whole, folder = loopback.refs(base)["refs/heads/main"], tmp_path / "whole", tmp_path / "run"
+    command = ["train", *ARGUMENTS, "--updates", "2", "--model", base, "--output-dir"]
+    done = loopback.nobody.attempt(msgrpo, *command, whole)
+    assert done.code == 0, done.err
+    shutil.copytree(whole, folder)
+    for left in ("summary.json", "adapter/adapter_config.json"):
+        (folder / left).unlink()
+    loopback.owner.call(add_a_file, base)
+    assert loopback.refs(base)["refs/heads/main"] != began
+    done = loopback.nobody.attempt(msgrpo, *command, folder, "--resume")
+    assert done.code == 0, done.err
+    summary, settings = (json.loads((folder / name).read_text()) for name in ("summary.json", "adapter/adapter_config.json"))
+    assert summary["base_commit"] == began
+    assert (settings["base_model_name_or_path"], settings["revision"]) == (base, began)
+    assert set(summary["versions"]) == {"msgrpo_hub", "Python", "torch", "transformers", "peft"}
+    assert summary["hardware"]
+
+
+def test_a_folder_that_changed_since_the_run_began_is_not_gone_on_with(loopback: Loopback, tmp_path: Path) -> None:
+    model, folder = tmp_path / "model", tmp_path / "run"
+    shutil.copytree(pocket_path(), model)
+    command = ["train", *ARGUMENTS, "--model", model, "--output-dir", folder]
+    assert loopback.nobody.attempt(msgrpo, *command).code == 0
+    (folder / "summary.json").unlink()
+    settings = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(settings | {"rope_theta": 5}))
+    assert "has changed since the run began" in refused(loopback.nobody.attempt(msgrpo, *command, "--resume"))
+
+
+@pytest.mark.parametrize("name", ["hardware", "versions", "base_commit"])
+def test_the_card_tells_where_the_run_comes_from(loopback: Loopback, trained: Path, base: str, name: str) -> None:
+    repo = loopback.repository()
+    done = loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base)
+    assert done.code == 0, done.err
+    card, told = loopback.files(repo)["README.md"].decode(), json.loads((trained / "provenance.json").read_text())[name]
+    if name == "base_commit":
+        assert len(told) == 64  # the hash of a folder is not for strangers: they get the commit
+        assert told not in card
+        assert loopback.refs(base)["refs/heads/main"] in card
+    else:
+        for value in told.values() if isinstance(told, dict) else [told]:
+            assert value in card
