@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import PlayerSettings, evaluate
 from msgrpo_hub.evaluation.runner import Result, find_results
-from msgrpo_hub.evaluation.tables import with_interval
+from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.verify import verify
 
 HERE = Path(__file__).parent
@@ -63,28 +62,12 @@ def with_table(text: str, results: list[Result]) -> str:
     """The README with its table made anew."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    tasks = sorted({result.task for result in results})
-    blocks = [task_table(task, [result for result in results if result.task == task]) for task in tasks]
+    blocks = [markdown_table(group, _linked, _published(group[0].task)) for group in same_episodes(results)]
     return "\n\n".join([before + BEGIN, *blocks, END + after])
 
 
-def task_table(task: str, results: list[Result]) -> str:
-    """One task in Markdown: the best reward first, published figures among ours."""
-    rows = [(result.summary["reward"]["mean"], _row(result)) for result in results]
-    rows += [(figure["reward"], _published(figure)) for figure in _figures(task)]
-    references = ", ".join(f"{name} {value:.2f}" for name, value in results[0].summary["references"].items())
-    head = "| player | reward | success | normalised | luck-adjusted | unread / cut / illegal |\n|---|---|---|---|---|---|"
-    ordered = [line for _, line in sorted(rows, key=lambda row: -row[0])]
-    episodes = f"{results[0].config['episodes']} {results[0].config['split']} episodes"
-    return "\n".join([f"**{task}**, {episodes}; {references}\n", head, *ordered])
-
-
-def _row(result: Result) -> str:
-    summary = result.summary
-    faults = " / ".join(f"{summary[name]:.1%}" for name in ("unreadable_rate", "truncated_rate", "illegal_rate"))
-    norm = "–" if summary["normalised"] is None else f"{summary['normalised']:.2f}"
-    figures = [with_interval(summary["reward"]), with_interval(summary["success"]), norm, with_interval(summary["luck_adjusted"])]
-    return _line([f"[{_label(result)}](results/{result.folder.relative_to(RESULTS)})", *figures, faults])
+def _linked(result: Result) -> str:
+    return f"[{_label(result)}](results/{result.folder.relative_to(RESULTS)})"
 
 
 def _label(result: Result) -> str:
@@ -94,19 +77,14 @@ def _label(result: Result) -> str:
     return result.player
 
 
-def _figures(task: str) -> list[dict[str, Any]]:
-    published = tomllib.loads((HERE / "published.toml").read_text())["figure"]
-    return [figure for figure in published if figure["task"] == task]
+def _published(task: str) -> list[tuple[float, list[str]]]:
+    """What others have published on a task: rewards, and rows among ours."""
+    figures = [figure for figure in tomllib.loads((HERE / "published.toml").read_text())["figure"] if figure["task"] == task]
+    return [(figure["reward"], _published_row(figure)) for figure in figures]
 
 
-def _published(figure: dict[str, Any]) -> str:
-    return _line(
-        [f"*{figure['player']}*", f"*{figure['reward']:g}*", "*published, not measured*", "", "", f"*{figure['source']}*"]
-    )
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _published_row(figure: dict[str, Any]) -> list[str]:
+    return [f"*{figure['player']}*", f"*{figure['reward']:g}*", "*published, not measured*", "", "", f"*{figure['source']}*"]
 
 
 if __name__ == "__main__":

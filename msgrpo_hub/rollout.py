@@ -7,12 +7,13 @@ episode draws from streams of its own, so that playing together changes no episo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.policy import Policy
+from msgrpo_hub.agent.policy import Policy, Remembers
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.games import Game, stream
@@ -89,14 +90,15 @@ def play_episodes(
     """
     plays = [_Play(game, seed, member, game.initial_state(stream(seed, "initial_state"))) for seed, member in seats]
     live = plays
-    while live:
-        prompts = [build_prompt(game, play.state) for play in live]
-        completions = policy.complete(prompts, [play.sampling for play in live])
-        for play, prompt, completion in zip(live, prompts, completions, strict=True):
-            play.advance(prompt.observation, completion)
-        live = [play for play in live if play.live]
-        if on_turn:
-            on_turn(len(live))
+    with policy.remembering() if isinstance(policy, Remembers) else nullcontext():
+        while live:
+            prompts = [build_prompt(game, play.state) for play in live]
+            completions = policy.complete(prompts, [play.sampling for play in live])
+            for play, prompt, completion in zip(live, prompts, completions, strict=True):
+                play.advance(prompt.observation, completion)
+            live = [play for play in live if play.live]
+            if on_turn:
+                on_turn(len(live))
     return [play.episode() for play in plays]
 
 

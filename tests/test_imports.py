@@ -35,7 +35,10 @@ SIBLINGS = ("msgrpo_hub.msgrpo", "msgrpo_hub.evaluation")
 
 HEAVY = {"accelerate", "peft", "torch", "transformers"}
 MAY_BE_HEAVY = {
-    *(f"msgrpo_hub.agent.{name}" for name in ("language_model", "engine", "attention", "weights", "probe")),
+    *(
+        f"msgrpo_hub.agent.{name}"
+        for name in ("language_model", "loading", "engine", "sampling", "memory", "attention", "weights", "probe")
+    ),
     "msgrpo_hub.msgrpo",
 }
 

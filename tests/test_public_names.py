@@ -5,14 +5,20 @@ import importlib
 import pytest
 
 PUBLIC = {
-    "msgrpo_hub.games": ["make_game", "GAMES", "episode_seed"],
+    "msgrpo_hub.errors": ["UserError", "unknown"],
+    "msgrpo_hub.games": ["make_game", "GAMES", "VARIANTS", "Game", "Retold", "episode_seed", "stream", "played", "told"],
     "msgrpo_hub.episode": ["Completion", "Step", "Episode", "Group"],
-    "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "LanguageModel", "build_prompt", "parse_action"],
-    "msgrpo_hub.rollout": ["play_groups"],
+    "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "LanguageModel", "Prompt", "build_prompt", "parse_action"],
+    "msgrpo_hub.rollout": ["play_groups", "play_episodes"],
     "msgrpo_hub.msgrpo": ["group_advantages", "sample_episodes", "policy_loss"],
-    "msgrpo_hub.evaluation": ["PlayerSettings", "evaluate", "compare"],
+    "msgrpo_hub.evaluation": [
+        *("PlayerSettings", "evaluate", "compare", "make_player", "can_play", "find_results"),
+        *("Comparison", "Interval", "compare_paired", "mean_interval", "wilson", "score_episode", "score_steps"),
+        *("replayed_states", "replay_svg", "game_data", "state_data", "episode_data", "shapes"),
+    ],
+    "msgrpo_hub.evaluation.board_art": ["script", "LIGHT", "DARK"],
     "msgrpo_hub.training": ["TrainConfig", "train"],
-    "msgrpo_hub.hub": ["push_adapter"],
+    "msgrpo_hub.hub": ["push_adapter", "push_rollouts", "load_rollouts", "read_leaderboard"],
 }
 
 

@@ -4,6 +4,8 @@
 - What all prompts share (the rules) is computed once per version of the weights and kept.
 - Samples with the same reply so far share one row of the KV cache; the row forks when they draw different tokens.
 - Finished rows leave the batch.
+- While episodes are played, what the model would say after a prompt and the beginning of a reply is remembered, so that
+  states that come up again, in other episodes and later turns, are not computed again.
 
 The sampled tokens are those of plain sampling with the same generators: sample i draws one uniform number from its own
 generator for each of its tokens, and the token is the inverse of the cumulative distribution there.
@@ -11,8 +13,10 @@ generator for each of its tokens, and the token is the inverse of the cumulative
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,22 +26,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.attention import RowCache, acting, attention_of
+from msgrpo_hub.agent.memory import Memory, Place
+from msgrpo_hub.agent.sampling import Replies, Sample, TokenIds, fork, not_finite
 from msgrpo_hub.agent.weights import weights_version
-from msgrpo_hub.episode import Finish
 from msgrpo_hub.errors import UserError
-
-TokenIds = tuple[int, ...]
-
-
-@dataclass
-class Sample:
-    """A reply that is growing."""
-
-    prompt_ids: TokenIds
-    token_ids: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    finish: Finish = "length"
 
 
 @dataclass
@@ -56,6 +48,8 @@ class Engine:
     forward_rows: int = 0
     """Rows given to the model so far (prefills and decoding steps)."""
     _checked: bool = False
+    _room: int = 0
+    _memory: Memory = field(default_factory=Memory)
     _prefix: TokenIds = ()
     _prefix_cache: RowCache | None = None
     _prefix_weights: tuple[object, ...] = ()
@@ -69,16 +63,30 @@ class Engine:
         max_new_tokens: int,
     ) -> list[Sample]:
         """One reply per prompt. Temperature 0 is greedy; the log-probabilities are then those at temperature 1."""
-        samples = [Sample(prompt) for prompt in prompts]
+        replies = Replies([Sample(prompt) for prompt in prompts], rngs, temperature, max_new_tokens, self.end_ids)
         if not self._checked:
             self._check(prompts[0])
-        order = sorted(range(len(samples)), key=lambda i: prompts[i])  # equal prompts side by side
         with acting(self.model):
             self._keep_prefix(prompts)
+            order = sorted(self._recall(replies), key=lambda i: prompts[i])  # equal prompts side by side
             for start in range(0, len(order), self.max_rows):
-                chosen = order[start : start + self.max_rows]
-                self._sample_batch([samples[i] for i in chosen], [rngs[i] for i in chosen], temperature, max_new_tokens)
-        return samples
+                self._sample_batch(replies, order[start : start + self.max_rows])
+        return replies.samples
+
+    @contextmanager
+    def remembering(self, room: int = 2**30) -> Iterator[None]:
+        """While it lasts, what was computed for a prompt and the beginning of a reply is not computed again.
+
+        It should end with the play of some episodes, so that no result depends on what was played before.
+
+        Args:
+            room: for the logits, in bytes; what does not fit is computed again.
+        """
+        self._room, self._memory = room, Memory(room)
+        try:
+            yield
+        finally:
+            self._room, self._memory = 0, Memory()
 
     @torch.no_grad()
     def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
@@ -117,7 +125,7 @@ class Engine:
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise self._unsupported(f"{type(error).__name__}: {error}") from error
         if math.isnan(difference):
-            raise _not_finite()
+            raise not_finite()
         if not difference < (1e-3 if self.model.dtype == torch.float32 else 0.5):
             raise self._unsupported(f"log-probabilities differ by {difference:.2g}")
         self._checked, self.forward_rows, self._prefix_weights = True, rows, ()
@@ -129,30 +137,38 @@ class Engine:
             "take a causal language model with ordinary attention, such as Qwen, Llama, Gemma, Mistral or Phi"
         )
 
-    def _sample_batch(
-        self, samples: list[Sample], rngs: list[np.random.Generator], temperature: float, max_new_tokens: int
-    ) -> None:
-        """Grows the replies of a batch, token by token, until all have ended."""
-        distinct = list(dict.fromkeys(sample.prompt_ids for sample in samples))
-        logits, cache, visible = self._prefill(distinct)
-        number = {prompt: row for row, prompt in enumerate(distinct)}
-        live = list(range(len(samples)))
-        rows = torch.tensor([number[sample.prompt_ids] for sample in samples], device=logits.device)
-        for position in range(max_new_tokens):
-            uniforms = [rngs[i].random() for i in live]
-            tokens, log_probs, entropies = draw_tokens(logits[:, -1], rows, uniforms, temperature)
-            drawn = tokens.tolist()
-            for i, token, log_prob, entropy in zip(live, drawn, log_probs.tolist(), entropies.tolist(), strict=True):
-                samples[i].token_ids.append(token)
-                samples[i].log_probs.append(log_prob)
-                samples[i].entropies.append(entropy)
-            going = [k for k, token in enumerate(drawn) if token not in self.end_ids]
+    def _recall(self, replies: Replies) -> list[int]:
+        """Grows replies as far as they go through what is remembered. Returns the numbers of those that did not end."""
+        places: dict[int, Place] = {i: (-1, sample.prompt_ids) for i, sample in enumerate(replies.samples)}
+        for position in itertools.count():
+            live = [i for i, place in places.items() if place in self._memory]
+            if not live:
+                return list(places)
+            nodes, logits, rows = self._memory.recall([places[i] for i in live])
+            tokens, going = replies.grow(live, position, logits, rows)
+            places |= zip(live, zip(nodes, tokens.tolist(), strict=True), strict=True)
             for k in set(range(len(live))).difference(going):
-                samples[live[k]].finish = "stop"
+                del places[live[k]]
+        raise AssertionError
+
+    def _sample_batch(self, replies: Replies, live: list[int]) -> None:
+        """Grows the replies with these numbers, token by token, until all have ended.
+
+        The tokens that they have already are taken as they are, so that all begin at their prompts and share rows.
+        """
+        prompts = [replies.samples[i].prompt_ids for i in live]
+        number = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+        logits, cache, visible = self._prefill(list(number))
+        rows = torch.tensor([number[prompt] for prompt in prompts], device=logits.device)
+        places: list[Place] = [(-1, prompt) for prompt in number]
+        for position in itertools.count():
+            nodes = self._memory.remember(places, logits[:, -1])
+            tokens, going = replies.grow(live, position, logits[:, -1], rows)
             live = [live[k] for k in going]
-            if not live or position + 1 == max_new_tokens:
+            if not live:
                 return
             parents, next_tokens, rows = fork(rows[going], tokens[going])
+            places = [(nodes[row], token) for row, token in zip(parents.tolist(), next_tokens.tolist(), strict=True)]
             if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(logits), device=parents.device)):
                 cache.select(parents)
                 visible = visible[parents]
@@ -181,7 +197,7 @@ class Engine:
             scores += torch.log_softmax(rest, -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
         table = torch.stack(scores, 1)
         if table.isnan().any():
-            raise _not_finite()
+            raise not_finite()
         return [row[: len(continuation)] for row, (_, continuation) in zip(table.tolist(), pairs, strict=True)]
 
     def _prefill(self, prompts: Sequence[TokenIds], keep: int = 1) -> tuple[Tensor, RowCache, Tensor]:
@@ -223,11 +239,14 @@ class Engine:
     def _keep_prefix(self, prompts: Sequence[TokenIds]) -> None:
         """Computes the KV of the tokens that all prompts begin with, unless the last call had just these weights and tokens.
 
+        What other weights would have said is forgotten.
         What is shared depends on the prompts of this call alone, so no result depends on earlier calls.
         """
         shared, weights = _common_beginning(prompts), weights_version(self.model)
         if prompts[0][:shared] == self._prefix and weights == self._prefix_weights:
             return
+        if weights != self._prefix_weights:
+            self._memory = Memory(self._room)
         self._prefix, self._prefix_cache, self._prefix_weights = prompts[0][:shared], None, weights
         if shared:
             cache = RowCache()
@@ -242,48 +261,3 @@ def _common_beginning(sequences: Sequence[TokenIds]) -> int:
     first, last = min(sequences), max(sequences)  # the common beginning of a sorted list is that of its ends
     limit = min(map(len, sequences)) - 1
     return next((k for k in range(limit) if first[k] != last[k]), limit)
-
-
-def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Draws one token per sample from the distributions of its row.
-
-    Args:
-        logits: (rows, vocabulary) float32.
-        rows: (samples,) the row of each sample.
-        uniforms: one number in [0, 1) per sample.
-        temperature: divides the logits; 0 takes the most likely token.
-
-    Returns:
-        Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
-    """
-    log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
-    p = log_p.exp()
-    entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
-    if entropies.isnan().any():
-        raise _not_finite()
-    if temperature:
-        cumulative = p.double().cumsum(-1)
-        u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
-        tokens = torch.searchsorted(cumulative[rows], u, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
-    else:
-        tokens = log_p.argmax(-1)[rows]
-    return tokens, log_p[rows, tokens], entropies[rows]
-
-
-def _not_finite() -> UserError:
-    return UserError(
-        "the model's log-probabilities are not finite, expected finite numbers: lower --learning-rate where it is being "
-        "trained; else its weights are damaged"
-    )
-
-
-def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Groups samples by (row, token): the rows to go on with, the token of each, and the new row of every sample.
-
-    >>> parents, tokens, rows = fork(torch.tensor([0, 0, 1]), torch.tensor([5, 7, 5]))
-    >>> parents.tolist(), tokens.tolist(), rows.tolist()
-    ([0, 0, 1], [5, 7, 5], [0, 1, 2])
-    """
-    width = int(tokens.max()) + 1
-    keys, new_rows = torch.unique(rows * width + tokens, return_inverse=True)
-    return keys // width, keys % width, new_rows

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +19,14 @@ class Policy(Protocol):
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; all randomness of reply i comes from `rngs[i]`, so company changes nothing."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A policy that saves work where prompts come up again."""
+
+    def remembering(self) -> AbstractContextManager[None]:
+        """While it lasts, it answers as ever, and computes no prompt twice."""
 
 
 Chooser = Callable[[Game, Any, np.random.Generator], str]

@@ -11,6 +11,8 @@ from msgrpo_hub.cli.evaluation import evaluation_commands
 from msgrpo_hub.cli.flags import Parser, check_flags
 from msgrpo_hub.cli.hub import push_command
 from msgrpo_hub.cli.play import games_command, play_command
+from msgrpo_hub.cli.results import export_command, leaderboard_command
+from msgrpo_hub.cli.space import space_command
 from msgrpo_hub.cli.training import train_command
 from msgrpo_hub.errors import UserError
 
@@ -45,4 +47,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     train_command(commands)
     evaluation_commands(commands)
     push_command(commands)
+    leaderboard_command(commands)
+    export_command(commands)
+    space_command(commands)
     return parser, dict(commands.choices)

@@ -94,10 +94,10 @@ def _comparison_json(row: TaskComparison) -> dict[str, Any]:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.verify import verify
+    from msgrpo_hub.evaluation.verify_rollouts import verify_folder
 
     [folder] = options.paths
-    checked = verify(folder)
+    checked = verify_folder(folder)
     broken = [row for row in checked if row["problems"]]
     if options.json:
         print(json.dumps(checked, indent=2))
@@ -107,7 +107,8 @@ def _verify(options: argparse.Namespace) -> None:
             print("".join(f"      {problem}\n" for problem in row["problems"][:3]), end="")
     if broken:
         raise UserError(f"{len(broken)} of {len(checked)} runs do not agree with the rules: do not trust these results")
-    print(f"\nNext: msgrpo report {folder}", file=sys.stderr)
+    saved = any(folder.glob("rollouts/default/*.parquet"))
+    print(f"\nNext: msgrpo {f'push rollouts {folder} USER/NAME' if saved else f'report {folder}'}", file=sys.stderr)
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -16,12 +16,18 @@ from msgrpo_hub.errors import UserError
 def push_command(commands: Any) -> None:
     """Adds `push` with its kinds. Their flags are those of `push` itself, so that they may stand before or after the kind."""
     flags = _push_flags()
-    parser = commands.add_parser("push", help="to the Hub: an adapter with its card, or the built-in base", parents=[flags])
+    parser = commands.add_parser(
+        "push", help="to the Hub: adapter, rollouts or results, or the built-in base", parents=[flags]
+    )
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND", parser_class=type(parser))
     adapter = kinds.add_parser("adapter", help="the adapter of a finished run, with card and results", parents=[flags])
     adapter.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    rollouts = kinds.add_parser("rollouts", help="the episodes of a run as a data set, private by default", parents=[flags])
+    rollouts.add_argument("folder", type=Path, metavar="DIR", help="of `train --save-rollouts`, or of `eval`")
     base = kinds.add_parser("base", help="the built-in base, so that adapters of it load for anybody", parents=[flags])
-    for kind, run in ((adapter, _push_adapter), (base, _push_base)):
+    results = kinds.add_parser("results", help="runs of `msgrpo eval`, into a dataset with everybody's", parents=[flags])
+    results.add_argument("folder", type=Path, metavar="DIR", help="what `msgrpo eval --output-dir` has filled")
+    for kind, run in ((adapter, _push_adapter), (rollouts, _push_rollouts), (base, _push_base), (results, _push_results)):
         kind.add_argument("repo", metavar="REPO", help="USER/NAME on the Hub")
         kind.set_defaults(run=run)
 
@@ -39,7 +45,7 @@ def _push_flags() -> argparse.ArgumentParser:
     add_visibility(flags)
     flags.add_argument("--revision", metavar="BRANCH", help="a branch instead of main; made where it is missing")
     flags.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
-    flags.add_argument("--message", help="title of the commit of an adapter")
+    flags.add_argument("--message", help="title of the commit")
     flags.add_argument(
         "--base", metavar="REPO", help="who holds the base of an adapter, where that is the built-in one or a folder"
     )
@@ -64,6 +70,23 @@ def _push_adapter(options: argparse.Namespace) -> None:
     show_pushed(pushed, as_json="json" in given, next_command=f"msgrpo eval {options.repo} --suite quick")
 
 
+def _push_rollouts(options: argparse.Namespace) -> None:
+    from msgrpo_hub.hub.rollouts import push_rollouts, stage_rollouts
+
+    given = vars(options)
+    if extra := [name for name in ("base", "rollouts") if name in given]:
+        raise UserError(f"--{extra[0]} is for adapters: expected none with `msgrpo push rollouts`")
+    if "dry_run" in given:
+        stage_rollouts(options.folder, options.repo, _new_folder(options.dry_run))
+        _show_folder(options)
+        return
+    _say_where(options, new="a new one is private, unless --public is given")
+    pushed = push_rollouts(options.folder, options.repo, commit_message=given.get("message"), **_target(given))
+    show_pushed(
+        pushed, as_json="json" in given, next_command=f"msgrpo push adapter {options.folder} USER/NAME --rollouts {options.repo}"
+    )
+
+
 def _push_base(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub.bases import push_base, stage_base
 
@@ -79,14 +102,30 @@ def _push_base(options: argparse.Namespace) -> None:
     show_pushed(pushed, as_json="json" in given, next_command=f"msgrpo push adapter RUN USER/NAME --base {options.repo}")
 
 
+def _push_results(options: argparse.Namespace) -> None:
+    from msgrpo_hub.hub.results import push_results, stage_results
+
+    given = vars(options)
+    if extra := [name for name in ("base", "rollouts") if name in given]:
+        raise UserError(f"--{extra[0]} is for adapters: expected none with `msgrpo push results`")
+    if "dry_run" in given:
+        where = {name: given[name] for name in ("revision", "create_pr") if name in given}
+        stage_results(options.folder, options.repo, _new_folder(options.dry_run), **where)
+        _show_folder(options)
+        return
+    _say_where(options)
+    pushed = push_results(options.folder, options.repo, commit_message=given.get("message"), **_target(given))
+    show_pushed(pushed, as_json="json" in given, next_command=f"msgrpo leaderboard {options.repo}")
+
+
 def _target(given: dict[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in ("private", "revision", "create_pr") if name in given}
 
 
-def _say_where(options: argparse.Namespace) -> None:
+def _say_where(options: argparse.Namespace, new: str = "a new one gets the visibility of your settings") -> None:
     """Who will see it, before anything is sent."""
     private = getattr(options, "private", None)
-    visible = "private" if private else "public" if private is False else "a new one gets the visibility of your settings"
+    visible = "private" if private else "public" if private is False else new
     print(f"pushing to {options.repo} ({visible})", file=sys.stderr)
 
 

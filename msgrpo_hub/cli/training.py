@@ -68,7 +68,8 @@ def _show(summary: dict[str, Any], config: Any, folder: Path) -> None:
     print(f"The adapter is in {folder}/adapter, curves in {folder}/curves.png, a replay in {folder}/replay.svg")
     print(
         f"Next: msgrpo play {config.game} --player {folder}/adapter --seed {summary.get('replayed_test_episode', 0)}\n"
-        f"      msgrpo train --config {folder}/config.toml --seed {config.seed + 1} --output-dir {folder}-{config.seed + 1}",
+        f"      msgrpo train --config {folder}/config.toml --seed {config.seed + 1} --output-dir {folder}-{config.seed + 1}"
+        + (f"\n      msgrpo push rollouts {folder} USER/NAME" if config.save_rollouts else ""),
         file=sys.stderr,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from importlib.resources import files
 
 _ROUND = 'stroke-linecap="round" stroke-linejoin="round"'
 
@@ -62,16 +63,24 @@ FACES = (
 )
 """A snake's face, looking along x: alive, and dead."""
 
-STYLE = """
+LIGHT = """
 .ice{fill:#d6eaf8}.gleam{stroke:#fff;stroke-width:.035px;stroke-linecap:round;opacity:.75}
 .field{fill:#eef4e8}.check{fill:#e3edd9}.tile{fill:#8b8d98}.letter{font-size:.6px;fill:#fff;text-anchor:middle}
 .body,.belly{fill:none;stroke-linecap:round;stroke-linejoin:round}.body{stroke-width:.74px}
 .belly{stroke-width:.2px;stroke:#fff;opacity:.35}
 .body.you{stroke:#30a46c}.head.you{fill:#218358}.body.opponent{stroke:#7c8cc4}.head.opponent{fill:#5563a0}
 :root{--rim:#9cc6e6}
-@media (prefers-color-scheme:dark){:root{--rim:#5b86ab}
-.ice{fill:#24415c}.gleam{opacity:.16}.field{fill:#1c2a20}.check{fill:#213226}}
 """
+DARK = """:root{--rim:#5b86ab}
+.ice{fill:#24415c}.gleam{opacity:.16}.field{fill:#1c2a20}.check{fill:#213226}"""
+
+STYLE = f"{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}\n"
+"""In the reader's theme."""
+
+
+def script() -> str:
+    """The script that draws a board in a page: `drawBoard(game_data, episode_data, turn, label)`, an SVG element."""
+    return (files("msgrpo_hub.evaluation") / "report_board.js").read_text(encoding="utf-8")
 
 
 def shape(name: str, symbol: str) -> str:

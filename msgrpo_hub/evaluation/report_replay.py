@@ -110,10 +110,15 @@ def _companion(results: Sequence[Result], base: Result) -> Result | None:
 
 
 def _task(result: Result) -> Data:
-    game, config = make_game(result.task), result.config
+    config = result.config
+    episodes = f"{config['episodes']} {config['split']} episodes"
+    return game_data(make_game(result.task)) | {"episodes": episodes, "seeds": []}
+
+
+def game_data(game: Game) -> Data:
+    """All that the script of the page must know of a game to draw its boards (see `board_art.script`)."""
     return {
         "title": game.id,
-        "episodes": f"{config['episodes']} {config['split']} episodes",
         "size": game.size,
         "horizon": game.horizon,
         "actions": list(game.actions),
@@ -121,7 +126,6 @@ def _task(result: Result) -> Data:
         "icy": game.symbols.get(_glyph(game, ".")) == "ice",
         "pieces": {symbol: _piece(name, symbol) for symbol, name in _names(game).items()},
         "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
-        "seeds": [],
     }
 
 
@@ -143,16 +147,22 @@ def _seed(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:
 
 
 def _episode(result: Result, position: int) -> Data:
-    game, episode = make_game(result.task), result.episodes[position]
     try:
-        states = replayed_states(game, episode)
+        return episode_data(make_game(result.task), result.episodes[position], result.steps[position])
     except ValueError as error:
         raise UserError(f"{error}; expected results of this version of the game: `msgrpo verify` checks them") from error
-    steps = zip(episode.steps, result.steps[position], strict=True)
+
+
+def episode_data(game: Game, episode: Episode, scores: Sequence[StepScore]) -> Data:
+    """One episode as the script of the page draws and tells it, with the scores of its steps.
+
+    Raises:
+        ValueError: for a record that does not replay.
+    """
     return {
         "ending": ending(episode),
-        "states": [_state(game, state) for state in states],
-        "steps": [_step(game, step, score) for step, score in steps],
+        "states": [state_data(game, state) for state in replayed_states(game, episode)],
+        "steps": [_step(game, step, score) for step, score in zip(episode.steps, scores, strict=True)],
     }
 
 
@@ -178,7 +188,7 @@ def _kept(reply: str) -> str:
 # ---- boards, as they were shown
 
 
-def _state(game: Game, state: Any) -> Data:
+def state_data(game: Game, state: Any) -> Data:
     """What a board shows: the cells of its pieces by symbol, and those who move over it."""
     movers, hidden, below = _movers(game, state)
     cells: dict[str, list[int]] = {}

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
-
-from msgrpo_hub.agent.language_model import POCKET, base_of, pocket_path, read_adapter_config, split_revision
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.agent.downloads import POCKET, Listing, base_of, look, pocket_path, read_settings, split_revision
 from msgrpo_hub.evaluation.hashes import content_hash
 from msgrpo_hub.evaluation.players import split_adapter
 
@@ -47,15 +43,13 @@ def resolve(name: str) -> Sources:
     """The sources of `model`, `adapter` or `base+adapter`, with `@revision` at each. Raises `UserError` as loading does."""
     (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
     base = str(pocket_path()) if base == POCKET else base
-    if not adapter and (config := read_adapter_config(base, revision)):
-        adapter, adapter_revision = base, revision
-        base, revision = base_of(config, adapter), config.get("revision")
-    return Sources(
-        base=base,
-        base_commit=commit_of(base, revision),
-        adapter=adapter,
-        adapter_commit=commit_of(adapter, adapter_revision) if adapter else "",
-    )
+    found = look(base, revision)
+    if not adapter and found.is_adapter:
+        settings = read_settings(found)
+        named_base = look(base_of(settings, base), settings.get("revision"))
+        return Sources(base=named_base.source, base_commit=_commit(named_base), adapter=base, adapter_commit=_commit(found))
+    adapter_commit = _commit(look(adapter, adapter_revision)) if adapter else ""
+    return Sources(base=base, base_commit=_commit(found), adapter=adapter, adapter_commit=adapter_commit)
 
 
 def named(name: str) -> list[tuple[str, str | None]]:
@@ -65,22 +59,12 @@ def named(name: str) -> list[tuple[str, str | None]]:
 
 
 def commit_of(source: str, revision: str | None) -> str:
-    """The commit that a revision of a repository names now; without a network, the one in the cache.
+    """The commit that a revision of a repository names now; without a network, the one in the cache; of a folder its hash."""
+    return _commit(look(source, revision))
 
-    A cached file is returned by the Hub's client even when the server refuses it, so the commit is asked for first.
-    """
-    if Path(source).is_dir():
-        return content_hash(Path(source))
-    try:
-        return str(HfApi().model_info(source, revision=revision).sha)
-    except HFValidationError as error:
-        raise UserError(f"no model in the folder {source!r}: expected a folder with a model, or a Hub id") from error
-    except (HTTPError, OfflineModeIsEnabled, OSError):  # HTTPError is also what httpx raises where there is no network
-        for file in ("adapter_config.json", "config.json"):
-            cached = try_to_load_from_cache(source, file, revision=revision)
-            if isinstance(cached, str):
-                return Path(cached).parent.name
-        return revision or "main"  # loading will say what is wrong
+
+def _commit(found: Listing) -> str:
+    return found.commit or content_hash(Path(found.source))
 
 
 def _at(source: str, commit: str) -> str:

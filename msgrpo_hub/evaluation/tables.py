@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,18 +12,21 @@ from msgrpo_hub.evaluation.runner import Result
 Row = Sequence[str]
 
 
-def results_table(results: Sequence[Result]) -> str:
+def results_table(results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player)) -> str:
     """One block per task and number of episodes: its references, then a line per player, the best reward first."""
-    blocks = [_block(list(group)) for _, group in groupby(sorted(results, key=_episodes), key=_episodes)]
-    return "\n\n".join(blocks)
+    return "\n\n".join(_block(group, name) for group in same_episodes(results))
 
 
-def _episodes(result: Result) -> tuple[str, str, int]:
-    """Which episodes were played: only results on the same ones stand in one block."""
-    return result.task, result.config["split"], result.config["episodes"]
+def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
+    """Results by the episodes that were played, in the order of tasks: only those on the same ones can be compared."""
+
+    def played(result: Result) -> tuple[str, str, int]:
+        return result.task, result.config["split"], result.config["episodes"]
+
+    return [list(group) for _, group in groupby(sorted(results, key=played), key=played)]
 
 
-def _block(results: list[Result]) -> str:
+def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     first = max(results, key=lambda result: int(result.summary["episodes"]))  # of a run that failed, references may be missing
     solved = first.summary["luck_adjusted"] is not None
     ends = sorted(first.summary["references"].items(), key=lambda end: float(end[1]))
@@ -32,7 +35,8 @@ def _block(results: list[Result]) -> str:
     title = f"{first.task}   {first.config['episodes']} {first.config['split']} episodes   {kind}: {references}"
     head = ["player", "reward", "success", "norm."]
     head += ["luck-adjusted", "optimal moves"] if solved else []
-    rows = [[*_line(result), *(_exact(result) if solved else []), _faults(result)] for result in sorted(results, key=_by_reward)]
+    best_first = sorted(results, key=_by_reward)
+    rows = [[name(r), *_figures(r), *(_exact(r) if solved else []), _faults(r)] for r in best_first]
     return f"{title}\n{aligned([[*head, 'unread / cut / illegal'], *rows])}"
 
 
@@ -41,10 +45,10 @@ def _by_reward(result: Result) -> float:
     return -reward["mean"] if reward else float("inf")
 
 
-def _line(result: Result) -> list[str]:
+def _figures(result: Result) -> list[str]:
     summary = result.summary
     norm = "–" if summary["normalised"] is None else f"{summary['normalised']:.2f}"
-    return [short(result.player), with_interval(summary["reward"]), with_interval(summary["success"]), norm]
+    return [with_interval(summary["reward"]), with_interval(summary["success"]), norm]
 
 
 def _exact(result: Result) -> list[str]:
@@ -57,6 +61,31 @@ def _faults(result: Result) -> str:
     rates = " / ".join(f"{summary[name]:.1%}" for name in ("unreadable_rate", "truncated_rate", "illegal_rate"))
     above = " ABOVE THE OPTIMUM" if summary["above_optimum"] else ""
     return rates + above + ("" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed")
+
+
+def markdown_table(results: Sequence[Result], name: Callable[[Result], str], others: Iterable[tuple[float, Row]] = ()) -> str:
+    """Results on the same episodes in Markdown: the references, then a line per player, the best reward first.
+
+    Args:
+        results: complete ones, a group of `same_episodes`.
+        name: of the player of a result, as Markdown.
+        others: rows that stand among them, each with its reward.
+    """
+    config = results[0].config
+    references = ", ".join(f"{name} {value:.2f}" for name, value in results[0].summary["references"].items())
+    title = f"**{config['task']}**, {config['episodes']} {config['split']} episodes; {references}\n"
+    head = ["player", "reward", "success", "normalised", "luck-adjusted", "unread / cut / illegal"]
+    rows = [(float(result.summary["reward"]["mean"]), _markdown_row(result, name(result))) for result in results]
+    ordered = [row for _, row in sorted([*rows, *others], key=lambda row: -row[0])]
+    return "\n".join([title, _piped(head), f"|{'---|' * len(head)}", *map(_piped, ordered)])
+
+
+def _markdown_row(result: Result, name: str) -> Row:
+    return [name, *_figures(result), with_interval(result.summary["luck_adjusted"]), _faults(result)]
+
+
+def _piped(cells: Row) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def with_interval(value: dict[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import records
 from msgrpo_hub.evaluation.hashes import run_hash
 from msgrpo_hub.evaluation.runner import Result, find_results
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.evaluation.scores import StepScore, score_episode, score_steps
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game
@@ -63,7 +64,7 @@ def problems(result: Result) -> list[str]:
             found.append(f"{name} numbers its episodes or turns otherwise, or has other columns")
     for number, episode in enumerate(result.episodes):
         found += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
-    if not found and not _agree(_summary(result), result.summary):
+    if not found and not agree(_summary(result), result.summary):
         found.append("the summary does not follow from the episodes")
     return found
 
@@ -73,15 +74,21 @@ def _episode_problems(game: Game, result: Result, number: int, episode: Episode)
         steps = score_steps(game, episode)
     except ValueError as error:
         return [str(error)]
+    found = reply_problems(game, episode, steps)
+    scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
+    if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
+        found.append("its scores do not follow from its play")
+    return found
+
+
+def reply_problems(game: Game, episode: Episode, scores: Sequence[StepScore]) -> list[str]:
+    """Turns whose reply does not say what is stored of it, in words."""
     found = []
-    for turn, (step, score) in enumerate(zip(episode.steps, steps, strict=True), start=1):
+    for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), start=1):
         if parse_action(step.completion.text, game.actions) != step.action:
             found.append(f"turn {turn}: its reply does not say {step.action!r}")
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             found.append(f"turn {turn}: its status or its legality is not what the rules say")
-    scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
-    if not _agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
-        found.append("its scores do not follow from its play")
     return found
 
 
@@ -92,12 +99,12 @@ def _summary(result: Result) -> dict[str, Any]:
     return {"run": run_hash(config), "complete": not missing, "failed": missing, **figures}
 
 
-def _agree(a: Any, b: Any) -> bool:
+def agree(a: Any, b: Any) -> bool:
     """Whether two records are equal, up to rounding."""
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_agree(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(agree(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_agree, a, b))
+        return len(a) == len(b) and all(map(agree, a, b))
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=0, abs_tol=ROUNDING)
     return bool(a == b)

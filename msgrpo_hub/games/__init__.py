@@ -4,12 +4,13 @@ from msgrpo_hub.games.environment import register_games
 from msgrpo_hub.games.game import Game, Transition, draw
 from msgrpo_hub.games.registry import GAMES, all_games, make_game
 from msgrpo_hub.games.seeds import Split, episode_seed, stream
-from msgrpo_hub.games.variants import VARIANTS, played, told
+from msgrpo_hub.games.variants import VARIANTS, Retold, played, told
 
 __all__ = [
     "GAMES",
     "VARIANTS",
     "Game",
+    "Retold",
     "Split",
     "Transition",
     "all_games",

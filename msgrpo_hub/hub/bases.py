@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from msgrpo_hub.agent.language_model import POCKET, pocket_path, split_revision
+from msgrpo_hub.agent.downloads import POCKET, cached_commit, pocket_path, split_revision
+from msgrpo_hub.agent.hub_failures import said_in_words
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.hashes import content_hash
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
 from msgrpo_hub.hub.cards import Base, render_base
-from msgrpo_hub.hub.failures import said_in_words
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, differences, listing, upload
 from msgrpo_hub.training.config import TrainConfig
 
@@ -49,7 +49,7 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
         if given:
             raise UserError(f"--base {given!r}: the run was trained on {config.model!r}, which is on the Hub; leave it out")
         check_base_name(repo)
-        commit = trained_on or _cached_commit(repo, revision) or _commit_on_hub(repo, revision, token)
+        commit = trained_on or cached_commit(repo, revision) or _commit_on_hub(repo, revision, token)
         return _described(repo, commit, token, built_in=False)
     if given is None:
         raise UserError(
@@ -96,12 +96,6 @@ def check_base_name(repo: str) -> None:
 
 def _content(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir() if path.suffix == ".safetensors" or path.name in _LOADED}
-
-
-def _cached_commit(repo: str, revision: str | None) -> str:
-    """The commit in the cache of this machine: what the training here has loaded last."""
-    cached = try_to_load_from_cache(repo, "config.json", revision=revision)
-    return Path(cached).parent.name if isinstance(cached, str) else ""
 
 
 def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -213,9 +213,14 @@ def adapter_metadata(card: AdapterCard) -> dict[str, Any]:
     }
     if card.rollouts:
         metadata["datasets"] = [card.rollouts]
-    if results := [*_own_result(card), *(_task_result(score) for score in card.scores)]:
-        metadata["model-index"] = [{"name": card.name, "results": results}]
+    if results := [*_own_result(card), *map(task_result, card.scores)]:
+        metadata |= model_index(card.name, results)
     return metadata
+
+
+def model_index(name: str, results: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The part of a model card's front matter that holds its results."""
+    return {"model-index": [{"name": name, "results": list(results)}]}
 
 
 def _own_result(card: AdapterCard) -> Iterator[dict[str, Any]]:
@@ -229,7 +234,8 @@ def _own_result(card: AdapterCard) -> Iterator[dict[str, Any]]:
         )
 
 
-def _task_result(score: TaskScore) -> dict[str, Any]:
+def task_result(score: TaskScore) -> dict[str, Any]:
+    """A finished run of `msgrpo eval` as an entry of `model-index`."""
     arguments = {"episodes": score.episodes, "mode": score.mode, "temperature": score.temperature}
     return _result(
         {"type": score.task, "name": score.task, "config": score.suite, "split": score.split, "revision": score.task_hash},

@@ -92,7 +92,7 @@ def task_score(result: Result) -> TaskScore:
         suite=str(config["suite"]),
         split=str(config["split"]),
         episodes=int(config["episodes"]),
-        mode=str(config["identity"]["mode"]),
+        mode=str(config["identity"].get("mode", "generate")),  # a model behind a server has one mode
         temperature=config["identity"]["temperature"],
         reward=Figure(**summary["reward"]),
         success=Figure(**summary["success"]),

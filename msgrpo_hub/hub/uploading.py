@@ -11,7 +11,7 @@ import logging
 import re
 import time
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,14 +20,17 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
+from msgrpo_hub.agent.hub_failures import said_in_words, seconds_to_wait
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.contents import check_folder
-from msgrpo_hub.hub.failures import said_in_words, seconds_to_wait
 
 RACES, WAITS = 1, 3
 """How often a push starts again on a new head, and after a rate limit."""
 
 log = logging.getLogger(__name__)
+
+Prepare = Callable[[str, Mapping[str, RepoFile]], None]
+"""Writes what depends on the repository into the folder: is given the commit to push onto, and the files there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,14 @@ def check_token(target: Target) -> None:
 
 
 def upload(
-    folder: Path, target: Target, *, message: str, tags: Collection[str] = (), marker: str = "", replaces: Collection[str] = ()
+    folder: Path,
+    target: Target,
+    *,
+    message: str,
+    tags: Collection[str] = (),
+    marker: str = "",
+    replaces: Collection[str] = (),
+    prepare: Prepare | None = None,
 ) -> Pushed:
     """Makes a repository hold the files of a folder, with at most one commit.
 
@@ -104,6 +114,7 @@ def upload(
         marker: a file that tells this sort of repository from others; one that has files but not this one is left alone.
         replaces: files, or folders with a final `/`, that belong to the push as a whole: those in the repository that are not
             in the folder are removed in the same commit.
+        prepare: called before anything is compared, and again on a new head where somebody else was faster.
 
     Raises:
         UserError: for files that must not leave the machine, and for whatever the Hub refuses, in a person's words.
@@ -114,7 +125,7 @@ def upload(
     with said_in_words(target.repo_id):
         while True:
             try:
-                return _push(files, target, message, tags, marker, replaces)
+                return _push(folder, files, target, message, tags, marker, replaces, prepare)
             except HfHubHTTPError as error:
                 status = error.response.status_code
                 if status == 412 and races < RACES:
@@ -130,12 +141,14 @@ def upload(
 
 
 def _push(
+    folder: Path,
     files: Mapping[str, Path],
     target: Target,
     message: str,
     tags: Collection[str],
     marker: str,
     replaces: Collection[str],
+    prepare: Prepare | None,
 ) -> Pushed:
     private = _open(target)
     branch = target.revision or "main"
@@ -143,6 +156,9 @@ def _push(
     there = listing(target, head)
     if marker and marker not in there and set(there) - {"README.md", ".gitattributes"}:
         raise UserError(f"{target.repo_id!r} holds something else (it has files, but no {marker}): name another repository")
+    if prepare:
+        prepare(head, there)
+        files = check_folder(folder, target.token or get_token())
     changed = differences(files, there, replaces)
     commit, url, pull_request = head, f"{target.api.endpoint}/{_prefix(target)}{target.repo_id}", ""
     if changed and target.create_pr and (found := _open_request(files, target, replaces)):

@@ -91,6 +91,8 @@ class TrainConfig:
     """File with a Jinja chat template, for a model without one."""
     report_to: Literal["none", "tensorboard", "trackio", "wandb", "all"] = "none"
     """Where metrics go besides metrics.jsonl."""
+    save_rollouts: bool = False
+    """Keep every training episode in the output folder, to be pushed as a data set."""
     threads: int = 0
     """CPU threads of torch; 0 leaves torch's choice."""
 

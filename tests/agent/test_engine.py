@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from msgrpo_hub.agent.engine import Engine, Sample, draw_tokens
+from msgrpo_hub.agent.engine import Engine
 from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.sampling import Sample, draw_tokens
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.batch import Row, pack, token_log_probs
 
@@ -345,17 +347,19 @@ def switch_adapters(model: PeftModel) -> None:
         switch_adapters,
     ],
 )
-def test_the_kept_beginning_is_dropped_when_the_weights_change(change: Callable[[PeftModel], None]) -> None:
+@pytest.mark.parametrize("remembers", [False, True])
+def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftModel], None], remembers: bool) -> None:
     model = tiny_model()
     engine = Engine(model, END)
-    before = sampled(engine, some_prompts(), 1.0)
-    change(model)
-    after = sampled(engine, some_prompts(), 1.0)
-    assert after == sampled(Engine(model, END), some_prompts(), 1.0)
-    assert after != before
-    rows = engine.forward_rows
-    sampled(engine, some_prompts(), 1.0)
-    assert engine.forward_rows == rows + distinct_contexts(after)  # kept again
+    with engine.remembering() if remembers else nullcontext():
+        before = sampled(engine, some_prompts(), 1.0)
+        change(model)
+        after = sampled(engine, some_prompts(), 1.0)
+        assert after == sampled(Engine(model, END), some_prompts(), 1.0)
+        assert after != before
+        rows = engine.forward_rows
+        sampled(engine, some_prompts(), 1.0)
+        assert engine.forward_rows == rows + (0 if remembers else distinct_contexts(after))  # kept again
 
 
 def test_the_beginning_computed_without_the_adapter_is_not_used_with_it() -> None:

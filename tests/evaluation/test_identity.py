@@ -295,8 +295,9 @@ def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_network_a_commit_is_that_of_the_cache(unreachable: Path) -> None:
-    assert commit_of("some/model", None) == "main"
-    assert commit_of("some/model", "v1") == "v1"
+    for revision in (None, "v1"):
+        with pytest.raises(UserError, match=r"cannot load 'some/model'.* or a Hub id that can be reached or is cached"):
+            commit_of("some/model", revision)
     commit = "0123456789abcdef0123456789abcdef01234567"
     folder = unreachable / "models--some--model"
     for path, text in ((f"snapshots/{commit}/config.json", "{}"), ("refs/main", commit)):

@@ -1,10 +1,13 @@
-"""What the Hub answers when it does not do what was asked, in a person's words."""
+"""What the Hub answers when it does not do what was asked, in a person's words: for loading, for pushing, for all."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from huggingface_hub import get_token
 from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is that of httpx2 or of httpx
@@ -22,6 +25,11 @@ from msgrpo_hub.errors import UserError
 AGAIN = "run the same command again, it goes on where it stopped"
 LONGEST_WAIT = 300
 """Seconds: the window of the Hub's rate limits."""
+WAITS = 3
+"""How often a rate limit is waited for."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @contextmanager
@@ -34,13 +42,30 @@ def said_in_words(repo_id: str) -> Iterator[None]:
     except OfflineModeIsEnabled as error:
         raise UserError(f"{repo_id!r} cannot be reached while HF_HUB_OFFLINE is set: unset it") from error
     except HTTPError as error:
-        raise UserError(f"the Hub cannot be reached ({_first(error)}): check the network, then {AGAIN}") from error
-    except EntryNotFoundError as error:  # not in the cache, and no network
+        raise UserError(f"the Hub cannot be reached ({first_line(error)}): check the network, then {AGAIN}") from error
+    except EntryNotFoundError as error:  # not in the cache, and no network; or the Hub's answer is its cause
+        if isinstance(error.__cause__, HfHubHTTPError):
+            raise UserError(_answer(repo_id, error.__cause__)) from error
         raise UserError(f"a file of {repo_id!r} is not in the cache and the Hub cannot be reached: check the network") from error
     except ValueError as error:
         if "Invalid metadata in README.md" not in str(error):
             raise
         raise UserError(f"the Hub refuses the card of {repo_id!r} ({' '.join(str(error).split())[:300]}): mend it") from error
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Asks the Hub, and asks again, up to `WAITS` times, after a rate limit has passed: says so and waits."""
+    for _ in range(WAITS):
+        try:
+            return ask()
+        except (HfHubHTTPError, EntryNotFoundError) as error:
+            answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
+            if not (isinstance(answer, HfHubHTTPError) and answer.response.status_code == 429):
+                raise
+            seconds = seconds_to_wait(answer)
+            log.warning("the Hub limits how often it may be asked: waiting %d s", seconds)
+            time.sleep(seconds)
+    return ask()
 
 
 def seconds_to_wait(error: HfHubHTTPError) -> int:
@@ -50,8 +75,13 @@ def seconds_to_wait(error: HfHubHTTPError) -> int:
     return min(int(told[1]) if told else 30, LONGEST_WAIT) + 1
 
 
+def first_line(error: object) -> str:
+    """What an error says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def _answer(repo_id: str, error: HfHubHTTPError) -> str:
-    status, said = error.response.status_code, _first(error.server_message or error)
+    status, said = error.response.status_code, first_line(error.server_message or error)
     if isinstance(error, GatedRepoError):
         return f"{repo_id!r} is gated: ask for access on its page, log in with `hf auth login`, then {AGAIN}"
     if isinstance(error, RevisionNotFoundError):
@@ -65,7 +95,8 @@ def _answer(repo_id: str, error: HfHubHTTPError) -> str:
     if status == 402:
         return f"the Hub asks for a paid plan for {repo_id!r} ({said}): expected a plan that covers it"
     if status == 403:
-        return f"the token may not write to {repo_id!r} ({said}): take a token that may, or a repository of your own"
+        act = "read" if error.response.request.method in ("GET", "HEAD") else "write to"
+        return f"the token may not {act} {repo_id!r} ({said}): take a token that may, or a repository of your own"
     if status in (409, 412):
         return f"others keep changing {repo_id!r} (HTTP {status}): {AGAIN}"
     if status == 429:
@@ -73,7 +104,3 @@ def _answer(repo_id: str, error: HfHubHTTPError) -> str:
     if status >= 500:
         return f"the Hub has a fault of its own (HTTP {status}, {said}): {AGAIN}"
     return f"the Hub refuses this for {repo_id!r} (HTTP {status}): {said}"
-
-
-def _first(error: object) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,255 @@
+"""What may stand in the files of a model that a stranger wrote: settings known to be inert, sizes that a machine can bear.
+
+Only JSON and the header of a safetensors file are read here, before any library that would act on them sees the files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgrpo_hub.errors import UserError
+
+LARGEST_RANK = 1024
+"""Of a LoRA adapter: PEFT makes its matrices before it looks at the weights."""
+LARGEST_HEADER = 32_000_000
+"""Bytes of a safetensors header: that of 100,000 tensors has half of it."""
+
+_NAME = re.compile(r"\^?[\w.-]{1,200}", re.ASCII)
+_REVISION = re.compile(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", re.ASCII)
+_PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|.*\.\.[/\\]", re.DOTALL)
+_KEPT_PATHS = ("name_or_path", "special_tokens_map_file")
+"""Settings of a tokenizer that often tell a path of its maker's, and that nothing reads."""
+
+Check = Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_rank(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= LARGEST_RANK
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(_NAME.fullmatch(value))
+
+
+def _are_names(value: Any) -> bool:
+    """Plain names or one: PEFT takes other text for a regular expression, and one can be made that never ends."""
+    return _is_name(value) or (isinstance(value, list) and len(value) < 10_000 and all(map(_is_name, value)))
+
+
+def _pattern(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(_is_name(name) and check(one) for name, one in value.items())
+
+
+def _are_layers(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, list) and all(type(one) is int for one in value))
+
+
+def _one_of(*values: Any) -> Check:
+    return lambda value: any(type(value) is type(one) and value == one for one in values)
+
+
+def _is_class_of_transformers(value: Any) -> bool:
+    """What PEFT writes for a model without a task type, and only its `AutoPeftModel` reads: here it could only do harm."""
+    if not isinstance(value, dict) or not value.keys() <= {"base_model_class", "parent_library"}:
+        return False
+    library = value.get("parent_library")
+    return isinstance(library, str) and bool(re.fullmatch(r"transformers(\.\w+)*", library, re.ASCII))
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_revision(value: Any) -> bool:
+    """Whether a text can name a branch, a tag or a commit, and leads to no other file of the cache."""
+    return isinstance(value, str) and bool(_REVISION.fullmatch(value))
+
+
+_ADAPTER: Mapping[str, Check] = {
+    "peft_type": _one_of("LORA"),
+    "task_type": _one_of("CAUSAL_LM"),
+    "base_model_name_or_path": lambda value: isinstance(value, str),  # judged where the base is looked for
+    "revision": is_revision,
+    "peft_version": lambda value: isinstance(value, str),
+    "inference_mode": _is_flag,
+    "r": _is_rank,
+    "lora_alpha": _is_number,
+    "lora_dropout": _is_number,
+    "fan_in_fan_out": _is_flag,
+    "auto_mapping": _is_class_of_transformers,
+    "bias": _one_of("none"),
+    "use_rslora": _is_flag,
+    "use_dora": _is_flag,
+    "lora_bias": _is_flag,
+    "init_lora_weights": _one_of(True, "gaussian"),  # others change the base before the weights are loaded
+    "target_modules": _are_names,
+    "exclude_modules": _are_names,
+    "layers_pattern": _are_names,
+    "layers_to_transform": _are_layers,
+    "rank_pattern": _pattern(_is_rank),
+    "alpha_pattern": _pattern(_is_number),
+    "megatron_core": _one_of("megatron.core"),  # a module that is imported, but only with a megatron_config
+    "qalora_group_size": _is_number,  # nothing without use_qalora
+}
+"""Settings of PEFT's `LoraConfig` and the values under which they only say where which matrices go."""
+
+
+def check_adapter(settings: Mapping[str, Any], source: str) -> None:
+    """Refuses settings of PEFT that are not known to be inert; what is switched off (null, false, empty) is inert.
+
+    Raises:
+        UserError: names the setting.
+    """
+    if "peft_type" not in settings:
+        raise UserError(f"the adapter {source!r} has no peft_type: expected a LoRA adapter as PEFT saves it")
+    for name, value in settings.items():
+        off = value is None or value is False or value in ({}, [], "")
+        if name == "peft_type" and value != "LORA":
+            raise UserError(f"the adapter {source!r} is of type {_short(value)}: expected LORA")
+        if not off and not _ADAPTER.get(name, lambda _: False)(value):
+            raise UserError(f"the adapter {source!r} is not loaded: its {name} is {_short(value)}; expected a plain LoRA adapter")
+
+
+def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:
+    """Refuses a `config.json` that leads to other files or code, or that describes a model larger than its weights.
+
+    `auto_map` is no reason: it names code of the repository, which is neither downloaded nor run, and many sound models
+    that the library knows by itself still have it.
+
+    Args:
+        config: content of `config.json`.
+        source: name of the model, for the message.
+        weight_bytes: size of its weights.
+
+    Raises:
+        UserError: names the setting.
+    """
+    for part in _objects(config):
+        if part.get("quantization_config"):
+            raise UserError(
+                f"{source!r} is quantised (quantization_config): expected plain weights, take the model that it was made of"
+            )
+        for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
+            if part.get(name) not in (None, "eager", "sdpa"):
+                raise UserError(f"{source!r} is not loaded: its {name} is {_short(part[name])}; expected 'eager' or 'sdpa'")
+        if part.get("transformers_weights"):
+            raise UserError(f"{source!r} is not loaded: its transformers_weights names another file; expected model.safetensors")
+        hidden, inner, layers, words = (
+            part.get(name) for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+        )
+        if not isinstance(hidden, int):
+            continue
+        inner, layers, words = (value if isinstance(value, int) else 0 for value in (inner, layers, words))
+        if hidden * (layers * (hidden + inner) + words) > 8 * weight_bytes or min(hidden, inner, layers, words) < 0:
+            raise UserError(
+                f"{source!r} is not loaded: its config.json describes a model far larger than its weights; expected both to fit"
+            )
+
+
+def check_tokenizer(config: Mapping[str, Any], source: str) -> None:
+    """Refuses a `tokenizer_config.json` that names files outside of the model: a library would read, and later publish, them.
+
+    Raises:
+        UserError: names the setting.
+    """
+    for name, value in config.items():
+        if name == "chat_template" or name.endswith("_token") or name in _KEPT_PATHS:
+            continue
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        leading = [text for text in texts if isinstance(text, str) and _PATH.match(text)]
+        if name == "init_inputs" and value:
+            leading = [value]
+        if leading and name != "additional_special_tokens":
+            raise UserError(
+                f"{source!r} is not loaded: its tokenizer's {name} is {_short(leading[0])}; expected a file of the model"
+            )
+
+
+def weight_files(index: Mapping[str, Any], source: str) -> list[str]:
+    """The files that `model.safetensors.index.json` names; each must lie beside it.
+
+    Raises:
+        UserError: the index names something else, such as a path.
+    """
+    named = index.get("weight_map")
+    if not isinstance(named, dict) or not named or not isinstance(index.get("metadata", {}), dict):
+        raise UserError(f"{source!r} is not loaded: its model.safetensors.index.json has no weight_map")
+    for name in named.values():
+        if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][\w.-]*\.safetensors", name, re.ASCII)):
+            raise UserError(f"{source!r} is not loaded: its index names the weights {_short(name)}; expected files beside it")
+    return sorted(set(named.values()))
+
+
+def check_weights(path: Path, source: str, kinds: tuple[str, ...] = ()) -> None:
+    """Looks at the header of a safetensors file: its length, which is told in the first eight bytes, and its tensors.
+
+    Args:
+        path: of the file.
+        source: name of the model, for the message.
+        kinds: of numbers that are expected, such as `F32`; the empty tuple expects any.
+
+    Raises:
+        UserError: it is no safetensors file, or its header is larger than any model needs.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(LARGEST_HEADER, path.stat().st_size - 8):
+            raise UserError(
+                f"{source!r} is not loaded: {path.name} is no safetensors file (its header would have {length} bytes)"
+            )
+        header = parse(file.read(length), f"the header of {path.name}", source)
+    for name, tensor in header.items():
+        kind = tensor.get("dtype") if isinstance(tensor, dict) else None
+        if kinds and name != "__metadata__" and kind not in kinds:
+            raise UserError(
+                f"{source!r} is not loaded: {name} in {path.name} is of type {_short(kind)}; expected {', '.join(kinds)}"
+            )
+
+
+def check_links(folder: Path, names: Iterable[str], source: str) -> None:
+    """A file of a folder may be a link into the folder, or into the cache of the Hub's client; not to a secret elsewhere.
+
+    Raises:
+        UserError: names the file.
+    """
+    inside = folder.resolve()
+    cache = inside.parent.parent / "blobs" if inside.parent.name == "snapshots" else inside
+    for name in names:
+        file = (folder / name).resolve()
+        if not (file.is_relative_to(inside) or file.is_relative_to(cache)):
+            raise UserError(f"{name} in {source!r} is a link that leads elsewhere: expected a file of the folder")
+
+
+def parse(text: bytes, what: str, source: str) -> dict[str, Any]:
+    """A JSON object. Raises `UserError` for anything else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{source!r} is not loaded: {what} is no JSON ({_short(error)}); expected what the library saves"
+        ) from error
+    if not isinstance(found, dict):
+        raise UserError(f"{source!r} is not loaded: {what} is no JSON object; expected what the library saves")
+    return found
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """A JSON object and all that are in it."""
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
+            yield from _objects(inner)
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split()) if isinstance(value, Exception) else repr(value)
+    return text if len(text) < 80 else f"{text[:77]}..."

@@ -1,0 +1,108 @@
+"""One token per sample: the draw from the distributions of rows, and the rows that samples go on in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from msgrpo_hub.episode import Finish
+from msgrpo_hub.errors import UserError
+
+TokenIds = tuple[int, ...]
+
+
+@dataclass
+class Sample:
+    """A reply that is growing."""
+
+    prompt_ids: TokenIds
+    token_ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    finish: Finish = "length"
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Replies that grow side by side, each with a generator of its own."""
+
+    samples: list[Sample]
+    rngs: Sequence[np.random.Generator]
+    temperature: float
+    max_new_tokens: int
+    end_ids: frozenset[int]
+
+    def grow(self, live: Sequence[int], position: int, logits: Tensor, rows: Tensor) -> tuple[Tensor, list[int]]:
+        """Draws the tokens at a position; a reply that has one there keeps it.
+
+        Args:
+            live: numbers of the replies.
+            position: from 0.
+            logits: (rows, vocabulary) float32.
+            rows: (live,) the row of each.
+
+        Returns:
+            The tokens, (live,), and which of the live replies go on, as positions in `live`.
+        """
+        short = [k for k, i in enumerate(live) if len(self.samples[i].token_ids) == position]
+        uniforms = [self.rngs[live[k]].random() for k in short]
+        drawn = draw_tokens(logits, rows[short], uniforms, self.temperature)
+        for k, token, log_prob, entropy in zip(short, *(figures.tolist() for figures in drawn), strict=True):
+            sample = self.samples[live[k]]
+            sample.token_ids.append(token)
+            sample.log_probs.append(log_prob)
+            sample.entropies.append(entropy)
+            sample.finish = "stop" if token in self.end_ids else "length"
+        tokens = [self.samples[i].token_ids[position] for i in live]
+        going = [k for k, token in enumerate(tokens) if position + 1 < self.max_new_tokens and token not in self.end_ids]
+        return torch.tensor(tokens, device=logits.device), going
+
+
+def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Draws one token per sample from the distributions of its row.
+
+    Args:
+        logits: (rows, vocabulary) float32.
+        rows: (samples,) the row of each sample.
+        uniforms: one number in [0, 1) per sample.
+        temperature: divides the logits; 0 takes the most likely token.
+
+    Returns:
+        Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
+    """
+    log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
+    p = log_p.exp()
+    entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
+    if entropies.isnan().any():
+        raise not_finite()
+    if temperature:
+        cumulative = p.double().cumsum(-1)
+        u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
+        tokens = torch.searchsorted(cumulative[rows], u, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    else:
+        tokens = log_p.argmax(-1)[rows]
+    return tokens, log_p[rows, tokens], entropies[rows]
+
+
+def not_finite() -> UserError:
+    """The error for a model that says NaN."""
+    return UserError(
+        "the model's log-probabilities are not finite, expected finite numbers: lower --learning-rate where it is being "
+        "trained; else its weights are damaged"
+    )
+
+
+def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Groups samples by (row, token): the rows to go on with, the token of each, and the new row of every sample.
+
+    >>> parents, tokens, rows = fork(torch.tensor([0, 0, 1]), torch.tensor([5, 7, 5]))
+    >>> parents.tolist(), tokens.tolist(), rows.tolist()
+    ([0, 0, 1], [5, 7, 5], [0, 1, 2])
+    """
+    width = int(tokens.max()) + 1
+    keys, new_rows = torch.unique(rows * width + tokens, return_inverse=True)
+    return keys // width, keys % width, new_rows

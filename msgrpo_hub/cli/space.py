@@ -1,0 +1,31 @@
+"""`msgrpo space`: the demo on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import runpy
+import sys
+from typing import Any
+
+from msgrpo_hub.errors import UserError
+
+
+def space_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "space", help="the demo on this machine, in a browser; GRADIO_SERVER_NAME and GRADIO_SERVER_PORT say where it listens"
+    )
+    parser.set_defaults(run=_space)
+
+
+def _space(options: argparse.Namespace) -> None:  # noqa: ARG001
+    if importlib.util.find_spec("gradio") is None:
+        raise UserError("the demo needs gradio, which is not installed: run `pip install 'msgrpo-hub[space]'`")
+    from msgrpo_hub.hub.spaces import app_folder
+
+    app = app_folder() / "app.py"
+    if not app.exists():
+        raise UserError(f"no demo at {str(app)!r}: expected it in an install or a clone of msgrpo-hub")
+    print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
+    sys.path.insert(0, str(app.parent))  # as on a Space, where the app is all there is
+    runpy.run_path(str(app), run_name="__main__")

@@ -1,0 +1,276 @@
+"""Results for other systems: `model-index`, the Hub's `.eval_results/`, and Every Eval Ever.
+
+All three are made from a leaderboard, so from runs that were played again just now. They are about models: scripted players,
+and models in a folder of this machine, have no name that others could look up, and are left out.
+
+`model-index` is what the front matter of a model's card holds; cards of adapters have it already, by the same function.
+`.eval_results/` is the Hub's newer form. It refers to a benchmark dataset that the Hub has registered, which no dataset is by
+itself, so it is written only for an id that the user gives. Neither has a place for uncertainty: an interval goes into
+`args` and `notes`.
+
+Every Eval Ever has one. The fields are those of `eval.schema.json`, version 0.3.0, in the package `every-eval-ever` 0.3.0; a
+test validates against that very file where the package is installed. A record is one run, at the path that its datastore
+asks for: `data/msgrpo_hub/<developer>/<model>/<uuid>.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import statistics
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+from msgrpo_hub import __version__
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.hashes import run_hash
+from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES
+from msgrpo_hub.games import Game, make_game, played
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.hub.cards import model_index, task_result
+from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
+from msgrpo_hub.hub.run_results import task_score
+from msgrpo_hub.hub.uploading import check_repo_id
+
+EVERY_EVAL_EVER = "0.3.0"
+"""Version of its schema."""
+
+_MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.)", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model as others can look it up."""
+
+    id: str
+    """`ORG/NAME`."""
+    platform: str
+    """Who served it; empty where it ran here."""
+
+
+def model_of(result: Result) -> Model | None:
+    """The model that played; None for a player that others cannot look up."""
+    identity = result.config["identity"]
+    if identity["kind"] == "language model":
+        name, platform = str(identity.get("adapter") or identity.get("base")), ""
+    elif identity["kind"] == "endpoint":
+        kind, _, rest = str(identity.get("server")).partition(":")
+        platform, _, name = rest.partition("/") if kind == "provider" else ("its own server", "", rest.partition("#")[2])
+    else:
+        return None
+    return Model(id=name, platform=platform) if _MODEL.fullmatch(name) else None
+
+
+def write_exports(board: Leaderboard, folder: Path, *, retrieved: int, benchmark_id: str | None = None) -> list[Path]:
+    """Writes the results of every model on a leaderboard for other systems.
+
+    Args:
+        board: what was read.
+        folder: gets `models/<player>/<commit>/model-index.yaml` (and `.eval_results/` beside it, which `hf upload` puts into
+            the model's repository), and `every_eval_ever/data/…`.
+        retrieved: when the board was read, in seconds since 1970; Every Eval Ever wants it.
+        benchmark_id: `USER/NAME` of a benchmark dataset that the Hub has registered, for `.eval_results/`.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: no model is on the leaderboard.
+    """
+    if benchmark_id:
+        check_repo_id(benchmark_id)
+    models: dict[str, list[Result]] = {}
+    for result in board.results:
+        if model_of(result):
+            models.setdefault("/".join(place(result.folder).split("/")[:2]), []).append(result)
+    if not models:
+        raise UserError(f"{board.source!r} has no model that others could look up: expected some beside scripted players")
+    written = []
+    for name, results in models.items():
+        written.append(_write_yaml(folder / "models" / name / "model-index.yaml", model_index_of(results)))
+        if benchmark_id:
+            path = folder / "models" / name / ".eval_results" / f"{benchmark_id.partition('/')[2]}.yaml"
+            written.append(_write_yaml(path, eval_results(board, results, benchmark_id)))
+        for result in results:
+            path = folder / "every_eval_ever" / record_path(result)
+            written.append(_write(path, json.dumps(every_eval_ever(board, result, retrieved), indent=2, allow_nan=False) + "\n"))
+    return written
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _write_yaml(path: Path, value: Any) -> Path:
+    return _write(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _records(board: Leaderboard, result: Result) -> str:
+    """Where the run is published; empty for a folder of this machine."""
+    page = f"https://huggingface.co/datasets/{board.source}/tree/{board.commit}/{RUNS}/{place(result.folder)}"
+    return page if board.commit else ""
+
+
+# ---- the Hub's
+
+
+def model_index_of(results: Sequence[Result]) -> dict[str, Any]:
+    """`model-index` for the front matter of a model's card, from its results."""
+    model = model_of(results[0])
+    assert model
+    return model_index(model.id.partition("/")[2], [task_result(task_score(result)) for result in results])
+
+
+def eval_results(board: Leaderboard, results: Sequence[Result], benchmark_id: str) -> list[dict[str, Any]]:
+    """The content of `.eval_results/*.yaml`: the mean reward per task, which is what leaderboards here are sorted by."""
+    entries = [
+        EvalResultEntry(
+            dataset_id=benchmark_id,
+            task_id=result.task,
+            value=result.summary["reward"]["mean"],
+            source_url=_records(board, result) or None,
+            source_name="every episode, with its seed" if board.commit else None,
+            notes=_notes(result),
+        )
+        for result in results
+    ]
+    return eval_result_entries_to_yaml(entries)
+
+
+def _notes(result: Result) -> str:
+    score = task_score(result)
+    acting = score.mode if score.temperature is None else f"{score.mode}, temperature {score.temperature:g}"
+    return f"mean reward {score.reward}, success {score.success}, {score.episodes} {score.split} episodes, {acting}"
+
+
+# ---- Every Eval Ever
+
+
+def record_path(result: Result) -> str:
+    """Where its datastore wants the record of a run. The name comes from the run's hash: the same run is the same file."""
+    model = model_of(result)
+    assert model
+    digest = hashlib.sha256(run_hash(result.config).encode()).digest()
+    return f"data/msgrpo_hub/{model.id}/{uuid.UUID(bytes=digest[:16], version=4)}.json"
+
+
+def every_eval_ever(board: Leaderboard, result: Result, retrieved: int) -> dict[str, Any]:
+    """A run as a record of Every Eval Ever, with the uncertainty of each score."""
+    model = model_of(result)
+    assert model
+    config = result.config
+    owner = board.source.partition("/")[0] if board.commit else "not stated"
+    where = {"records": _records(board, result), "commit": board.commit}
+    return {
+        "schema_version": EVERY_EVAL_EVER,
+        "evaluation_id": f"{result.task}/{model.id}/{retrieved}",
+        "retrieved_timestamp": str(retrieved),
+        "source_metadata": {
+            "source_name": board.source if board.commit else "runs of msgrpo eval",
+            "source_type": "evaluation_run",
+            "source_organization_name": owner,
+            "evaluator_relationship": "other",  # nobody has said
+            "additional_details": _texts({"run": run_hash(config), **where}),
+        },
+        "eval_library": {
+            "name": "msgrpo_hub",
+            "version": "unknown",  # of the package that played; what decides the scores is the version of the harness
+            "additional_details": _texts({"harness": config["harness"], "replayed_with": __version__}),
+        },
+        "model_info": _model_info(model, config["identity"]),
+        "evaluation_results": [_reward(result), _success(result)],
+    }
+
+
+def _model_info(model: Model, identity: dict[str, Any]) -> dict[str, Any]:
+    here = not model.platform
+    control = {
+        "deployment_type": "self_deployed" if here else "unknown" if model.platform == "its own server" else "externally_managed",
+        "model_availability": "open_weights" if here else "unknown",
+    }
+    engine = {"inference_engine": {"name": "transformers", "version": str(identity.get("transformers"))}} if here else {}
+    platform = {} if here else {"inference_platform": model.platform}
+    info = {"name": model.id.partition("/")[2], "id": model.id, "developer": model.id.partition("/")[0], **platform, **engine}
+    return {**info, "additional_details": control | _texts(identity)}
+
+
+def _reward(result: Result) -> dict[str, Any]:
+    rewards = [score.reward for score in result.scores]
+    low, high = _bounds(make_game(result.task))
+    metric = {
+        "metric_id": "msgrpo_hub.mean_reward",
+        "metric_name": "Mean reward",
+        "metric_kind": "reward",
+        "metric_unit": "points",
+    }
+    what = f"Undiscounted reward of an episode of {result.task}, mean over {len(rewards)} episodes"
+    return _evaluation(result, {**metric, "evaluation_description": what, "min_score": low, "max_score": high}, "reward", rewards)
+
+
+def _success(result: Result) -> dict[str, Any]:
+    outcomes = [float(score.success) for score in result.scores]
+    metric = {
+        "metric_id": "success_rate",
+        "metric_name": "Success rate",
+        "metric_kind": "success_rate",
+        "metric_unit": "proportion",
+    }
+    what = f"Share of {len(outcomes)} episodes of {result.task} that end well: the goal reached, or alive at the end"
+    return _evaluation(result, {**metric, "evaluation_description": what, "min_score": 0, "max_score": 1}, "success", outcomes)
+
+
+def _bounds(game: Game) -> tuple[float, float]:
+    """Between what the reward of an episode must lie. On Frozen Lake only the last step has one; else they are wide."""
+    low, high = game.reward_range
+    steps = 1 if isinstance(played(game), FrozenLake) else game.horizon
+    return min(low * steps, 0.0), max(high * steps, 0.0)
+
+
+def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Sequence[float]) -> dict[str, Any]:
+    config, identity, figure = result.config, result.config["identity"], result.summary[name]
+    about = {key: config[key] for key in ("task_hash", "suite", "split", "episodes")}
+    arguments = {"temperature": identity.get("temperature"), "max_tokens": identity.get("max_new_tokens")}
+    return {
+        "evaluation_result_id": f"{run_hash(config)}/{name}",
+        "evaluation_name": result.task,
+        "source_data": {"dataset_name": result.task, "source_type": "other", "additional_details": _texts(about)},
+        "metric_config": {**metric, "lower_is_better": False, "score_type": "continuous"},
+        "score_details": {
+            "score": figure["mean"],
+            "details": _texts({f"reward_of_{player}": value for player, value in result.summary["references"].items()}),
+            "uncertainty": _uncertainty(figure, name, values),
+        },
+        "generation_config": {
+            "generation_args": {key: value for key, value in arguments.items() if value is not None},
+            "additional_details": _texts({"mode": identity.get("mode", "generate")}),
+        },
+    }
+
+
+def _uncertainty(figure: dict[str, Any], name: str, values: Sequence[float]) -> dict[str, Any]:
+    told: dict[str, Any] = {"num_samples": len(values)}
+    if len(values) > 1:
+        deviation = statistics.stdev(values)
+        error = {"value": deviation / math.sqrt(len(values)), "method": "analytic"}
+        told |= {"standard_deviation": deviation, "standard_error": error}
+    if figure["low"] is not None:
+        ends = {"lower": figure["low"], "upper": figure["high"], "confidence_level": LEVEL}
+        told["confidence_interval"] = ends | {"method": "wilson" if name == "success" else "bca bootstrap over episodes"}
+        told |= {} if name == "success" else {"num_bootstrap_samples": RESAMPLES}
+    return told
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    """All values as texts, as its `additional_details` want them; without those that are not known."""
+    return {key: str(value) for key, value in values.items() if value not in (None, "")}

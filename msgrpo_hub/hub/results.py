@@ -1,0 +1,228 @@
+"""Results to the Hub: runs of `msgrpo eval` become a dataset, in which everybody's runs lie side by side.
+
+    results/<player>/<commit>/<task>/<run hash>/   config.lock.json  results.json  episodes.parquet  steps.parquet
+    leaderboard.parquet                            one row per run, for the dataset's page and for `load_dataset`
+    README.md                                      what it is, and the table
+
+The runs are what counts: a push adds its own and touches nobody else's. The last two files are made from all runs at the
+commit that is pushed onto, again when somebody else was faster. **A pull request holds runs only**: two open requests that
+both carried a new table would be in each other's way. The table is made anew by the owner's next push; `msgrpo leaderboard`
+reads the runs and never the table, so it is right at once.
+
+A run that does not replay is not pushed, and one that is in the dataset already does not enter the table.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
+
+from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.hashes import run_hash
+from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, as_markdown, place, ranked, read_folder, read_published, same_play
+from msgrpo_hub.hub.results_card import ResultsCard, render_results
+from msgrpo_hub.hub.untrusted import FILES
+from msgrpo_hub.hub.uploading import Pushed, Target, differences, listing, upload
+
+TABLE = "leaderboard.parquet"
+"""Marks a results dataset: one row per run."""
+
+log = logging.getLogger(__name__)
+
+_FIGURES = ("reward", "success", "luck_adjusted")
+_PLAIN = ("normalised", "regret_per_step", "optimal_rate", "unreadable_rate", "truncated_rate", "illegal_rate")
+_COLUMNS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("task", "player", "kind", "base", "base_commit", "adapter", "adapter_commit", "mode")),
+        ("temperature", pa.float64()),
+        ("max_new_tokens", pa.int64()),
+        *((name, pa.string()) for name in ("suite", "split")),
+        ("episodes", pa.int64()),
+        *((f"{name}{end}", pa.float64()) for name in _FIGURES for end in ("", "_low", "_high")),
+        *((name, pa.float64()) for name in _PLAIN),
+        ("above_optimum", pa.bool_()),
+        ("random", pa.float64()),
+        ("reference", pa.string()),
+        ("reference_reward", pa.float64()),
+        *((name, pa.int64()) for name in ("steps", "prompt_tokens", "reply_tokens", "harness")),
+        *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity")),
+    ]
+)
+
+
+def push_results(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+) -> Pushed:
+    """Adds the runs of a folder to a results dataset, in one commit.
+
+    Pushing the same again makes no commit. The owner of a dataset who has merged pull requests makes its table and its card
+    anew by pushing anything, be it a download of the dataset itself.
+
+    Args:
+        folder: what `msgrpo eval --output-dir` has filled.
+        repo_id: `USER/NAME` of the dataset, made where it is missing.
+        private: of a new dataset; None leaves it to the Hub's setting. One that exists must agree.
+        revision: a branch; None is main.
+        token: None is the one of `hf auth login` or HF_TOKEN.
+        create_pr: open a pull request instead, which holds runs only.
+        commit_message: title of the commit.
+
+    Returns:
+        The dataset, the commit and what was sent.
+
+    Raises:
+        UserError: a run is not complete or does not replay; the dataset holds another run of the same hash; anything that
+            must not leave the machine; or what the Hub refuses.
+    """
+    target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
+    runs = own_runs(Path(folder))
+    with TemporaryDirectory() as staged:
+        _stage(runs, Path(staged))
+        message = commit_message or f"Results of {', '.join(sorted({result.player for result in runs.values()}))}"[:120]
+        prepare = partial(_prepare, runs, target, Path(staged))
+        return upload(Path(staged), target, message=message, marker=TABLE, prepare=prepare)
+
+
+def stage_results(
+    folder: str | Path,
+    repo_id: str,
+    into: Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    create_pr: bool = False,
+) -> None:
+    """Writes what `push_results` would send now into a folder. Arguments as there."""
+    target = Target(repo_id=repo_id, kind="dataset", revision=revision, token=token, create_pr=create_pr)
+    runs = own_runs(Path(folder))
+    with said_in_words(repo_id):
+        try:
+            head = str(target.api.repo_info(repo_id, repo_type="dataset", revision=revision).sha)
+            there = listing(target, head)
+        except RepositoryNotFoundError:
+            head, there = "", {}
+        _prepare(runs, target, into, head, there)
+
+
+def own_runs(folder: Path) -> dict[str, Result]:
+    """The runs to push, by place. Raises `UserError` for the first that must not be."""
+    board = read_folder(folder)
+    for name, why in board.refused.items():
+        raise UserError(f"{name!r} is not pushed: {why}; mend or move away what `msgrpo verify {folder}` does not accept")
+    runs: dict[str, Result] = {}
+    for result in board.results:
+        try:
+            runs[place(result.folder)] = result
+        except UserError as error:
+            raise UserError(f"{str(result.folder)!r} is not pushed: {error}") from error
+    return runs
+
+
+def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
+    """Writes what the dataset lacks at a commit: runs, and unless it is for a pull request the table and the card of all."""
+    equal = {name: result for name, result in runs.items() if not differences(_files(name, result), there)}
+    published = read_published(target, head, there, without=equal)
+    known = {run_hash(result.config): result for result in [*published.results, *equal.values()]}
+    new = {name: result for name, result in runs.items() if run_hash(result.config) not in known}
+    for name, result in runs.items():
+        if name not in new and not same_play(known[run_hash(result.config)], result):
+            raise UserError(f"{target.repo_id!r} has another run as {name!r}: remove it there first, if yours shall replace it")
+    for name, why in published.refused.items():
+        log.warning("not listed: %s: %s", name, why)
+    _stage(new, folder)
+    if target.create_pr:
+        return
+    results = ranked([*published.results, *equal.values(), *new.values()])
+    board = Leaderboard(source=target.repo_id, commit=head, results=results, refused=published.refused)
+    pq.write_table(leaderboard_table(board), folder / TABLE, compression="zstd")
+    (folder / "README.md").write_text(render_results(results_card(board)), encoding="utf-8")
+
+
+def _stage(runs: Mapping[str, Result], folder: Path) -> None:
+    """Makes a folder hold the files of some runs, and nothing else."""
+    shutil.rmtree(folder / RUNS, ignore_errors=True)
+    for name, result in runs.items():
+        (folder / RUNS / name).mkdir(parents=True)
+        for path, file in _files(name, result).items():
+            (folder / path).write_bytes(file.read_bytes())
+
+
+def _files(name: str, result: Result) -> dict[str, Path]:
+    """The files of a run by their names in the dataset."""
+    return {f"{RUNS}/{name}/{file}": result.folder / file for file in FILES}
+
+
+# ---- what is made from all runs
+
+
+def leaderboard_table(board: Leaderboard) -> pa.Table:
+    """One row per run: by task, the best reward first."""
+    return pa.Table.from_pylist([_row(result) for result in board.results], schema=_COLUMNS)
+
+
+def _row(result: Result) -> dict[str, Any]:
+    config, summary, identity = result.config, result.summary, result.config["identity"]
+    random, (reference, reference_reward) = _references(summary["references"])
+    return {
+        **{name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")},
+        **{name: summary[name] for name in (*_PLAIN, "above_optimum", "steps", "prompt_tokens", "reply_tokens")},
+        **{name: _text(identity.get(name)) for name in ("kind", "base", "base_commit", "adapter", "adapter_commit", "mode")},
+        **{name: _number(identity.get(name)) for name in ("temperature", "max_new_tokens")},
+        **{key: value for name in _FIGURES for key, value in _figure(name, summary[name]).items()},
+        "random": random,
+        "reference": reference,
+        "reference_reward": reference_reward,
+        "run": run_hash(config),
+        "folder": f"{RUNS}/{place(result.folder)}",
+        "identity": json.dumps(identity, sort_keys=True),
+    }
+
+
+def _references(ends: Mapping[str, float]) -> tuple[float | None, tuple[str | None, float | None]]:
+    others: Iterable[tuple[str, float]] = ((name, value) for name, value in ends.items() if name != "random")
+    return ends.get("random"), next(iter(others), (None, None))
+
+
+def _figure(name: str, value: Mapping[str, float | None] | None) -> dict[str, float | None]:
+    figure = value or {}
+    return {name: figure.get("mean"), f"{name}_low": figure.get("low"), f"{name}_high": figure.get("high")}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) else None
+
+
+def results_card(board: Leaderboard) -> ResultsCard:
+    """The card of a results dataset."""
+    return ResultsCard(
+        repo_id=board.source,
+        table_file=TABLE,
+        runs=len(board.results),
+        tables=as_markdown(board, at="main"),
+        refused=board.refused,
+        example=board.results[0].task,
+    )

@@ -1,0 +1,182 @@
+"""Rollouts to the Hub: every episode of a training run or of an evaluation as a data set, with its card, in one commit.
+
+Shards have names that stand for their content. One that was published is never sent again or written anew: a push after more
+training adds the new ones, and the card.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tqdm import tqdm
+
+from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import records
+from msgrpo_hub.evaluation.rollout_tables import (
+    CONFIGS,
+    FORMAT,
+    ROWS,
+    Origin,
+    Rollout,
+    open_shard,
+    read_rollouts,
+    read_shard,
+    schema,
+    tables,
+)
+from msgrpo_hub.evaluation.runner import Result, find_results
+from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
+from msgrpo_hub.hub.rollout_reading import SHARD
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.training.folder import RunFolder
+from msgrpo_hub.training.rollout_log import Block, blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Episodes that are published as one file of each configuration."""
+
+    name: str
+    origin: Origin
+    parts: Iterable[Callable[[], list[Rollout]]]
+    """Read one after the other, so that not all of them are in memory."""
+
+
+def push_rollouts(
+    output_dir: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+) -> Pushed:
+    """Pushes the episodes of a run as a data set, in one commit.
+
+    Pushing the same again makes no commit. A run may be pushed while it trains: whole blocks of updates go up, and the next
+    push adds those that came since.
+
+    Args:
+        output_dir: of `msgrpo train --save-rollouts`, of `msgrpo eval`, or of both, the results in the run's folder.
+        repo_id: `USER/NAME`, made where it is missing.
+        private: of a new repository, and one that exists must agree. None makes a new one private, unlike the Hub: who publishes
+            what a model said shall say so.
+        revision: a branch; None is main.
+        token: None is the one of `hf auth login` or HF_TOKEN.
+        create_pr: open a pull request instead.
+        commit_message: title of the commit.
+
+    Returns:
+        The repository, the commit and what was sent. The commit is tagged with the format's version.
+
+    Raises:
+        UserError: there are no episodes; the repository holds something else; or what the Hub refuses.
+    """
+    target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
+    check_token(target)
+    with TemporaryDirectory() as folder:
+        card = stage_rollouts(output_dir, repo_id, Path(folder))
+        names = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.parquet")}
+        message = commit_message or f"{card.statistics.episodes} episodes of {', '.join(card.games)}"
+        prepare = partial(_leave_out_published, Path(folder), names, repo_id)
+        return upload(Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), prepare=prepare)
+
+
+def _private_if_new(target: Target) -> Target:
+    with said_in_words(target.repo_id):
+        new = target.private is None and not target.api.repo_exists(target.repo_id, repo_type="dataset")
+    return replace(target, private=True) if new else target
+
+
+def _leave_out_published(folder: Path, names: Collection[str], repo_id: str, _: str, there: Collection[str]) -> None:
+    """Takes the shards that the repository holds out of the folder. Raises `UserError` where it holds anything else."""
+    for name in sorted(set(there) - {"README.md", ".gitattributes"}):
+        if name not in names:
+            what = "episodes of another run" if SHARD.fullmatch(name) else "something else"
+            raise UserError(f"{repo_id!r} holds {what} ({name}): name another repository")
+        (folder / name).unlink(missing_ok=True)
+
+
+def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> RolloutCard:
+    """Writes all that the data set holds into a folder; raises `UserError` as `push_rollouts` does."""
+    check_repo_id(repo_id)
+    statistics = Statistics()
+    for shard in tqdm(shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
+        _write(shard, folder, statistics)
+    card = RolloutCard(repo_id=repo_id, statistics=statistics)
+    (folder / "README.md").write_text(render_rollouts(card), encoding="utf-8")
+    return card
+
+
+def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
+    with ExitStack() as stack:
+        files = {}
+        for config in CONFIGS:
+            (folder / config).mkdir(exist_ok=True)
+            files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", schema(config)))
+        for read in shard.parts:
+            rollouts = read()
+            try:
+                written = tables(rollouts, shard.origin)
+            except ValueError as error:
+                raise UserError(f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`") from error
+            for config, table in written.items():
+                files[config].write_table(table, row_group_size=ROWS)
+            statistics.add(shard.origin, rollouts, written)
+
+
+def shards_of(folder: Path) -> list[Shard]:
+    """The shards of a run's own episodes, then those of the evaluations below it."""
+    run = RunFolder(folder)
+    found = [_trained(origin, block) for origin, own in [blocks(folder)] for block in own] if run.rollouts.is_dir() else []
+    results = find_results(folder) if any(folder.rglob(records.CONFIG)) else []
+    found += [_evaluated(result) for result in results if result.complete]
+    if not found:
+        raise UserError(
+            f"no episodes in {str(folder)!r}: expected the folder of `msgrpo train --save-rollouts` with some updates done, "
+            "or of a complete `msgrpo eval`"
+        )
+    return found
+
+
+def _trained(origin: Origin, block: Block) -> Shard:
+    def read(heads: Path, steps: Path) -> list[Rollout]:
+        return read_rollouts(*read_shard(heads, steps))
+
+    return Shard(name=block.name, origin=origin, parts=[partial(read, *pair) for pair in block.pieces])
+
+
+def _evaluated(result: Result) -> Shard:
+    digest = hashlib.sha256(FORMAT.encode())
+    for name in (records.CONFIG, records.EPISODES, records.STEPS):
+        digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
+    identity = result.config["identity"]
+    origin = Origin(
+        split=result.config["split"],
+        player=_nameless(result.player),
+        run=result.folder.name,
+        **{name: _nameless(identity[name]) for name in ("base", "adapter") if name in identity},
+        **{f"{name}_revision": identity[f"{name}_commit"] for name in ("base", "adapter") if name in identity},
+        temperature=identity.get("temperature"),
+        max_new_tokens=identity.get("max_new_tokens"),
+    )
+    name = f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}"
+    return Shard(name=name, origin=origin, parts=[lambda: [Rollout(episode=episode) for episode in result.episodes]])
+
+
+def _nameless(name: str) -> str:
+    """A folder without its name: who made it is nobody's business, and its revision is the hash of its content.
+
+    >>> _nameless("folder:zaphods-model+ada/lake")
+    'folder+ada/lake'
+    """
+    return re.sub(r"folder:[^+@]*", "folder", name)

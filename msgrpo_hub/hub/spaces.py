@@ -1,0 +1,165 @@
+"""The demo as a Space: `space_app/`, this very package and the pins of what it needs, in one commit."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml  # type: ignore[import-untyped]
+from huggingface_hub import HfApi, SpaceHardware
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+from msgrpo_hub import __version__
+from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.evaluation.sources import Sources, resolve
+from msgrpo_hub.hub.card_rules import split_card
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+
+SETTINGS = "space.json"
+"""Beside app.py: which adapter the Space shows first, at which commit."""
+
+_LOADED = (".safetensors", ".json", ".jinja", ".model")
+"""Files of a model that are loaded when the Space is built."""
+_PACKAGE = (".py", ".toml", ".jinja", ".json", ".safetensors", ".md", ".css", ".js", ".html")
+"""What the package consists of; caches and whatever lies beside it stay here."""
+
+
+def push_space(
+    repo_id: str,
+    *,
+    adapter: str | None = None,
+    hardware: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    create_pr: bool = False,
+) -> Pushed:
+    """Deploys the demo, in one commit; doing it again with the same version and adapter makes none.
+
+    Args:
+        repo_id: `USER/NAME` of the Space, made where it is missing.
+        adapter: `USER/NAME[@revision]` of a public LoRA adapter that it shows; pinned to its commit and loaded when the Space
+            is built. None: the one that comes with the package.
+        hardware: such as `zero-a10g`; None is the Hub's default for a new Space, and leaves an old one as it is.
+        private: of a new Space; None leaves it to the Hub's setting. One that exists must agree.
+        revision: a branch; None is main, which is what runs.
+        token: None is the one of `hf auth login` or HF_TOKEN.
+        create_pr: open a pull request instead.
+
+    Raises:
+        UserError: the adapter is missing or private, or what the Hub refuses; a refusal for want of a plan (402) says which
+            choices are left.
+    """
+    target = Target(repo_id=repo_id, kind="space", private=private, revision=revision, token=token, create_pr=create_pr)
+    check_token(target)
+    wanted = _hardware(hardware) if hardware else None
+    with TemporaryDirectory() as folder:
+        stage_space(Path(folder), adapter=adapter, token=token)
+        _open(target, wanted)
+        owned = sorted({path.name + "/" * path.is_dir() for path in Path(folder).iterdir()} | {SETTINGS})
+        return upload(Path(folder), target, message=f"The demo of msgrpo_hub {__version__}", marker="app.py", replaces=owned)
+
+
+def stage_space(folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
+    """Writes all that the Space shall hold into a folder; there, `python app.py` runs it too."""
+    copy(app_folder(), folder, (*_PACKAGE, ".txt", ".svg", ".png"))
+    package = Path(str(files("msgrpo_hub")))
+    copy(package, folder / "msgrpo_hub", _PACKAGE)
+    for name, place in (("model_cards", "hub/model_cards"), ("benchmark/suites", "evaluation/suites")):
+        if not (package / place).is_dir():  # in a clone they lie at its top, in the wheel here
+            copy(package.parent / name, folder / "msgrpo_hub" / place, _PACKAGE)
+    if adapter is not None:
+        sources = public_adapter(adapter, token)
+        readme = folder / "README.md"
+        readme.write_text(with_adapter(readme.read_text(encoding="utf-8"), sources, token), encoding="utf-8")
+        settings = {"adapter": f"{sources.adapter}@{sources.adapter_commit}"}
+        (folder / SETTINGS).write_text(json.dumps(settings) + "\n", encoding="utf-8")
+
+
+def app_folder() -> Path:
+    """Where the app lies: in the wheel in the package, in a clone at its top."""
+    package = Path(str(files("msgrpo_hub")))
+    shipped = package / "space_app"
+    return shipped if shipped.is_dir() else package.parent / "space_app"
+
+
+def copy(source: Path, target: Path, kinds: tuple[str, ...]) -> None:
+    """The files of a folder that are of these kinds; hidden ones and the app's copy in a wheel stay."""
+    for path in sorted(source.rglob("*")):
+        inside = path.relative_to(source)
+        hidden = any(part.startswith((".", "__pycache__", "space_app")) for part in inside.parts)
+        if path.is_file() and path.suffix in kinds and not hidden:
+            (target / inside).parent.mkdir(parents=True, exist_ok=True)
+            (target / inside).write_bytes(path.read_bytes())
+
+
+def public_adapter(name: str, token: str | None) -> Sources:
+    """An adapter that a Space can load without a token, pinned. Raises `UserError` for anything else."""
+    sources = resolve(name)
+    if not sources.adapter or "/" not in sources.adapter or Path(sources.adapter).exists():
+        raise UserError(f"--adapter {name!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one")
+    check_repo_id(sources.adapter)
+    for repo in (sources.adapter, sources.base):
+        if Path(repo).is_dir():
+            continue
+        with said_in_words(repo):
+            info = HfApi(token=token).model_info(repo)
+        if info.private or info.gated:
+            what = "private" if info.private else "gated"
+            raise UserError(f"{repo!r} is {what}, a Space loads it only with a token of its own: expected a public repository")
+    return sources
+
+
+def with_adapter(readme: str, sources: Sources, token: str | None) -> str:
+    """The front matter with the models that the Space uses, loaded at their commits when it is built."""
+    metadata, text = split_card(readme)
+    models = [(sources.adapter, sources.adapter_commit)]
+    if not Path(sources.base).is_dir():
+        models.append((sources.base, sources.base_commit))
+    preload = [f"{repo} {','.join(_loaded(repo, commit, token))} {commit}" for repo, commit in models]
+    metadata |= {"models": [repo for repo, _ in models], "preload_from_hub": preload}
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=1000)}---\n{text}"
+
+
+def _loaded(repo: str, commit: str, token: str | None) -> list[str]:
+    with said_in_words(repo):
+        names = HfApi(token=token).list_repo_files(repo, revision=commit)
+    return [name for name in names if "/" not in name and Path(name).suffix in _LOADED]
+
+
+def _hardware(name: str) -> SpaceHardware:
+    try:
+        return SpaceHardware(name)
+    except ValueError as error:
+        raise unknown("hardware", name, [str(known.value) for known in SpaceHardware]) from error
+
+
+def _open(target: Target, hardware: SpaceHardware | None) -> None:
+    """Makes the Space where it is missing, as one of Gradio."""
+    api = target.api
+    with said_in_words(target.repo_id):
+        try:
+            api.space_info(target.repo_id)
+        except RepositoryNotFoundError:
+            try:
+                api.create_repo(
+                    target.repo_id, repo_type="space", space_sdk="gradio", space_hardware=hardware, private=target.private
+                )
+            except HfHubHTTPError as error:
+                if error.response.status_code != 402:
+                    raise
+                raise UserError(
+                    f"the Hub asks for a paid plan to run {target.repo_id!r} ({_said(error)}): push with --hardware zero-a10g "
+                    "(a few are free), or write it with --dry-run FOLDER and run FOLDER/app.py anywhere, or `msgrpo space` here"
+                ) from error
+        else:
+            if hardware:
+                api.request_space_hardware(target.repo_id, hardware)
+
+
+def _said(error: HfHubHTTPError) -> str:
+    return re.sub(r"\s+", " ", error.server_message or str(error))[:200]

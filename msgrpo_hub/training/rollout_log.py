@@ -1,0 +1,124 @@
+"""The episodes of a run, kept while it trains: for each update one shard of either table, in place before its checkpoint.
+
+A kill at any moment loses the update in flight, as it does of the weights; a run that goes on throws away what is beyond its
+checkpoint and plays it again. Published are blocks of updates, whose borders depend on the configuration alone, so that a
+block that was published once stays as it is however far the run goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from safetensors import safe_open
+
+from msgrpo_hub.agent.downloads import POCKET, split_revision
+from msgrpo_hub.episode import Group
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.rollout_tables import CONFIGS, FORMAT, Origin, Rollout, shards, tables, write_table
+from msgrpo_hub.evaluation.sources import public_name
+from msgrpo_hub.training.batch import Drawn
+from msgrpo_hub.training.checkpoint import write_atomically
+from msgrpo_hub.training.config import TrainConfig, load_config
+from msgrpo_hub.training.folder import RunFolder, fingerprint
+
+BLOCKS = 32
+"""Into how many shards a whole run is published, at most: a data set of few files is quick to load and one commit."""
+
+
+class RolloutLog:
+    """Where the main process of a run writes its episodes."""
+
+    def __init__(self, folder: Path, updates: int) -> None:
+        """Goes on after so many updates; what a killed run wrote beyond them goes away."""
+        self.folder = folder
+        for config in CONFIGS:
+            (folder / config).mkdir(parents=True, exist_ok=True)
+        for left in sorted(folder.glob("*/train-*.parquet")):
+            if _update(left) > updates:
+                left.unlink()
+
+    def write(self, update: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]], drawn: Sequence[Drawn]) -> None:
+        """Writes the episodes of an update; the table of episodes last, since it stands for the whole."""
+        chosen = {(item.episode.seed, item.episode.member) for item in drawn}
+        rollouts = [
+            Rollout(episode=episode, update=update, advantage=a, drawn=(episode.seed, episode.member) in chosen)
+            for group, values in zip(groups, advantages, strict=True)
+            for episode, a in zip(group.episodes, values, strict=True)
+        ]
+        for config, table in reversed(tables(rollouts).items()):
+            write_atomically(self.folder / config / f"train-{update:05d}.parquet", partial(write_table, table))
+
+
+def _update(shard: Path) -> int:
+    return int(shard.stem.removeprefix("train-"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The updates that are published as one shard."""
+
+    name: str
+    """`train-<run>-<first update>-<last update>-<hash of what was played>`: no other episodes have this name."""
+    pieces: tuple[tuple[Path, Path], ...]
+
+
+def blocks(folder: Path) -> tuple[Origin, list[Block]]:
+    """Where the episodes of a run come from, and its whole blocks; updates that do not fill one wait.
+
+    Raises:
+        UserError: the folder holds no run that saved its episodes, or some of them are gone.
+    """
+    run = RunFolder(folder)
+    if not run.config.exists():
+        raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
+    config, pieces = load_config(run.config), {_update(heads): (heads, steps) for heads, steps in shards(folder)}
+    if not config.save_rollouts:
+        raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
+    done = _updates(run.checkpoint)
+    if missing := {*range(1, done + 1)} - {*pieces}:
+        raise UserError(f"the episodes of update {min(missing)} are gone from {str(folder)!r}: expected those of all {done}")
+    origin, size = _origin(config, run), math.ceil(config.updates / BLOCKS)
+    found = []
+    for first in range(1, done + 1, size):
+        last = min(first + size - 1, config.updates)
+        if last <= done:
+            inside = tuple(pieces[update] for update in range(first, last + 1))
+            found.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{_digest(inside)}", pieces=inside))
+    return origin, found
+
+
+def _updates(checkpoint: Path) -> int:
+    """How many updates are done for good: those beyond may be played again."""
+    if not checkpoint.exists():
+        return 0
+    with safe_open(checkpoint, framework="np") as file:
+        return int(json.loads(file.metadata()["progress"])["updates"])
+
+
+def _origin(config: TrainConfig, run: RunFolder) -> Origin:
+    base = public_name(split_revision(config.model, None)[0])
+    commit = json.loads(run.provenance.read_text())["base_commit"]
+    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: its name is nobody's business
+    return Origin(
+        split="train",
+        player="training",
+        run=fingerprint(config)[:16],
+        base="folder" if is_folder else base,
+        base_revision=commit,
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+    )
+
+
+def _digest(pieces: Sequence[tuple[Path, Path]]) -> str:
+    digest = hashlib.sha256(FORMAT.encode())
+    for pair in pieces:
+        for path in pair:
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:8]

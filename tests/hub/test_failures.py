@@ -1,0 +1,198 @@
+"""What goes wrong between here and the Hub, as a person at the command line is told it. Pushing has more in `test_uploading`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+from hub_server.client import Client, Finished
+from hub_server.lanes import Loopback
+from hub_server.operations import create, put
+
+from msgrpo_hub.agent.downloads import pocket_path
+from msgrpo_hub.hub.uploading import Target
+
+from .conftest import msgrpo
+from .test_uploading import SMALL, push, said
+
+warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.agent.language_model")
+
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+
+
+def open_model(name: str) -> str:
+    """Over there: loads a model, and returns the commit that it says it took."""
+    from msgrpo_hub.agent.downloads import look
+    from msgrpo_hub.agent.language_model import LanguageModel
+
+    LanguageModel.from_pretrained(name)
+    return look(name.partition("@")[0]).commit
+
+
+def ask_before_training(model: str) -> None:
+    """Over there: what `msgrpo train --push-to` asks first."""
+    from msgrpo_hub.hub.adapters import check_push
+    from msgrpo_hub.training.config import TrainConfig
+
+    check_push(TrainConfig(model=model), "ada/lake")
+
+
+def play(client: Client, model: str) -> Finished:
+    return client.attempt(msgrpo, "play", "FrozenLake-NotSlippery-v1", "--player", model, "--seed", "0")
+
+
+def refused(finished: Finished) -> str:
+    """The last of what is said; it is one line, and no traceback comes before it."""
+    assert finished.code == 2, finished.err
+    assert "Traceback" not in finished.err
+    return finished.err.splitlines()[-1]
+
+
+@pytest.fixture
+def model(loopback: Loopback) -> str:
+    """The built-in base as a public repository of ada's."""
+    repo = loopback.repository()
+    loopback.owner.call(create, repo, private=False)
+    files = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name not in ("README.md", "scores.json")}
+    loopback.owner.call(put, repo, files)
+    loopback.forget_requests()
+    return repo
+
+
+def commit_of(loopback: Loopback, repo: str) -> str:
+    return loopback.refs(repo)["refs/heads/main"]
+
+
+# ---- who asks, and for what
+
+
+def hide(loopback: Loopback, repo: str) -> None:
+    loopback.stored(repo).private = True
+
+
+def gate(loopback: Loopback, repo: str) -> None:
+    loopback.stored(repo).gated = "manual"
+
+
+@pytest.mark.parametrize(
+    ("who", "name", "prepare", "words"),
+    [
+        ("nobody", "{}", hide, "is missing or private, and no token was found: check the name, run `hf auth login`"),
+        ("wrong", "{}", hide, "the Hub does not accept the token (HTTP 401): run `hf auth login` with a new one"),
+        ("stranger", "{}", hide, "there is no '{}', or the token may not see it: check the name and the token"),
+        ("owner", "ada/none", hide, "there is no 'ada/none', or the token may not see it"),
+        ("nobody", "{}", gate, "'{}' is gated: ask for access on its page, log in with `hf auth login`"),
+        ("stranger", "{}", gate, "'{}' is gated: ask for access on its page"),
+        ("owner", "{}@v9", gate, "'{}' has no such branch or commit"),
+    ],
+    ids=["no token", "wrong token", "hidden", "missing", "gated, no token", "gated, no access", "no such revision"],
+)
+def test_a_refusal_says_what_to_do(
+    loopback: Loopback, model: str, who: str, name: str, prepare: Callable[[Loopback, str], None], words: str
+) -> None:
+    prepare(loopback, model)
+    client = loopback.client("hf_wrong") if who == "wrong" else getattr(loopback, who)
+    assert words.format(model) in refused(play(client, name.format(model)))
+
+
+def test_what_lies_in_the_cache_is_not_played_by_who_may_not_see_it(loopback: Loopback, model: str) -> None:
+    """The Hub's client would return the cached files, whatever the Hub answers."""
+    loopback.owner.call(open_model, model)
+    hide(loopback, model)
+    assert "is missing or private" in said(loopback.nobody.attempt(open_model, model))
+    assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
+
+
+def test_a_gated_base_is_told_before_an_adapter_of_it_is_trained_or_pushed(loopback: Loopback, model: str) -> None:
+    loopback.owner.call(put, model, {"README.md": b"---\nlicense: mit\n---\n"})
+    gate(loopback, model)
+    assert "is gated: ask for access" in said(loopback.stranger.attempt(ask_before_training, model))
+    loopback.stored(model).granted.add("bob")
+    assert loopback.stranger.attempt(ask_before_training, model).error is None
+
+
+def test_a_push_beyond_the_quota_is_told(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.fail("payment_required", body="")
+    words = said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
+    assert "asks for a paid plan for" in words
+    assert repo in words
+    assert ("model", repo) not in loopback.hub.repositories
+
+
+# ---- the Hub has other things to do
+
+
+def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback, model: str) -> None:
+    loopback.fail("rate_limited", where="GET /api/models/")
+    finished = loopback.owner.attempt(open_model, model)
+    assert (finished.error, finished.value) == (None, commit_of(loopback, model)), finished.err
+    assert "the Hub limits how often it may be asked: waiting 2 s" in finished.err
+
+
+@pytest.mark.parametrize("where", ["HEAD .*/resolve/", "GET /api/models/.*/tree/", "GET .*/resolve/"])
+def test_a_rate_limit_amid_a_download_is_waited_for(loopback: Loopback, model: str, where: str) -> None:
+    """There by the Hub's client, from some version on, or by us."""
+    loopback.fail("rate_limited", where=where)
+    assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
+
+
+def test_a_rate_limit_without_end_is_told(loopback: Loopback, model: str) -> None:
+    loopback.fail("rate_limited", where="GET /api/models/", times=99, headers={"Retry-After": "0"})
+    words = said(loopback.owner.attempt(open_model, model))
+    assert "the Hub limits how often it may be asked: wait 1 s, then run the same command again" in words
+    assert len(loopback.requests("GET /api/models/")) == 4
+
+
+@pytest.mark.parametrize("where", ["GET /api/models/", pytest.param("HEAD .*/resolve/", marks=pytest.mark.slow)])
+def test_a_fault_of_the_hub_is_told_as_one(loopback: Loopback, model: str, where: str) -> None:
+    loopback.fail("unavailable", where=where, times=99)
+    assert "the Hub has a fault of its own (HTTP 503" in said(loopback.owner.attempt(open_model, model))
+
+
+def test_a_download_that_breaks_off_is_finished(loopback: Loopback, model: str) -> None:
+    loopback.fail("truncated", where="GET .*/resolve/.*/model.safetensors")
+    assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
+    [weights] = loopback.machine.link.rglob("model.safetensors")
+    assert weights.read_bytes() == (pocket_path() / "model.safetensors").read_bytes()
+
+
+# ---- no network
+
+
+@pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
+def test_without_a_network_the_cached_commit_is_taken_and_said(loopback: Loopback, model: str, network: dict[str, str]) -> None:
+    commit = loopback.owner.call(open_model, model)
+    loopback.owner.call(put, model, {"NOTES.md": b"later"})
+    finished = loopback.client(**network).attempt(open_model, model)
+    assert (finished.error, finished.value) == (None, commit), finished.err
+    assert f"taking {model} from the cache, at commit {commit}" in finished.err
+
+
+@pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
+def test_without_a_network_what_was_loaded_by_commit_is_found_by_name(
+    loopback: Loopback, model: str, network: dict[str, str]
+) -> None:
+    """As `msgrpo eval` does: it looks for the commit, then loads at it."""
+    finished = play(loopback.owner, model)
+    assert finished.code == 0, finished.err
+    finished = play(loopback.client(**network), model)
+    assert finished.code == 0, finished.err
+    assert "from the cache" in finished.err
+
+
+@pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
+def test_without_a_network_and_a_cache_it_is_said_what_is_missing(
+    loopback: Loopback, model: str, network: dict[str, str]
+) -> None:
+    words = refused(play(loopback.client(**network), model))
+    assert f"cannot load '{model}': expected 'pocket', a folder, or a Hub id that can be reached or is cached" in words
+    commit = loopback.owner.call(open_model, model)
+    [weights] = loopback.machine.link.rglob("model.safetensors")
+    weights.unlink()
+    words = refused(play(loopback.client(**network), model))
+    assert f"the cache holds commit {commit} without its model.safetensors" in words
+    shutil.rmtree(loopback.machine.link / "hub")
+    assert "is cached" in refused(play(loopback.client(**network), f"{model}@{commit}"))

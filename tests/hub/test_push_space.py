@@ -1,0 +1,114 @@
+"""The demo on the Hub: what a Space holds, that what it holds runs, and what is said where it may not be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hub_server.lanes import Loopback
+
+from msgrpo_hub.hub.uploading import Pushed
+
+from .conftest import msgrpo, push, refused
+
+
+def push_space(repo: str, **options: Any) -> Pushed:
+    """The function, over there."""
+    from msgrpo_hub.hub.spaces import push_space
+
+    return push_space(repo, **options)
+
+
+def make_private(repo: str) -> None:
+    from huggingface_hub import HfApi
+
+    HfApi().update_repo_settings(repo, private=True)
+
+
+def front_matter(loopback: Loopback, repo: str) -> dict[str, Any]:
+    return dict(yaml.safe_load(loopback.files(repo, "space")["README.md"].decode().split("---\n")[1]))
+
+
+@pytest.fixture
+def adapter(loopback: Loopback, trained: Path, base: str) -> str:
+    """A pushed adapter of the published base."""
+    repo = loopback.repository()
+    loopback.owner.call(push, trained, repo, base=base)
+    return repo
+
+
+def test_one_command_deploys_the_demo_in_one_commit_and_again_in_none(loopback: Loopback) -> None:
+    repo = loopback.repository("space")
+    done = loopback.owner.attempt(msgrpo, "push", "space", repo, "--hardware", "zero-a10g")
+    assert done.code == 0, done.err
+    assert done.out.strip() == f"{loopback.endpoint}/spaces/{repo}"
+    stored = loopback.stored(repo, "space").space
+    assert (stored["sdk"], stored["runtime"]["hardware"]["requested"]) == ("gradio", "zero-a10g")
+    files, metadata = loopback.files(repo, "space"), front_matter(loopback, repo)
+    assert {"app.py", "requirements.txt", "msgrpo_hub/__init__.py", "msgrpo_hub/hub/model_cards/adapter.md.jinja"} <= set(files)
+    assert {"msgrpo_hub/pocket/model/model.safetensors", "msgrpo_hub/evaluation/suites/quick.toml"} <= set(files)
+    assert (metadata["sdk"], metadata["app_file"]) == ("gradio", "app.py")
+    assert f"gradio=={metadata['sdk_version']}" in files["requirements.txt"].decode().splitlines()
+    assert len(loopback.commits(repo, "space")) == 2
+    assert loopback.owner.call(push_space, repo).changed == ()
+    assert len(loopback.commits(repo, "space")) == 2
+
+
+def test_the_adapter_of_a_space_is_pinned_and_loaded_when_it_is_built(loopback: Loopback, adapter: str, base: str) -> None:
+    repo = loopback.repository("space")
+    loopback.owner.call(push_space, repo, adapter=adapter)
+    commit, base_commit = (loopback.refs(name)["refs/heads/main"] for name in (adapter, base))
+    metadata, settings = front_matter(loopback, repo), json.loads(loopback.files(repo, "space")["space.json"])
+    assert settings == {"adapter": f"{adapter}@{commit}"}
+    assert metadata["models"] == [adapter, base]
+    first, second = (line.split() for line in metadata["preload_from_hub"])
+    assert (first[0], first[2], second[0], second[2]) == (adapter, commit, base, base_commit)
+    assert {"adapter_model.safetensors", "adapter_config.json"} <= set(first[1].split(","))
+    assert {"model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(second[1].split(","))
+    loopback.owner.call(push_space, repo)
+    assert "space.json" not in loopback.files(repo, "space")
+
+
+def test_what_is_pushed_runs_without_the_clone(loopback: Loopback, tmp_path: Path) -> None:
+    folder = tmp_path / "space"
+    done = loopback.owner.attempt(msgrpo, "push", "space", "ada/demo", "--dry-run", folder)
+    assert done.code == 0, done.err
+    program = "import msgrpo_hub, app; print(msgrpo_hub.__file__, app.__file__)"
+    seen = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert seen.returncode == 0, seen.stderr
+    assert seen.stdout.split() == [str(folder / "msgrpo_hub" / "__init__.py"), str(folder / "app.py")]
+
+
+def test_a_refusal_for_want_of_a_plan_names_the_choices(loopback: Loopback) -> None:
+    loopback.fail("payment_required")
+    said = refused(loopback.owner.attempt(msgrpo, "push", "space", loopback.repository("space")))
+    assert all(choice in said for choice in ("paid plan", "--hardware zero-a10g", "--dry-run", "msgrpo space"))
+    assert loopback.hub.repositories == {}
+
+
+def test_a_private_adapter_is_refused(loopback: Loopback, adapter: str) -> None:
+    loopback.owner.call(make_private, adapter)
+    said = refused(loopback.owner.attempt(msgrpo, "push", "space", loopback.repository("space"), "--adapter", adapter))
+    assert "is private" in said
+    assert "expected a public repository" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--adapter", "{base}"), "expected USER/NAME of a LoRA adapter"),
+        (("--adapter", "nobody/nothing"), "nobody/nothing"),
+        (("--hardware", "zero-a10"), "did you mean 'zero-a10g'?"),
+        (("--base", "ada/pocket"), "--base is for adapters"),
+    ],
+)
+def test_bad_input_makes_no_space(loopback: Loopback, base: str, flags: tuple[str, str], words: str) -> None:
+    repo = loopback.repository("space")
+    given = [flag.format(base=base) for flag in flags]
+    assert words in refused(loopback.owner.attempt(msgrpo, "push", "space", repo, *given))
+    assert repo not in str(loopback.hub.repositories)

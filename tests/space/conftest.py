@@ -1,0 +1,19 @@
+"""Fixtures of the tests of the Space: its modules by their own names, as on a Space, and a running one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "space_app"))
+
+from served import Served, serving
+
+
+@pytest.fixture(scope="session")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("space")) as served:
+        yield served

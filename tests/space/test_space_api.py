@@ -1,0 +1,161 @@
+"""The endpoints of the Space, called by programs as they would be: names that stay, typed answers, refusals in one line."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from served import Served
+
+pytestmark = pytest.mark.slow
+
+LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
+
+ENDPOINTS = {
+    "/watch": ["game", "seed", "player"],
+    "/compare": ["game", "seed", "player_a", "player_b", "episodes"],
+    "/play_step": ["game", "seed", "actions", "action"],
+    "/play_result": ["game", "seed", "player"],
+    "/words": ["game", "preset"],
+    "/change_rules": ["game", "seed", "player", "instructions", "rules", "names", "expected", "episodes"],
+    "/leaderboard": ["game", "results"],
+    "/options": [],
+}
+
+
+@pytest.fixture(scope="module")
+def client(space: Served) -> Client:
+    return Client(space.url, verbose=False)
+
+
+def test_the_endpoints_keep_their_names_and_parameters(client: Client) -> None:
+    named: dict[str, Any] = client.view_api(return_format="dict", print_info=False)["named_endpoints"]  # type: ignore[index]
+    assert {name: [each["parameter_name"] for each in told["parameters"]] for name, told in named.items()} == ENDPOINTS
+    assert all(told.get("description") for told in named.values())
+
+
+def test_open_api_describes_every_endpoint(space: Served) -> None:
+    with urllib.request.urlopen(f"{space.url}gradio_api/openapi.json") as answer:
+        paths = json.load(answer)["paths"]
+    for name in ENDPOINTS:
+        assert any(path.endswith(name) for path in paths), name
+
+
+def test_watch_gives_the_whole_episode(client: Client) -> None:
+    film = client.predict(game=LAKE, seed=3, player="optimal", api_name="/watch")
+    [track] = film["players"]
+    assert track["reward"] == 1.0
+    assert track["regret"] == 0.0
+    assert len(track["states"]) == len(track["steps"]) + 1
+    assert {"prompt", "reply", "action", "legal", "optimal", "reward_so_far", "regret_so_far"} <= track["steps"][0].keys()
+
+
+def test_compare_answers_after_every_batch_and_at_last_over_all(client: Client) -> None:
+    job = client.submit(game=LAKE, seed=0, player_a="random", player_b="optimal", episodes=60, api_name="/compare")
+    last = job.result()
+    counts = [each["episodes"] for each in job.outputs()]
+    assert counts == [1, 26, 51, 60]
+    found = job.outputs()[-1]
+    assert found["b"]["reward"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert found["difference"]["verdict"] == "better"
+    assert job.outputs()[1]["a"]["reward"]["low"] is None  # under 30 episodes
+    assert last in job.outputs()
+
+
+def test_a_game_is_played_move_by_move_without_any_memory_of_the_server(client: Client) -> None:
+    best = client.predict(game=LAKE, seed=3, player="optimal", api_name="/watch")["players"][0]
+    names = best["game"]["actions"]
+    actions: list[str] = []
+    for step in best["steps"]:
+        found = client.predict(game=LAKE, seed=3, actions=actions, action=names[step["action"]], api_name="/play_step")
+        actions = found["actions"]
+    assert found["over"]
+    assert found["success"]
+    assert found["states"] == best["states"]
+    others = client.predict(game=LAKE, seed=3, player="greedy", api_name="/play_result")
+    assert others["best"]["player"] == "optimal"
+    assert others["best"]["value_optimal"] == others["best"]["reward"] == 1.0
+
+
+def test_words_are_what_change_rules_takes(client: Client) -> None:
+    words = client.predict(game=SOLO, preset="poisoned", api_name="/words")
+    assert "An apple gives -1" in words["rules"]
+    job = client.submit(game=SOLO, seed=0, player="greedy", episodes=30, **words, api_name="/change_rules")
+    job.result()
+    found = job.outputs()[-1]
+    assert words["instructions"] in found["told"]
+    assert found["control"] == found["changed"]  # a scripted player does not read
+    assert found["verdict"] == "keeps its habit"
+
+
+def test_the_leaderboard_has_scores_with_intervals(client: Client) -> None:
+    rows = client.predict(game=LAKE, results="", api_name="/leaderboard")
+    rewards = [row["reward"]["mean"] for row in rows]
+    assert rewards == sorted(rewards, reverse=True)
+    assert {row["task"] for row in rows} == {LAKE}
+    assert all(row["reward"]["low"] <= row["reward"]["mean"] <= row["reward"]["high"] for row in rows)
+
+
+MEGABYTE = "x" * 1_000_000
+WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rules": "", "names": [""] * 4} | {
+    "expected": "less",
+    "episodes": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("/watch", {"game": LAKE, "seed": 0, "player": "../../etc/passwd"}, "unknown player"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": "/etc/passwd"}, "unknown player"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": "endpoint:http://169.254.169.254#m"}, "command line"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": "provider:x/y"}, "command line"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": MEGABYTE}, "1000000 characters"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": "some/model"}, "offline"),
+        ("/watch", {"game": MEGABYTE, "seed": 0, "player": "random"}, "1000000 characters"),
+        ("/watch", {"game": "Snake-Standart-v1", "seed": 0, "player": "random"}, "did you mean 'Snake-Standard-v1'"),
+        ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "does not know"),
+        ("/watch", {"game": LAKE, "seed": 10**30, "player": "random"}, "expected a whole number"),
+        ("/compare", {"game": LAKE, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 10**6}, "1 to 200"),
+        ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 10**5, "action": ""}, "at most 100 moves"),
+        ("/play_step", {"game": LAKE, "seed": 0, "actions": [], "action": "<script>"}, "unknown move"),
+        ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 9, "action": ""}, "the episode was over after 8"),
+        ("/change_rules", WORDS | {"instructions": MEGABYTE}, "1,000,000 characters: expected at most 4,000"),
+        ("/change_rules", WORDS | {"names": ["</action>", "a", "b", "c"]}, "expected a letter"),
+        ("/change_rules", WORDS | {"expected": "more"}, "expected one of less, same"),
+        ("/leaderboard", {"game": "", "results": "/etc"}, "is no dataset"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(AppError) as caught:
+        client.predict(**given, api_name=name)
+    message = str(caught.value)
+    assert said in message
+    assert "\n" not in message
+    assert len(message) < 600
+
+
+def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> None:
+    """Each asks for another game, seed and player; the answers are those of a direct call, to the last board."""
+    from watch import watch
+
+    games = [LAKE, SLIPPERY, SOLO, "Snake-Standard-v1", "Snake-Banana-v1:reflected"]
+    asked = [
+        {"game": games[number % 5], "seed": 20 + number, "player": ("random", "pocket", "lake-adapter", "greedy")[number // 5]}
+        for number in range(20)
+    ]
+
+    def ask(given: dict[str, Any]) -> list[Any]:
+        client = Client(space.url, verbose=False)
+        return [client.predict(**given, api_name="/watch") for _ in range(2)]
+
+    with ThreadPoolExecutor(len(asked)) as threads:
+        answers = list(threads.map(ask, asked))
+    for given, pair in zip(asked, answers, strict=True):
+        alone = json.loads(json.dumps(watch(**given)))
+        assert pair == [alone, alone], given

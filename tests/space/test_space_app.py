@@ -1,0 +1,125 @@
+"""The Space as a whole: it uses public names only, its pins are those that are tested, and it starts from an install."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from served import environment
+from test_public_names import PUBLIC
+
+ROOT = Path(__file__).parents[2]
+SPACE = ROOT / "space_app"
+
+
+@pytest.mark.parametrize("path", sorted(SPACE.glob("*.py")), ids=lambda path: path.name)
+def test_it_imports_public_names_alone(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not [alias.name for alias in node.names if alias.name.startswith("msgrpo_hub")]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("msgrpo_hub"):
+            assert {alias.name for alias in node.names} <= set(PUBLIC.get(str(node.module), [])), node.module
+
+
+def test_its_requirements_are_the_versions_that_are_tested() -> None:
+    lines = [line for line in (SPACE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = dict(line.split("==") for line in lines)
+    constraints = dict(
+        line.lower().replace("_", "-").split("==")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line and line[0] != "#"
+    )
+    differ = {name: (version, constraints.get(name)) for name, version in pinned.items() if constraints.get(name) != version}
+    assert differ.keys() <= {"gradio", "pillow"}  # gradio asks for pillow < 13
+    matter = yaml.safe_load((SPACE / "README.md").read_text(encoding="utf-8").split("---")[1])
+    assert matter["sdk_version"] == pinned["gradio"]
+    assert (SPACE / matter["app_file"]).exists()
+    assert (SPACE / matter["thumbnail"]).stat().st_size < 300_000
+    assert len(matter["short_description"]) <= 60
+
+
+def test_the_bundle_is_small_and_names_no_place_of_a_machine() -> None:
+    files = [path for path in (SPACE / "bundle").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    for path in files:
+        if path.suffix in (".json", ".md"):
+            assert not re.search(r"(/home|/root|/work|/tmp|/Users)/", path.read_text(encoding="utf-8")), path
+
+
+def test_the_page_and_the_readme_document_every_endpoint() -> None:
+    readme = (SPACE / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"endpoint\((?:\w+\.)?(\w+)\)", (SPACE / "app.py").read_text(encoding="utf-8"))
+    assert len(named) == 8
+    assert all(f"`/{name}`" in readme for name in named)
+
+
+@pytest.mark.slow
+def test_msgrpo_space_serves_it_and_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "msgrpo_hub", "space"],
+        cwd=tmp_path,
+        env={**environment(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    try:
+        line = process.stdout.readline()
+        assert re.search(r"http://127\.0\.0\.1:\d+", line), line
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert "Next: open the address below" in errors
+    assert "Traceback" not in errors
+
+
+ZERO = """
+lent = []
+def GPU(duration):
+    def lend(function):
+        def played(*given):
+            lent.append((function.__name__, duration))
+            return function(*given)
+        return played
+    return lend
+"""
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_gpu_is_borrowed_where_there_is_one_to_borrow(present: bool, tmp_path: Path) -> None:
+    if present:
+        (tmp_path / "spaces.py").write_text(ZERO)
+    program = """
+import sys, json, players
+from msgrpo_hub.games import make_game
+assert len(players.play("greedy", make_game("Snake-Solo-v1"), [1])) == 1
+print(json.dumps(getattr(sys.modules.get("spaces"), "lent", None)))
+"""
+    path = os.pathsep.join([str(tmp_path), str(SPACE)])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment(tmp_path), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == ([["play", 60]] if present else None)
+
+
+def test_the_adapter_that_it_was_deployed_with_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import players
+
+    assert players.shown_first() == "lake-adapter"
+    settings = tmp_path / "space.json"
+    settings.write_text(json.dumps({"adapter": f"ada/lake@{'0' * 40}"}))
+    monkeypatch.setattr(players, "SETTINGS", settings)
+    assert players.shown_first() == f"ada/lake@{'0' * 40}"

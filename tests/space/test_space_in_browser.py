@@ -1,0 +1,219 @@
+"""The Space in a real browser, as a visitor uses it: every tab, by mouse and by keyboard, on a phone and on a desktop.
+
+The server is the one that `python app.py` starts, in a process of its own, with no network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser import OpenPage
+from served import Served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
+
+Visit = Callable[..., "Page"]
+LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+
+
+@pytest.fixture
+def visit(space: Served, open_page: OpenPage) -> Visit:
+    def visit(tab: str = "Watch", **options: object) -> Page:
+        page = open_page(space.url, inside=space.url, **options)
+        page.set_default_timeout(60_000)
+        page.wait_for_selector(".board")
+        if tab != "Watch":
+            page.get_by_role("tab", name=tab).click()
+        return page
+
+    return visit
+
+
+def pick(page: Page, label: str, value: str) -> None:
+    """Chooses in a list of the tab that is open, as a visitor does: types, and takes what is offered."""
+    box = page.get_by_label(label, exact=True).locator("visible=true")
+    box.fill(value)
+    box.press("Enter")
+
+
+def turn(page: Page, stage: str) -> int:
+    return int(page.locator(f"{stage} input[type=range]").input_value())
+
+
+def ready(page: Page, stage: str, player: str) -> None:
+    page.locator(f"{stage} article[aria-label='{player}'] .board").wait_for()
+
+
+def test_the_first_board_is_drawn_in_under_three_seconds(space: Served, open_page: OpenPage) -> None:
+    """The best of three visits: other tests share the processors."""
+    seconds = []
+    for _ in range(3):
+        began = time.monotonic()
+        page = open_page(space.url, inside=space.url)
+        page.wait_for_selector("#watch-stage .board use[href='#walker']")
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) < 3
+
+
+def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit: Visit) -> None:
+    page = visit()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    stage = "#watch-stage"
+    assert page.locator(f"{stage} .film-reply").text_content() == (
+        "<think>Left wall Down hole Right ice Up wall</think><action>Right</action>"
+    )
+    slider = page.locator(f"{stage} input[type=range]")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert turn(page, stage) == 2
+    page.get_by_role("button", name="One turn back").locator("visible=true").click()
+    assert turn(page, stage) == 1
+    page.get_by_role("button", name="Play", exact=True).locator("visible=true").click()
+    page.wait_for_function("() => document.querySelector('#watch-stage .film-turn').textContent.startsWith('the end')")
+    assert page.locator(f"{stage} .film-status").inner_text() == "The end: success, reward +1"
+    assert page.locator(f"{stage} .film-seen").text_content() == ""
+    assert asked == []
+
+
+def test_watch_plays_another_game_seed_and_player(visit: Visit) -> None:
+    page = visit()
+    pick(page, "Game", "Snake-Solo-v1:reflected")
+    page.get_by_label("Seed").locator("visible=true").fill("4")
+    pick(page, "Player", "greedy")
+    page.get_by_role("button", name="Watch").click()
+    ready(page, "#watch-stage", "greedy")
+    told = page.locator("#watch-stage .film-seen").text_content() or ""
+    head = re.search(r"Your head: \((\d+), (\d+)\)", told)
+    assert head
+    transform = page.locator("#watch-stage circle.head.you").locator("..").get_attribute("transform") or ""
+    assert transform.startswith(f"translate({int(head[2]) + 0.5} {int(head[1]) + 0.5})")
+
+
+@pytest.mark.parametrize("name", ["../secrets", "/etc/passwd", "endpoint:http://127.0.0.1#m", "no-such-player", "a/b" * 300_000])
+def test_a_name_that_is_no_player_is_refused_in_one_line(visit: Visit, name: str) -> None:
+    page = visit()
+    pick(page, "Player", name)
+    page.get_by_role("button", name="Watch").click()
+    said = page.get_by_test_id("toast-body").inner_text()
+    assert "expected" in said
+    assert len(said) < 500
+
+
+def test_compare_shows_two_films_the_divergence_and_both_scores(visit: Visit) -> None:
+    page = visit("Compare")
+    page.get_by_label("number input for Episodes").fill("40")
+    page.get_by_label("number input for Episodes").press("Tab")
+    page.get_by_role("button", name="Compare").click()
+    page.locator("#compare-scores .count").get_by_text("40 episodes", exact=True).wait_for()
+    assert "lake-adapter is better than pocket" in page.locator("#compare-scores .verdict").inner_text()
+    assert page.locator("#compare-scores .whisker line:not(.axis)").count() == 4
+    assert page.locator("#compare-stage .board").count() == 2
+    apart = page.locator("#compare-stage .film-apart")
+    wanted = int((apart.inner_text()).removeprefix("First difference: turn ")) - 1
+    apart.click()
+    assert turn(page, "#compare-stage") == wanted
+    assert page.locator("#compare-stage .film-mark").is_visible()
+
+
+def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> None:
+    page = visit("Compare")
+    page.get_by_label("number input for Episodes").fill("200")
+    page.get_by_label("number input for Episodes").press("Tab")
+    page.get_by_role("button", name="Compare").click()
+    page.locator("#compare-scores .count").wait_for()
+    page.get_by_role("button", name="Stop").locator("visible=true").click()
+    time.sleep(1)
+    said = page.locator("#compare-scores .count").inner_text()
+    played = int(said.split()[0])
+    assert said == f"{played} of 200 episodes"
+    time.sleep(8)
+    assert page.locator("#compare-scores .count").inner_text() == said
+    if played < 30:
+        assert page.locator("#compare-scores").get_by_text("no interval under 30").count() >= 1
+
+
+def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(visit: Visit) -> None:
+    page = visit("Play")
+    page.locator("#play-board .yours").focus()
+    for key in ["Up", "Right", "Down", "Right", "Up"]:
+        page.keyboard.press(f"Arrow{key}")
+    page.locator("#play-board .results table").wait_for()
+    assert page.locator("#play-board .film-status").first.inner_text() == "It is over: reward 0"
+    rows = page.locator("#play-board .results tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["you", "lake-adapter", "optimal"]
+    assert rows[1].split("\t")[1:] == ["+1", "6", "yes"]
+    assert page.locator("#play-board .stage .board").count() == 1
+
+
+def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(visit: Visit) -> None:
+    page = visit("Play")
+    page.evaluate("""() => { for (const key of ['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowRight'])
+        document.querySelector('.yours').dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); }""")
+    page.locator("#play-board .film-status").get_by_text("Turn 5 of 8").wait_for()
+    assert (
+        page.locator("#play-board use[href='#walker']")
+        .evaluate("each => each.getAttribute('transform')")
+        .startswith("translate(3.5 1.5)")
+    )
+
+
+def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
+    page = visit("Rules")
+    pick(page, "Game", LAKE)
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('textarea')].some((each) => each.value.includes('The goal gives -1'))"
+    )
+    pick(page, "Player", "lake-adapter")
+    pick(page, "Ready changes", "new names")
+    page.wait_for_function("() => [...document.querySelectorAll('input')].some((each) => each.value === 'West')")
+    page.get_by_role("button", name="Try it").click()
+    page.locator("#rules-verdict .count").get_by_text("40 episodes", exact=True).wait_for(timeout=180_000)
+    assert page.locator("#rules-verdict .verdict .word").inner_text() == "Keeps its habit."
+    assert page.locator("#rules-stage article[aria-label='in your words'] .film-deeds li").all_inner_texts()[0].startswith("West")
+    told = page.locator("#rules-stage article[aria-label='in your words'] .film-system").text_content() or ""
+    assert "West changes the column by -1; South changes the row by 1" in told
+
+
+def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
+    page = visit("Leaderboard")
+    rewards = page.locator("#leaderboard tbody td:nth-child(3)")
+    for falls in (True, False):
+        page.get_by_role("button", name="Reward").click()
+        values = [float(each.get_attribute("data-value") or "nan") for each in rewards.all()]
+        assert len(values) > 20
+        assert values == sorted(values, reverse=falls)
+    assert page.locator("#leaderboard th[aria-sort=descending], #leaderboard th[aria-sort=ascending]").count() == 1
+    pick(page, "Game", LAKE)
+    page.wait_for_function("() => document.querySelectorAll('#leaderboard tbody tr').length < 10")
+    assert set(page.locator("#leaderboard tbody td:first-child").all_inner_texts()) == {LAKE}
+
+
+TABS = ["Watch", "Compare", "Play", "Rules", "Leaderboard"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen_and_axe_finds_no_serious_violation(visit: Visit, width: int, scheme: str) -> None:
+    page = visit(width=width, height=844, scheme=scheme)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
+        found = Axe().run(page).response["violations"]
+        serious = {
+            each["id"]: [node["html"][:300] for node in each["nodes"]]
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        }
+        assert serious == {}, json.dumps({tab: serious}, indent=1)

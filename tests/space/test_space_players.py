@@ -1,0 +1,145 @@
+"""Who may play: names by pattern, sizes and settings asked on the Hub before anything is loaded, two models kept at most."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import players
+import pytest
+from hub_server.fixture import loopback, loopback_server
+from hub_server.lanes import Loopback
+from hub_server.operations import put
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import episode_seed, make_game
+
+__all__ = ["loopback", "loopback_server"]
+
+warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2")
+
+LAKE = "FrozenLake-NotSlippery-v1"
+
+
+@pytest.mark.parametrize("name", players.BUILT_IN)
+def test_built_in_players_are_known(name: str) -> None:
+    assert players.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["org/model", "org/model@v1.0", "org/base+me/adapter", "org/base@main+me/adapter@0a1b"])
+def test_names_of_the_hub_are_accepted(name: str) -> None:
+    assert players.check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "human", "/etc", "./x/y", "~/x", "a/b/c", "a/../b", "..", "a//b", "a b/c", "a/b\n", "a/b+", "+a/b", "a/b+c/d+e/f",
+     "ａ/b", "http://x/y", "endpoint:http://x#m", "provider:x/y", "dqn:weights", "bundle/lake-adapter", "a/b@", "a/b@../x", "x" * 201],
+)  # fmt: skip
+def test_anything_else_is_refused_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(players.BUNDLE.parent)  # there `bundle/lake-adapter` looks like a name, and is a folder
+    with pytest.raises(UserError) as caught:
+        players.check_name(name)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=300).filter(lambda name: not players._NAME.fullmatch(name) and name not in players.BUILT_IN))
+def test_no_other_text_is_a_name(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        players.check_name(name)
+    assert len(str(caught.value)) < 600
+
+
+def test_two_models_stay_loaded_and_the_oldest_goes() -> None:
+    game = make_game(LAKE)
+    for name in ("pocket", "lake-adapter", "pocket", "snake-adapter"):
+        assert players.play(name, game, [episode_seed(LAKE, "test", 0)])
+    assert list(players._models) == ["pocket", "snake-adapter"]
+
+
+# ---- on the Hub
+
+
+def pinned(name: str) -> str:
+    """What a name stands for, or why it is refused; over there."""
+    try:
+        return players.pinned(name)
+    except UserError as error:
+        return f"refused: {error}"
+
+
+LORA = {"peft_type": "LORA", "base_model_name_or_path": "/anywhere/msgrpo_hub/pocket/model"}
+
+
+def adapter(**changes: Any) -> dict[str, bytes]:
+    return {"adapter_config.json": json.dumps(LORA | changes).encode(), "adapter_model.safetensors": b"weights"}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"pytorch_model.bin": b"x", "config.json": b"{}"}, "has no safetensors"),
+        ({"README.md": b"x"}, "has no safetensors"),
+        ({"adapter_config.json": json.dumps(LORA).encode(), "adapter_model.bin": b"x"}, "has no safetensors"),
+        (adapter(peft_type="PROMPT_TUNING"), "is no plain LoRA adapter"),
+        (adapter(auto_mapping={"parent_library": "evil"}), "is no plain LoRA adapter"),
+        (adapter(base_model_name_or_path="/etc"), "names the base '/etc'"),
+        (adapter(base_model_name_or_path="../../x/y"), "names the base"),
+        (adapter(base_model_name_or_path=None), "names the base"),
+        (adapter(base_model_name_or_path="nobody/nothing"), "there is no model 'nobody/nothing'"),
+        (adapter(padding="x" * 100_001), "are too long"),
+        ({**adapter(), "adapter_config.json": b"[]"}, "is no plain LoRA adapter"),
+        ({**adapter(), "adapter_config.json": b"{"}, "cannot be read"),
+    ],
+)
+def test_what_is_no_sound_model_is_refused_before_it_is_loaded(files: dict[str, bytes], said: str, loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, files)
+    assert said in loopback.owner.call(pinned, repo)
+    assert not [request for request in loopback.requests() if "/resolve/" in str(request) and "safetensors" in str(request)]
+
+
+def test_a_sound_adapter_is_pinned_to_its_commit(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    commit = loopback.owner.call(put, repo, adapter())
+    assert loopback.owner.call(pinned, repo) == f"pocket+{repo}@{commit}"
+
+
+def test_a_base_and_an_adapter_are_both_pinned(loopback: Loopback) -> None:
+    base, repo = loopback.repository(), loopback.repository()
+    first = loopback.owner.call(put, base, {"model.safetensors": b"weights"})
+    second = loopback.owner.call(put, repo, adapter(base_model_name_or_path=base, revision=first))
+    assert loopback.owner.call(pinned, repo) == f"{base}@{first}+{repo}@{second}"
+    assert loopback.owner.call(pinned, f"{base}+{repo}") == f"{base}@{first}+{repo}@{second}"
+    assert loopback.owner.call(pinned, base) == f"{base}@{first}"
+
+
+def too_large(name: str) -> str:
+    players.LARGEST = 6
+    return pinned(name)
+
+
+def test_a_model_that_is_too_large_is_refused_with_its_size_and_the_limit(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, {"model-1.safetensors": b"1234", "model-2.safetensors": b"5678"})
+    assert "0.0 GB of weights: expected at most 0 GB here" in loopback.owner.call(too_large, repo)
+
+
+def test_what_is_not_there_is_said_so(loopback: Loopback) -> None:
+    assert "there is no model 'ada/nothing' on the Hub" in loopback.owner.call(pinned, "ada/nothing")
+
+
+def played(name: str) -> list[str]:
+    game = make_game(LAKE)
+    [episode] = players.play(name, game, [episode_seed(LAKE, "test", 3)])
+    return [step.completion.text for step in episode.steps]
+
+
+def test_a_published_adapter_of_the_built_in_base_plays_here(loopback: Loopback) -> None:
+    repo, folder = loopback.repository(), players.BUNDLED["lake-adapter"]
+    loopback.owner.call(put, repo, {path.name: path.read_bytes() for path in folder.iterdir()})
+    replies = loopback.owner.call(played, repo)
+    assert replies
+    assert all("<action>" in reply for reply in replies)

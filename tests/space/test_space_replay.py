@@ -1,0 +1,148 @@
+"""Episodes as plain data: they follow from the rules, they say what happened, and nothing of gradio or torch is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import replay
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from watch import bundled, watch
+
+from msgrpo_hub.evaluation import can_play, make_player, replayed_states
+from msgrpo_hub.games import GAMES, VARIANTS, make_game
+from msgrpo_hub.rollout import play_episodes
+
+SPACE = Path(replay.__file__).parent
+LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
+
+
+def film_of(game_id: str, number: int, player: str) -> replay.Data:
+    game = make_game(game_id)
+    [episode] = play_episodes(game, make_player(player), [(replay.seed_of(game, number), 0)])
+    return replay.film(game, number, {player: episode})
+
+
+def test_neither_gradio_nor_torch_is_loaded() -> None:
+    program = (
+        "import replay, watch, sys; watch.watch(*watch.FIRST); print({'gradio', 'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=SPACE, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@given(
+    game_id=st.sampled_from([*GAMES, f"{SOLO}:other-symbols", f"{SLIPPERY}:rotated", f"{LAKE}:permuted-actions"]),
+    number=st.integers(0, 9_999),
+    player=st.sampled_from(["random", "random-safe", "greedy"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_film_is_plain_data_whose_sums_add_up(game_id: str, number: int, player: str) -> None:
+    film = film_of(game_id, number, player)
+    written = json.dumps(film, allow_nan=False)
+    assert json.dumps(json.loads(written)) == written
+    [track] = film["players"]
+    assert len(track["states"]) == len(track["steps"]) + 1
+    assert track["steps"][-1]["reward_so_far"] == track["reward"] == sum(step["reward"] for step in track["steps"])
+    for step in track["steps"]:
+        assert step["action"] in range(len(track["game"]["actions"]))
+        assert f"<action>{track['game']['actions'][step['action']]}</action>" == step["reply"]
+        assert (step["regret"] is None) == (not game_id.startswith("FrozenLake"))
+
+
+def test_a_lake_is_told_as_it_was() -> None:
+    """Test episode 3 by hand: `@.O. / O... / .O.. / ..OG`; a shortest way is Right, Down, Right, Down, Right, Down."""
+    film = film_of(LAKE, 3, "optimal")
+    [track] = film["players"]
+    names = track["game"]["actions"]
+    assert [names[step["action"]] for step in track["steps"]] == ["Right", "Down", "Right", "Down", "Right", "Down"]
+    assert [state["walker"] for state in track["states"]] == [0, 1, 5, 6, 10, 11, 15]
+    assert [state["posture"] for state in track["states"]] == ["", "", "", "", "", "", "goal"]
+    assert [[names[a] for a in step["legal"]] for step in track["steps"][:2]] == [["Down", "Right"], ["Left", "Down", "Right"]]
+    assert track["states"][0]["pieces"] == {"O": [2, 4, 9, 14], "G": [15]}
+    assert (track["reward"], track["regret"], track["value_optimal"], track["ending"]) == (1.0, 0.0, 1.0, "success")
+    assert track["steps"][0]["prompt"].startswith("Current Observation:\nYou: (0, 0)")
+    assert track["system"].startswith("[Instructions]\nYou walk on a frozen lake.")
+
+
+def test_stored_replies_lead_to_the_same_episode_and_a_cut_one_stays_cut() -> None:
+    game = make_game(LAKE)
+    replies = [{"text": "<action>Right</action>"}, {"text": "<think>hm", "finish": "length"}, *([{"text": "what?"}] * 6)]
+    episode = replay.played_again(game, 3, replies)
+    assert [step.status for step in episode.steps] == ["ok", "truncated_reply", *(["unreadable"] * 6)]
+    assert [step.completion.text for step in episode.steps] == [reply["text"] for reply in replies]
+    assert episode.truncated
+
+
+def test_every_bundled_replay_is_an_episode_of_the_rules() -> None:
+    count = 0
+    for game_id, by_player in bundled().items():
+        for player, by_number in by_player.items():
+            for number in by_number:
+                film = replay.bundled_film(bundled(), game_id, int(number), player)
+                assert film is not None
+                assert film["players"][0]["ending"]
+                count += 1
+    assert count >= 60
+
+
+def test_what_is_not_bundled_is_none() -> None:
+    assert replay.bundled_film(bundled(), LAKE, 999, "pocket") is None
+    assert replay.bundled_film(bundled(), "Snake-Fire-v1", 0, "pocket") is None
+
+
+@pytest.mark.slow
+def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
+    import players
+
+    game = make_game(LAKE)
+    episodes = players.play("lake-adapter", game, [replay.seed_of(game, number) for number in range(3)])
+    for number, episode in enumerate(episodes):
+        stored = bundled()[LAKE]["lake-adapter"][str(number)]
+        assert [step.completion.text for step in episode.steps] == stored
+
+
+def steps(*moves: int | None) -> replay.Data:
+    return {"steps": [{"move": move} for move in moves]}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "turn"),
+    [
+        ((0, 1, 2), (0, 1, 2), None),
+        ((0, 1, 2), (0, 2, 2), 1),
+        ((0, 1), (0, 1, 2), 2),
+        ((0, 1, 2), (0, 1), 2),
+        ((None,), (0,), 0),
+        ((None, 1), (None, 1), None),
+    ],
+)
+def test_players_part_where_they_first_move_otherwise_or_one_has_ended(
+    a: tuple[int | None, ...], b: tuple[int | None, ...], turn: int | None
+) -> None:
+    assert replay.divergence(steps(*a), steps(*b)) == turn
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_same_play_in_other_words_is_the_same_moves(variant: str) -> None:
+    one, other = (film_of(name, 5, "optimal")["players"][0] for name in (LAKE, f"{LAKE}:{variant}"))
+    assert replay.divergence(one, other) is None
+
+
+def test_the_drawing_is_one_svg() -> None:
+    game = make_game(SOLO)
+    [episode] = play_episodes(game, make_player("greedy"), [(replay.seed_of(game, 1), 0)])
+    assert replay.drawing(game, {"greedy": episode}).startswith("<svg")
+    assert len(replayed_states(game, episode)) == len(episode.steps) + 1
+
+
+def test_the_first_episode_of_the_page_is_bundled_and_a_success() -> None:
+    import watch as tab
+
+    assert replay.bundled_film(bundled(), *tab.FIRST) == watch(*tab.FIRST)
+    assert watch(*tab.FIRST)["players"][0]["success"]
+    assert can_play(tab.FIRST[2], make_game(tab.FIRST[0]))

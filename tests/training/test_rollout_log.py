@@ -1,0 +1,212 @@
+"""The episodes of a run: none is lost and none is twice, whenever it is killed; and blocks that stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.rollout_tables import Rollout, load_shards
+from msgrpo_hub.games import make_game
+from msgrpo_hub.rollout import play_groups
+from msgrpo_hub.training.batch import Drawn
+from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
+from msgrpo_hub.training.config import TrainConfig, to_toml
+from msgrpo_hub.training.rollout_log import BLOCKS, RolloutLog, blocks
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+MOMENTS = {
+    "before the first episodes are in place": ("RolloutLog.write", "call", 1),
+    "when one of its two tables is in place": ("write_atomically", "return", 5),
+    "when its episodes are kept and its checkpoint is not": ("RolloutLog.write", "return", 1),
+    "in the middle of a table": ("write_table", "return", 3),
+    "when its checkpoint is in place": ("save_checkpoint", "return", 1),
+    "in the final evaluation": ("play_test", "call", 1),
+}
+"""Where a SIGKILL falls, counted from the kill before."""
+
+
+def kept(folder: Path) -> dict[str, str]:
+    """The hash of every file of the log."""
+    own = folder / "rollouts"
+    return {
+        path.relative_to(own).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in own.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def flags(flags: list[str]) -> list[str]:
+    """Of a shorter run."""
+    return [*flags, *"--updates 3 --eval-every 0 --test-episodes 2".split()]  # noqa: SIM905
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept") / "uninterrupted"
+    ended = msgrpo("train", *flags, "--save-rollouts", "--output-dir", folder)
+    assert ended.code == 0, ended.err
+    return folder
+
+
+# ---- while it trains
+
+
+def test_every_episode_of_every_update_is_kept_once(uninterrupted: Path) -> None:
+    rollouts = [rollout for part in load_shards(uninterrupted) for rollout in part]
+    assert [rollout.update for rollout in rollouts] == [update for update in (1, 2, 3) for _ in range(12)]
+    assert len({(rollout.episode.seed, rollout.episode.member) for rollout in rollouts}) == 36
+    drawn = [sum(bool(rollout.drawn) for rollout in rollouts if rollout.update == update) for update in (1, 2, 3)]
+    assert set(drawn) <= {0, 3, 6}  # 3 of each group whose returns differ
+    assert any(drawn)
+
+
+def test_a_run_that_does_not_keep_them_trains_the_same(
+    msgrpo: Command, flags: list[str], uninterrupted: Path, tmp_path: Path
+) -> None:
+    assert msgrpo("train", *flags, "--output-dir", tmp_path / "run").code == 0
+    weights = "adapter/adapter_model.safetensors"
+    assert (tmp_path / "run" / weights).read_bytes() == (uninterrupted / weights).read_bytes()
+    assert not (tmp_path / "run" / "rollouts").exists()
+    with pytest.raises(UserError, match="did not save its episodes: train it with --save-rollouts"):
+        blocks(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_keeps_what_an_uninterrupted_one_keeps(
+    msgrpo: Command, flags: list[str], uninterrupted: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for name, moment in MOMENTS.items():
+        ended = msgrpo("train", *flags, "--save-rollouts", "--resume", "--output-dir", run, die_at=moment)
+        assert ended.code == -signal.SIGKILL, (name, ended.err)
+    assert msgrpo("train", "--resume", "--output-dir", run).code == 0
+    assert kept(run) == kept(uninterrupted)
+    assert [block.name for block in blocks(run)[1]] == [block.name for block in blocks(uninterrupted)[1]]
+
+
+def test_what_is_beyond_the_checkpoint_is_not_published(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    """It may be played again, and come out otherwise."""
+    run = tmp_path / "run"
+    moment = ("RolloutLog.write", "return", 2)
+    ended = msgrpo("train", *flags, "--save-rollouts", "--output-dir", run, die_at=moment)
+    assert ended.code == -signal.SIGKILL
+    assert {"default/train-00001.parquet", "default/train-00002.parquet"} <= set(kept(run))
+    assert [block.name.split("-")[2:4] for block in blocks(run)[1]] == [["00001", "00001"]]
+
+
+def test_a_run_goes_on_as_it_began_with_keeping_or_without(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    moment = ("Trainer.learn", "call", 2)
+    assert msgrpo("train", *flags, "--output-dir", run, die_at=moment).code == -signal.SIGKILL
+    ended = msgrpo("train", "--resume", "--save-rollouts", "--output-dir", run)
+    assert (ended.code, len(ended.said)) == (2, 1)
+    assert "holds a run with save_rollouts = False, not True" in ended.err
+
+
+def test_a_full_disk_is_said_in_one_line_and_the_run_goes_on(
+    msgrpo: Command, flags: list[str], uninterrupted: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    ended = msgrpo("train", *flags, "--save-rollouts", "--output-dir", run, largest_file=9_000)
+    assert (ended.code, len(ended.said)) == (2, 1), ended.err
+    assert "0 updates are safe there; make room, then go on with --resume" in ended.err
+    assert msgrpo("train", "--resume", "--output-dir", run).code == 0
+    assert kept(run) == kept(uninterrupted)
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_keeps_the_episodes_of_both(flags: list[str], uninterrupted: Path, tmp_path: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    arguments = ["-m", "msgrpo_hub", "train", *flags, "--save-rollouts", "--output-dir", str(tmp_path / "two")]
+    two = subprocess.run(
+        [sys.executable, *launcher, *arguments],
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert two.returncode == 0, two.stderr
+    both, one = (list(load_shards(folder)) for folder in (tmp_path / "two", uninterrupted))
+    assert len(both) == len(one) == 3
+    assert told(both[0]) == told(one[0])  # log-probabilities and later updates: up to rounding
+
+
+def told(rollouts: list[Rollout]) -> list[tuple[object, ...]]:
+    """What was played and what became of it, without the numbers that depend on rounding."""
+    return [
+        (r.episode.seed, r.episode.member, r.advantage, r.drawn, [step.completion.token_ids for step in r.episode.steps])
+        for r in rollouts
+    ]
+
+
+# ---- blocks
+
+
+def make_run(folder: Path, updates: int, done: int) -> Path:
+    """The folder of a run of so many updates after some of them, played at random."""
+    config = TrainConfig(updates=updates, group_size=2, groups=1, drawn=1, save_rollouts=True)
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(to_toml(config))
+    (folder / "provenance.json").write_text('{"base_commit": "0123"}')
+    log, game = RolloutLog(folder / "rollouts", 0), make_game(config.game)
+    for update in range(1, done + 1):
+        groups = play_groups(game, ScriptedPolicy(choose_random), [update], 2)
+        log.write(update, groups, [[1.0, -1.0]], [Drawn(groups[0].episodes[1], -1.0)])
+    parameters = {"w": nn.Parameter(torch.zeros(1))}
+    progress = Progress(updates=done)
+    save_checkpoint(folder / "checkpoint.safetensors", parameters, torch.optim.AdamW(parameters.values()), progress, "run")
+    return folder
+
+
+def ranges(folder: Path) -> list[tuple[int, int]]:
+    return [(int(first), int(last)) for first, last in (block.name.split("-")[2:4] for block in blocks(folder)[1])]
+
+
+def test_blocks_are_few_and_their_borders_do_not_depend_on_how_far_it_went(tmp_path: Path) -> None:
+    assert BLOCKS == 32
+    assert ranges(make_run(tmp_path / "a", 70, 7)) == [(1, 3), (4, 6)]
+    assert ranges(make_run(tmp_path / "b", 70, 70)) == [*((n, n + 2) for n in range(1, 69, 3)), (70, 70)]
+    assert ranges(make_run(tmp_path / "c", 700, 10)) == []  # blocks of 22
+    names = [block.name for block in blocks(tmp_path / "b")[1]]
+    assert names[:2] == [block.name for block in blocks(tmp_path / "a")[1]]
+    assert sorted(names) == names
+    assert len(names) <= BLOCKS
+
+
+def test_other_episodes_have_another_name(tmp_path: Path) -> None:
+    [(_, [first]), (_, [again])] = (blocks(make_run(tmp_path / name, 2, 1)) for name in "ab")
+    assert first.name == again.name
+    RolloutLog(tmp_path / "b" / "rollouts", 0).write(
+        1, (groups := play_groups(make_game(TrainConfig().game), ScriptedPolicy(choose_random), [9], 2)), [[0.0, 0.0]], []
+    )
+    assert len(groups) == 1
+    assert blocks(tmp_path / "b")[1][0].name.rsplit("-", 1)[0] == first.name.rsplit("-", 1)[0]
+    assert blocks(tmp_path / "b")[1][0].name != first.name
+
+
+def test_drawn_episodes_are_told_from_their_siblings(tmp_path: Path) -> None:
+    [rollouts] = load_shards(make_run(tmp_path / "run", 2, 1))
+    assert [(rollout.advantage, rollout.drawn) for rollout in rollouts] == [(1.0, False), (-1.0, True)]
+
+
+def test_episodes_that_are_gone_are_noticed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 4, 3)
+    (run / "rollouts" / "default" / "train-00002.parquet").unlink()
+    with pytest.raises(UserError, match="the episodes of update 2 are gone"):
+        blocks(run)
+    with pytest.raises(UserError, match="holds no run"):
+        blocks(tmp_path)
