@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgrpo_hub.agent.sampling import TokenIds
 from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.sampling import TokenIds
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 

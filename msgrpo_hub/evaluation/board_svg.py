@@ -1,21 +1,22 @@
 """Boards as SVG, in units of one cell: the ground, what comes and goes on it, and who moves over it.
 
 Any game is drawn from its grid and its symbols alone. A snake's body has an order that a grid does not tell, so the
-snakes are drawn from their state: a dash that slides along the path of the head.
+snakes are drawn from their state: a dash that slides along the path of the head. Variants are drawn as they are shown to
+players: mirrored, turned, or with other symbols.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import atan2, degrees
 from typing import Any
 
 from msgrpo_hub.evaluation.board_art import FACES, PENGUIN, shape
 from msgrpo_hub.evaluation.timeline import Timeline, spans
-from msgrpo_hub.games import Game
+from msgrpo_hub.games import Game, Retold, played, told
 from msgrpo_hub.games.board import DIRECTIONS, Cell
-from msgrpo_hub.games.frozen_lake import LakeState
+from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState
 
 _PLAYER = "@"
@@ -24,7 +25,8 @@ _SNAKES = "@#Xx"
 
 def definitions(game: Game) -> str:
     """The shapes that `board` uses, once for all boards of a game."""
-    named = {symbol: _name(game, symbol) for symbol in game.symbols if symbol not in f".{_PLAYER}"}
+    bare = {glyph(game, symbol) for symbol in f".{_PLAYER}"}
+    named = {symbol: name for symbol, name in names(game).items() if symbol not in bare}
     shapes = "".join(f'<g id="{_id(symbol)}">{shape(name, symbol)}</g>' for symbol, name in named.items())
     field = f'<clipPath id="field"><rect width="{game.size}" height="{game.size}" rx=".3"/></clipPath>'
     return f"<defs>{shapes}{FACES}{field}</defs>"
@@ -33,9 +35,35 @@ def definitions(game: Game) -> str:
 def board(game: Game, states: Sequence[Any], actions: Sequence[str | None], timeline: Timeline) -> str:
     """One episode's board, `game.size` units wide. `actions[t]` leads from `states[t]` to `states[t + 1]`."""
     snakes = isinstance(states[0], SnakeState)
-    ground = _ground(game, icy=game.symbols.get(".") == "ice")
+    ground = _ground(game, icy=game.symbols.get(glyph(game, ".")) == "ice")
     pieces = _pieces(game, states, _SNAKES if snakes else _PLAYER, timeline)
-    return ground + pieces + (_snakes(states, actions, timeline) if snakes else _walker(game, states, timeline))
+    return ground + pieces + (_snakes(game, states, actions, timeline) if snakes else _walker(game, states, timeline))
+
+
+def glyph(game: Game, symbol: str) -> str:
+    """The symbol that a game shows for one of the game underneath."""
+    return game.glyphs.get(symbol, symbol) if isinstance(game, Retold) else symbol
+
+
+def names(game: Game) -> dict[str, str]:
+    """Symbol → what is drawn for it; an apple that takes reward is poisoned, whatever the rules call it."""
+    core = played(game)
+    items = core.items if isinstance(core, Snake) else ()
+    poison = {glyph(game, item.symbol): "poison apple" for item in items if item.name == "apple" and item.reward < 0}
+    return {**game.symbols, **poison}
+
+
+def placed(game: Game, cells: Iterable[Cell]) -> list[Cell]:
+    """Where cells of the game underneath are shown."""
+    return [game.place(cell, game.size) if isinstance(game, Retold) else cell for cell in cells]
+
+
+def moves(game: Game) -> dict[str, Cell]:
+    """Action → where it leads on the board that is shown, as (rows, columns); of games of others nobody can tell."""
+    if not isinstance(played(game), FrozenLake | Snake):
+        return {}
+    origin, *ends = placed(game, [(0, 0), *DIRECTIONS.values()])
+    return {told(game, action): (end[0] - origin[0], end[1] - origin[1]) for action, end in zip(DIRECTIONS, ends, strict=True)}
 
 
 def _ground(game: Game, icy: bool) -> str:
@@ -56,14 +84,15 @@ def _ground(game: Game, icy: bool) -> str:
 def _pieces(game: Game, states: Sequence[Any], movers: str, timeline: Timeline) -> str:
     """Everything but the ground and those who move. What a lone player stands on is what the grid shows there at other times."""
     grids = [game.grid(state) for state in states]
+    free, player, *shown = (glyph(game, symbol) for symbol in f".{_PLAYER}{movers}")
     drawn = []
     for row in range(game.size):
         for column in range(game.size):
             seen = [grid[row][column] for grid in grids]
             if movers == _PLAYER:
-                under = next((symbol for symbol in seen if symbol != _PLAYER), ".")
-                seen = [under if symbol == _PLAYER else symbol for symbol in seen]
-            for symbol in sorted(set(seen) - {".", *movers}):
+                under = next((symbol for symbol in seen if symbol != player), free)
+                seen = [under if symbol == player else symbol for symbol in seen]
+            for symbol in sorted(set(seen) - {free, *shown}):
                 for span in spans([here == symbol for here in seen]):
                     drawn.append(_use(symbol, (row, column), timeline.shown(*span)))
     return "".join(drawn)
@@ -81,20 +110,13 @@ def _id(symbol: str) -> str:
     return f"s{ord(symbol)}"
 
 
-def _name(game: Game, symbol: str) -> str:
-    """What a symbol stands for; an apple that takes reward is poisoned, whatever the rules call it."""
-    name = game.symbols[symbol]
-    harms = isinstance(game, Snake) and any(item.symbol == symbol and item.reward < 0 for item in game.items)
-    return "poison apple" if harms and name == "apple" else name
-
-
 def _at(cell: Cell, more: str = "") -> str:
     return f"transform:translate({cell[1] + 0.5:g}px,{cell[0] + 0.5:g}px){more}"
 
 
 def _walker(game: Game, states: Sequence[Any], timeline: Timeline) -> str:
     """A lone player gliding from cell to cell."""
-    places = [_find(game.grid(state), _PLAYER) for state in states]
+    places = [_find(game.grid(state), glyph(game, _PLAYER)) for state in states]
     stands = [_at(place, f" {_posture(state)}") for place, state in zip(places, states, strict=True)]
     return f'<g class="{timeline.gliding(stands)}">{PENGUIN}</g>'
 
@@ -110,18 +132,19 @@ def _find(grid: Sequence[str], symbol: str) -> Cell:
     return next((row, line.index(symbol)) for row, line in enumerate(grid) if symbol in line)
 
 
-def _snakes(states: Sequence[SnakeState], actions: Sequence[str | None], timeline: Timeline) -> str:
+def _snakes(game: Game, states: Sequence[SnakeState], actions: Sequence[str | None], timeline: Timeline) -> str:
     last = states[-1]
     drawn = ""
     if last.opponent:
-        drawn += _snake([state.opponent for state in states], "opponent", last.opponent_alive, None, timeline)
-    return drawn + _snake([state.snake for state in states], "you", last.alive, actions[-1], timeline)
+        drawn += _snake([placed(game, state.opponent) for state in states], "opponent", last.opponent_alive, None, timeline)
+    hit = moves(game)[actions[-1]] if actions[-1] is not None and not last.alive else None
+    return drawn + _snake([placed(game, state.snake) for state in states], "you", last.alive, hit, timeline)
 
 
-def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: str | None, timeline: Timeline) -> str:
+def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: Cell | None, timeline: Timeline) -> str:
     """A snake: its body is the last stretch of its head's path, its head looks where it last went.
 
-    `final` is the action that killed it: the head leans into what it hit.
+    `final` is the move that killed it: the head leans into what it hit.
     """
     path, heads = _path(bodies)
     tails = [head - (len(body) - 1) for head, body in zip(heads, bodies, strict=True)]
@@ -135,7 +158,7 @@ def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: str |
     end = len(bodies) - 1
     awake = f'<g{_class(timeline.shown(0, None if alive else end))}><use href="#awake"/></g>'
     dead = "" if alive else f'<g{_class(timeline.shown(end, None))}><use href="#dead"/></g>'
-    looks = timeline.gliding(_looks(bodies, None if alive else final))
+    looks = timeline.gliding(_looks(bodies, final))
     return f'{body}<g class="{looks}"><circle class="head {who}" r=".43"/>{awake}{dead}</g>'
 
 
@@ -150,19 +173,19 @@ def _path(bodies: Sequence[Sequence[Cell]]) -> tuple[list[Cell], list[int]]:
     return path, heads
 
 
-def _looks(bodies: Sequence[Sequence[Cell]], final: str | None) -> list[str]:
+def _looks(bodies: Sequence[Sequence[Cell]], final: Cell | None) -> list[str]:
     """The head's place and angle in each state, turned the short way round."""
-    moves = [(after[0][0] - before[0][0], after[0][1] - before[0][1]) for before, after in pairwise(bodies)]
+    ways = [(after[0][0] - before[0][0], after[0][1] - before[0][1]) for before, after in pairwise(bodies)]
     if final is not None:
-        moves[-1] = DIRECTIONS[final]
-    first = next((move for move in moves if move != (0, 0)), (0, 1))
+        ways[-1] = final
+    first = next((move for move in ways if move != (0, 0)), (0, 1))
     angle = degrees(atan2(*first))
     angles = [angle]
-    for move in moves:
+    for move in ways:
         if move != (0, 0):
             angle += (degrees(atan2(*move)) - angle + 180) % 360 - 180
         angles.append(angle)
-    lean = [0.0] * len(moves) + [0.3 if final is not None else 0.0]
+    lean = [0.0] * len(ways) + [0.3 if final is not None else 0.0]
     return [
         _at(body[0], f" rotate({angle:g}deg) translateX({shift:g}px)")
         for body, angle, shift in zip(bodies, angles, lean, strict=True)

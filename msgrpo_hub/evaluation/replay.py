@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 
 from msgrpo_hub.episode import Episode, Step
 from msgrpo_hub.evaluation.board_art import STYLE
-from msgrpo_hub.evaluation.board_svg import board, definitions
+from msgrpo_hub.evaluation.board_svg import board, definitions, moves
 from msgrpo_hub.evaluation.timeline import Timeline
 from msgrpo_hub.games import Game, stream
 
@@ -30,7 +30,7 @@ _TITLE_CHARACTERS = 23
 _ACTION_CHARACTERS = 10
 _LINE_CHARACTERS = 38
 
-_ARROWS = {"Left": "←", "Down": "↓", "Right": "→", "Up": "↑"}
+_ARROWS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _STYLE = """
@@ -157,7 +157,8 @@ def _turn(game: Game, step: Step, turn: int) -> str:
     if step.action is None:
         deed = f'<tspan class="none">{"cut off" if step.status == "truncated_reply" else "unreadable"}</tspan>'
     else:
-        deed = f"{_ARROWS.get(step.action, '')} {_clean(_short(step.action, _ACTION_CHARACTERS))}"
+        arrow = _ARROWS[moves(game)[step.action]] if step.action in moves(game) else ""
+        deed = f"{arrow} {_clean(_short(step.action, _ACTION_CHARACTERS))}"
     return f'<text class="status" y="30">{turn + 1}/{game.horizon} {deed}</text>'
 
 

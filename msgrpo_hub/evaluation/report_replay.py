@@ -15,16 +15,16 @@ from typing import Any
 from msgrpo_hub.episode import Episode, Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.board_art import FACES, PENGUIN, shape
+from msgrpo_hub.evaluation.board_svg import glyph, moves, names, placed
 from msgrpo_hub.evaluation.references import TIE
 from msgrpo_hub.evaluation.replay import replayed_states
 from msgrpo_hub.evaluation.report_plots import ending, number
 from msgrpo_hub.evaluation.runner import Result
 from msgrpo_hub.evaluation.scores import StepScore
-from msgrpo_hub.games import Game, episode_seed, make_game, played, told
-from msgrpo_hub.games.board import DIRECTIONS, Cell
-from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.games.snake import Snake, SnakeState
-from msgrpo_hub.games.variants import Retold
+from msgrpo_hub.games import Game, episode_seed, make_game
+from msgrpo_hub.games.board import Cell
+from msgrpo_hub.games.frozen_lake import LakeState
+from msgrpo_hub.games.snake import SnakeState
 
 WORST = 3
 """Worst episodes listed per player."""
@@ -122,9 +122,9 @@ def game_data(game: Game) -> Data:
         "size": game.size,
         "horizon": game.horizon,
         "actions": list(game.actions),
-        "moves": _moves(game),
-        "icy": game.symbols.get(_glyph(game, ".")) == "ice",
-        "pieces": {symbol: _piece(name, symbol) for symbol, name in _names(game).items()},
+        "moves": moves(game),
+        "icy": game.symbols.get(glyph(game, ".")) == "ice",
+        "pieces": {symbol: _piece(name, symbol) for symbol, name in names(game).items()},
         "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
     }
 
@@ -201,41 +201,20 @@ def state_data(game: Game, state: Any) -> Data:
 
 def _movers(game: Game, state: Any) -> tuple[Data, set[str], Any]:
     """Who moves, the symbols not to be drawn as pieces, and a state whose grid shows what a lone player stands on."""
-    empty = {" ", _glyph(game, ".")}
+    empty = {" ", glyph(game, ".")}
     if isinstance(state, SnakeState):
         bodies = [_cells(game, body) for body in (state.snake, state.opponent) if body]
         alive = [state.alive, state.opponent_alive][: len(bodies)]
-        return {"bodies": bodies, "alive": alive}, empty | {_glyph(game, symbol) for symbol in "@#Xx"}, state
+        return {"bodies": bodies, "alive": alive}, empty | {glyph(game, symbol) for symbol in "@#Xx"}, state
     if isinstance(state, LakeState):
         posture = "goal" if state.player == state.goal else "hole" if state.terminal else ""
         (at,) = _cells(game, [state.player])
-        return {"walker": at, "posture": posture}, empty | {_glyph(game, "@")}, replace(state, player=(0, 0))
+        return {"walker": at, "posture": posture}, empty | {glyph(game, "@")}, replace(state, player=(0, 0))
     return {}, empty, state
 
 
 def _cells(game: Game, cells: Iterable[Cell]) -> list[int]:
-    placed = [game.place(cell, game.size) if isinstance(game, Retold) else cell for cell in cells]
-    return [row * game.size + column for row, column in placed]
-
-
-def _glyph(game: Game, symbol: str) -> str:
-    return game.glyphs.get(symbol, symbol) if isinstance(game, Retold) else symbol
-
-
-def _moves(game: Game) -> dict[str, Cell]:
-    """Action → where it leads on the board that is shown, as (rows, columns); of games of others nobody can tell."""
-    if not isinstance(played(game), FrozenLake | Snake):
-        return {}
-    origin, *ends = [game.place(step, game.size) if isinstance(game, Retold) else step for step in ((0, 0), *DIRECTIONS.values())]
-    return {told(game, action): (end[0] - origin[0], end[1] - origin[1]) for action, end in zip(DIRECTIONS, ends, strict=True)}
-
-
-def _names(game: Game) -> dict[str, str]:
-    """Symbol → what is drawn for it; an apple that takes reward is poisoned, whatever the rules call it."""
-    core = played(game)
-    items = core.items if isinstance(core, Snake) else ()
-    poison = {_glyph(game, item.symbol): "poison apple" for item in items if item.name == "apple" and item.reward < 0}
-    return {**game.symbols, **poison}
+    return [row * game.size + column for row, column in placed(game, cells)]
 
 
 def _piece(name: str, symbol: str) -> str:
@@ -245,7 +224,7 @@ def _piece(name: str, symbol: str) -> str:
 
 def shapes(tasks: Iterable[str]) -> Mapping[str, str]:
     """Every shape that the boards of some tasks use: its id, and its SVG, which is ours; what nobody has drawn is a letter."""
-    drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in _names(make_game(task)).items()}
+    drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in names(make_game(task)).items()}
     return {**drawn, "walker": PENGUIN, "faces": FACES}
 
 

@@ -128,7 +128,7 @@ def own_runs(folder: Path) -> dict[str, Result]:
     """The runs to push, by place. Raises `UserError` for the first that must not be."""
     board = read_folder(folder)
     for name, why in board.refused.items():
-        raise UserError(f"{name!r} is not pushed: {why}; mend or move away what `msgrpo verify {folder}` does not accept")
+        raise UserError(f"{name!r} is not pushed: {why}; play it again or move it away (`msgrpo verify {folder}` says more)")
     runs: dict[str, Result] = {}
     for result in board.results:
         try:
