@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,78 @@ from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What can be pushed: `push_NAME` and `stage_NAME` of a module of the Hub's floor."""
+
+    module: str
+    help: str
+    next_command: str
+    """After a push, with {folder} and {repo}."""
+    folder: str = ""
+    """What the folder is that it is made from, if it is."""
+    takes: tuple[str, ...] = ()
+    """Which of the flags that not every kind has."""
+    staged_by: tuple[str, ...] = ()
+    """Which flags also decide what a dry run writes."""
+    visibility: str = "a new one gets the visibility of your settings"
+
+
+KINDS = {
+    "adapter": Kind(
+        module="adapters",
+        help="the adapter of a finished run, with card and results",
+        folder="the folder of the run",
+        takes=("message", "base", "rollouts"),
+        staged_by=("base", "rollouts"),
+        next_command="msgrpo eval {repo} --suite quick",
+    ),
+    "rollouts": Kind(
+        module="rollouts",
+        help="the episodes of a run as a dataset, private by default",
+        folder="of `train --save-rollouts`, or of `eval`",
+        takes=("message",),
+        next_command="msgrpo push adapter {folder} USER/NAME --rollouts {repo}",
+        visibility="a new one is private, unless --public is given",
+    ),
+    "results": Kind(
+        module="results",
+        help="runs of `msgrpo eval`, into a dataset with everybody's",
+        folder="what `msgrpo eval --output-dir` has filled",
+        takes=("message",),
+        staged_by=("revision", "create_pr"),
+        next_command="msgrpo leaderboard {repo}",
+    ),
+    "base": Kind(
+        module="bases",
+        help="the built-in base, so that adapters of it load for anybody",
+        next_command="msgrpo push adapter RUN USER/NAME --base {repo}",
+    ),
+    "space": Kind(
+        module="spaces",
+        help="the demo as a Gradio Space",
+        takes=("adapter", "hardware"),
+        staged_by=("adapter",),
+        next_command="open the Space; it is built in some minutes",
+    ),
+}
+
+
+_SOME = ("message", "base", "rollouts", "adapter", "hardware")
+"""Flags that not every kind takes."""
+
+
 def push_command(commands: Any) -> None:
     """Adds `push` with its kinds. Their flags are those of `push` itself, so that they may stand before or after the kind."""
     flags = _push_flags()
-    parser = commands.add_parser(
-        "push", help="to the Hub: adapter, rollouts or results, or the built-in base", parents=[flags]
-    )
+    parser = commands.add_parser("push", help=f"to the Hub: {', '.join(KINDS)}", parents=[flags])
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND", parser_class=type(parser))
-    adapter = kinds.add_parser("adapter", help="the adapter of a finished run, with card and results", parents=[flags])
-    adapter.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
-    rollouts = kinds.add_parser("rollouts", help="the episodes of a run as a data set, private by default", parents=[flags])
-    rollouts.add_argument("folder", type=Path, metavar="DIR", help="of `train --save-rollouts`, or of `eval`")
-    base = kinds.add_parser("base", help="the built-in base, so that adapters of it load for anybody", parents=[flags])
-    results = kinds.add_parser("results", help="runs of `msgrpo eval`, into a dataset with everybody's", parents=[flags])
-    results.add_argument("folder", type=Path, metavar="DIR", help="what `msgrpo eval --output-dir` has filled")
-    for kind, run in ((adapter, _push_adapter), (rollouts, _push_rollouts), (base, _push_base), (results, _push_results)):
-        kind.add_argument("repo", metavar="REPO", help="USER/NAME on the Hub")
-        kind.set_defaults(run=run)
+    for name, kind in KINDS.items():
+        own = kinds.add_parser(name, help=kind.help, parents=[flags])
+        if kind.folder:
+            own.add_argument("folder", type=Path, metavar="DIR", help=kind.folder)
+        own.add_argument("repo", metavar="REPO", help="USER/NAME on the Hub")
+        own.set_defaults(run=_push)
 
 
 def add_visibility(parser: argparse.ArgumentParser) -> None:
@@ -50,79 +106,37 @@ def _push_flags() -> argparse.ArgumentParser:
         "--base", metavar="REPO", help="who holds the base of an adapter, where that is the built-in one or a folder"
     )
     flags.add_argument("--rollouts", metavar="REPO", help="dataset with the training episodes of an adapter, for its card")
+    flags.add_argument("--adapter", metavar="REPO", help="that a Space shows, USER/NAME[@revision]; without it, the bundled one")
+    flags.add_argument("--hardware", help="of a Space, such as zero-a10g")
     flags.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
     flags.add_argument("--json", action="store_true", help="as JSON")
     return flags
 
 
-def _push_adapter(options: argparse.Namespace) -> None:
+def _push(options: argparse.Namespace) -> None:
+    kind, given = KINDS[options.kind], vars(options)
+    for name in _SOME:
+        if name in given and name not in kind.takes:
+            owners = " and ".join(f"`msgrpo push {owner}`" for owner, other in KINDS.items() if name in other.takes)
+            raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
     quiet_loading(options.repo)
-    from msgrpo_hub.hub.adapters import push_adapter, stage_adapter
-
-    given = vars(options)
-    told = {name: given[name] for name in ("base", "rollouts") if name in given}
+    module = import_module(f"msgrpo_hub.hub.{kind.module}")
+    source = [options.folder, options.repo] if kind.folder else [options.repo]
     if "dry_run" in given:
-        stage_adapter(options.folder, options.repo, _new_folder(options.dry_run), **told)
+        told = {name: given[name] for name in kind.staged_by if name in given}
+        getattr(module, f"stage_{options.kind}")(*source, _new_folder(options.dry_run), **told)
         _show_folder(options)
         return
-    _say_where(options)
-    pushed = push_adapter(options.folder, options.repo, commit_message=given.get("message"), **_target(given), **told)
-    show_pushed(pushed, as_json="json" in given, next_command=f"msgrpo eval {options.repo} --suite quick")
+    _say_where(options, kind.visibility)
+    told = {name: given[name] for name in ("private", "revision", "create_pr", *kind.takes) if name in given}
+    if "message" in told:
+        told["commit_message"] = told.pop("message")
+    pushed = getattr(module, f"push_{options.kind}")(*source, **told)
+    next_command = kind.next_command.format(folder=given.get("folder"), repo=options.repo)
+    show_pushed(pushed, as_json="json" in given, next_command=next_command)
 
 
-def _push_rollouts(options: argparse.Namespace) -> None:
-    from msgrpo_hub.hub.rollouts import push_rollouts, stage_rollouts
-
-    given = vars(options)
-    if extra := [name for name in ("base", "rollouts") if name in given]:
-        raise UserError(f"--{extra[0]} is for adapters: expected none with `msgrpo push rollouts`")
-    if "dry_run" in given:
-        stage_rollouts(options.folder, options.repo, _new_folder(options.dry_run))
-        _show_folder(options)
-        return
-    _say_where(options, new="a new one is private, unless --public is given")
-    pushed = push_rollouts(options.folder, options.repo, commit_message=given.get("message"), **_target(given))
-    show_pushed(
-        pushed, as_json="json" in given, next_command=f"msgrpo push adapter {options.folder} USER/NAME --rollouts {options.repo}"
-    )
-
-
-def _push_base(options: argparse.Namespace) -> None:
-    from msgrpo_hub.hub.bases import push_base, stage_base
-
-    given = vars(options)
-    if extra := [name for name in ("base", "rollouts", "message") if name in given]:
-        raise UserError(f"--{extra[0]} is for adapters: expected none with `msgrpo push base`")
-    if "dry_run" in given:
-        stage_base(options.repo, _new_folder(options.dry_run))
-        _show_folder(options)
-        return
-    _say_where(options)
-    pushed = push_base(options.repo, **_target(given))
-    show_pushed(pushed, as_json="json" in given, next_command=f"msgrpo push adapter RUN USER/NAME --base {options.repo}")
-
-
-def _push_results(options: argparse.Namespace) -> None:
-    from msgrpo_hub.hub.results import push_results, stage_results
-
-    given = vars(options)
-    if extra := [name for name in ("base", "rollouts") if name in given]:
-        raise UserError(f"--{extra[0]} is for adapters: expected none with `msgrpo push results`")
-    if "dry_run" in given:
-        where = {name: given[name] for name in ("revision", "create_pr") if name in given}
-        stage_results(options.folder, options.repo, _new_folder(options.dry_run), **where)
-        _show_folder(options)
-        return
-    _say_where(options)
-    pushed = push_results(options.folder, options.repo, commit_message=given.get("message"), **_target(given))
-    show_pushed(pushed, as_json="json" in given, next_command=f"msgrpo leaderboard {options.repo}")
-
-
-def _target(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in ("private", "revision", "create_pr") if name in given}
-
-
-def _say_where(options: argparse.Namespace, new: str = "a new one gets the visibility of your settings") -> None:
+def _say_where(options: argparse.Namespace, new: str) -> None:
     """Who will see it, before anything is sent."""
     private = getattr(options, "private", None)
     visible = "private" if private else "public" if private is False else new

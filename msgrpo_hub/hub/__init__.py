@@ -1,4 +1,4 @@
-"""Floor 6, the Hub: adapters, rollouts and results with their cards. Imports what it needs only when it is used."""
+"""Floor 6, the Hub: adapters, rollouts and results with their cards, and the demo. Imports what it needs only when it is used."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from msgrpo_hub.hub.results import push_results
     from msgrpo_hub.hub.rollout_reading import load_rollouts
     from msgrpo_hub.hub.rollouts import push_rollouts
+    from msgrpo_hub.hub.spaces import push_space
 
-__all__ = ["load_rollouts", "push_adapter", "push_results", "push_rollouts", "read_leaderboard"]
+__all__ = ["load_rollouts", "push_adapter", "push_results", "push_rollouts", "push_space", "read_leaderboard"]
 
 _PLACES = {
     "load_rollouts": "rollout_reading",
     "push_adapter": "adapters",
     "push_results": "results",
     "push_rollouts": "rollouts",
+    "push_space": "spaces",
     "read_leaderboard": "leaderboard",
 }
 

@@ -58,14 +58,15 @@ def push_space(
     check_token(target)
     wanted = _hardware(hardware) if hardware else None
     with TemporaryDirectory() as folder:
-        stage_space(Path(folder), adapter=adapter, token=token)
+        stage_space(repo_id, Path(folder), adapter=adapter, token=token)
         _open(target, wanted)
         owned = sorted({path.name + "/" * path.is_dir() for path in Path(folder).iterdir()} | {SETTINGS})
         return upload(Path(folder), target, message=f"The demo of msgrpo_hub {__version__}", marker="app.py", replaces=owned)
 
 
-def stage_space(folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
+def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
     """Writes all that the Space shall hold into a folder; there, `python app.py` runs it too."""
+    check_repo_id(repo_id)
     copy(app_folder(), folder, (*_PACKAGE, ".txt", ".svg", ".png"))
     package = Path(str(files("msgrpo_hub")))
     copy(package, folder / "msgrpo_hub", _PACKAGE)

@@ -104,7 +104,7 @@ def test_a_private_adapter_is_refused(loopback: Loopback, adapter: str) -> None:
         (("--adapter", "{base}"), "expected USER/NAME of a LoRA adapter"),
         (("--adapter", "nobody/nothing"), "nobody/nothing"),
         (("--hardware", "zero-a10"), "did you mean 'zero-a10g'?"),
-        (("--base", "ada/pocket"), "--base is for adapters"),
+        (("--base", "ada/pocket"), "--base is for `msgrpo push adapter`"),
     ],
 )
 def test_bad_input_makes_no_space(loopback: Loopback, base: str, flags: tuple[str, str], words: str) -> None:

@@ -121,4 +121,4 @@ def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback
     local = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name != "README.md"}
     assert local.items() <= loopback.files(base).items()
     assert set(loopback.files(base)) == {*local, "README.md"}
-    assert "is for adapters" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))
+    assert "is for `msgrpo push adapter`" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))

@@ -272,7 +272,7 @@ def test_a_dataset_of_another_sort_is_left_alone(loopback: Loopback, played: Pat
 def test_flags_of_adapters_and_folders_without_runs_are_refused(loopback: Loopback, played: Path, tmp_path: Path) -> None:
     repo = loopback.repository("dataset")
     words = refused(loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo, "--base", "a/b"))
-    assert "--base is for adapters" in words
+    assert "--base is for `msgrpo push adapter`" in words
     assert "no runs under" in refused(loopback.owner.attempt(msgrpo, "push", "results", tmp_path, repo))
     assert "no runs under" in refused(loopback.owner.attempt(msgrpo, "push", "results", tmp_path / "none", repo))
 

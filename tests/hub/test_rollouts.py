@@ -326,7 +326,7 @@ def test_no_path_and_no_name_of_the_machine_gets_in(loopback: Loopback, saved: P
     ("arguments", "words"),
     [
         (["@/none"], "no episodes in '@/none': expected the folder of `msgrpo train --save-rollouts`"),
-        (["@/none", "--base", "ada/base"], "--base is for adapters"),
+        (["@/none", "--base", "ada/base"], "--base is for `msgrpo push adapter`"),
     ],
 )
 def test_what_cannot_be_pushed_is_said_in_one_line(loopback: Loopback, tmp_path: Path, arguments: list[str], words: str) -> None:
