@@ -18,7 +18,15 @@ PUBLIC = {
     ],
     "msgrpo_hub.evaluation.board_art": ["script", "LIGHT", "DARK"],
     "msgrpo_hub.training": ["TrainConfig", "train"],
-    "msgrpo_hub.hub": ["push_adapter", "push_rollouts", "load_rollouts", "push_results", "read_leaderboard", "push_space"],
+    "msgrpo_hub.hub": [
+        "push_adapter",
+        "push_rollouts",
+        "load_rollouts",
+        "push_results",
+        "read_leaderboard",
+        "push_space",
+        "supervised",
+    ],
 }
 
 

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from msgrpo_hub.hub.adapters import push_adapter
     from msgrpo_hub.hub.leaderboard import read_leaderboard
     from msgrpo_hub.hub.results import push_results
-    from msgrpo_hub.hub.rollout_reading import load_rollouts
+    from msgrpo_hub.hub.rollout_reading import load_rollouts, supervised
     from msgrpo_hub.hub.rollouts import push_rollouts
     from msgrpo_hub.hub.spaces import push_space
 
-__all__ = ["load_rollouts", "push_adapter", "push_results", "push_rollouts", "push_space", "read_leaderboard"]
+__all__ = ["load_rollouts", "push_adapter", "push_results", "push_rollouts", "push_space", "read_leaderboard", "supervised"]
 
 _PLACES = {
     "load_rollouts": "rollout_reading",
@@ -22,6 +22,7 @@ _PLACES = {
     "push_rollouts": "rollouts",
     "push_space": "spaces",
     "read_leaderboard": "leaderboard",
+    "supervised": "rollout_reading",
 }
 
 
