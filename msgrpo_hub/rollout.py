@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,13 @@ def play_episodes(
         seats: the seed of the initial state, and which member of that seed's group plays.
         on_turn: called after each turn with the number of episodes still live.
     """
-    plays = [_Play(game, seed, member, game.initial_state(stream(seed, "initial_state"))) for seed, member in seats]
-    live = plays
+    seats = list(seats)
+    starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in seats)}
+    plays = [_Play(game, seed, member, starts[seed]) for seed, member in seats]
+    live, prompt_of = plays, cache(partial(build_prompt, game))  # many episodes come through the same states
     with policy.remembering() if isinstance(policy, Remembers) else nullcontext():
         while live:
-            prompts = [build_prompt(game, play.state) for play in live]
+            prompts = [prompt_of(play.state) for play in live]
             completions = policy.complete(prompts, [play.sampling for play in live])
             for play, prompt, completion in zip(live, prompts, completions, strict=True):
                 play.advance(prompt.observation, completion)

@@ -93,17 +93,19 @@ class LanguageModel:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
         ids = self.encode(prompts)
         samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens)
-        texts = self.tokenizer.batch_decode([sample.token_ids for sample in samples], skip_special_tokens=True)
+        distinct = list(dict.fromkeys(tuple(sample.token_ids) for sample in samples))
+        decoded = self.tokenizer.batch_decode(list(map(list, distinct)), skip_special_tokens=True)
+        texts = dict(zip(distinct, decoded, strict=True))
         return [
             Completion(
-                text=text,
+                text=texts[tuple(sample.token_ids)],
                 finish=sample.finish,
                 prompt_ids=sample.prompt_ids,
                 token_ids=tuple(sample.token_ids),
                 log_probs=tuple(sample.log_probs),
                 entropies=tuple(sample.entropies),
             )
-            for text, sample in zip(texts, samples, strict=True)
+            for sample in samples
         ]
 
     def remembering(self) -> AbstractContextManager[None]:

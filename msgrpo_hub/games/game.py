@@ -1,4 +1,4 @@
-"""What a game is: rules as pure functions on a frozen state, with chance only through an explicit generator."""
+"""What a game is: rules as pure functions on a frozen, hashable state, with chance only through an explicit generator."""
 
 from __future__ import annotations
 
