@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmark.throughput.machine import provenance
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import build_prompt
@@ -44,9 +42,7 @@ def main() -> None:
     suite = Suite(name="standard", tasks=load_suite("standard").tasks, episodes=options.episodes)
     tasks = {task: measure(options, suite, task) for task in suite.tasks}
     ours, plain = (sum(row[side] for row in tasks.values()) for side in ("seconds_ours", "seconds_plain_scaled"))
-    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "threads": options.threads}
-    versions = {package: version(package) for package in ("torch", "transformers")}
-    record = {"ratio": plain / ours, "player": options.player, "tasks": tasks, "machine": machine, "versions": versions}
+    record = {"ratio": plain / ours, "player": options.player, "tasks": tasks, **provenance()}
     options.output.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))
 

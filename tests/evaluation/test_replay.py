@@ -13,7 +13,8 @@ import pytest
 from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random, choose_random_safe
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.evaluation.board_svg import _path
+from msgrpo_hub.evaluation.board_svg import _path, moves
+from msgrpo_hub.evaluation.references import choose_greedy
 from msgrpo_hub.evaluation.replay import replay_svg, replayed_states
 from msgrpo_hub.evaluation.timeline import Timeline
 from msgrpo_hub.games import GAMES, make_game
@@ -150,3 +151,28 @@ def test_without_motion_the_last_state_is_seen() -> None:
     assert f".{gliding}{{x:2;" in style
     assert timeline.shown(0, None) == ""
     assert "prefers-reduced-motion" in style
+
+
+@pytest.mark.parametrize("variant", ["reflected", "rotated", "permuted-actions", "compass"])
+def test_a_variant_is_drawn_as_it_is_shown(variant: str) -> None:
+    """Where the head stands in each drawn state is where the observation says that it does."""
+    game = make_game(f"Snake-Solo-v1:{variant}")
+    [episode] = play(game.id, ScriptedPolicy(choose_greedy), seed=5)
+    states = replayed_states(game, episode)
+    heads = [re.search(r"Your head: \((\d+), (\d+)\)", game.observe(state)) for state in states]
+    places = [f"translate({int(head[2]) + 0.5:g}px,{int(head[1]) + 0.5:g}px)" for head in heads if head]
+    drawn = replay_svg(game, [("greedy", episode)])
+    assert len(places) == len(states)
+    assert all(place in drawn for place in places)
+    arrow = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}[moves(game)[str(episode.steps[0].action)]]
+    assert f"{arrow} {episode.steps[0].action}" in drawn
+
+
+def test_other_symbols_are_drawn_as_what_they_stand_for() -> None:
+    own, other = (make_game(name) for name in ("FrozenLake-NotSlippery-v1", "FrozenLake-NotSlippery-v1:other-symbols"))
+    greedy = ScriptedPolicy(choose_greedy)
+    one, two = (replay_svg(game, [("greedy", *play(game.id, greedy, seed=3))]) for game in (own, other))
+    for drawn in (one, two):
+        assert 'class="ice"' in drawn
+        assert 'class="tile"' not in drawn
+    assert one.count("<use") == two.count("<use")

@@ -19,11 +19,12 @@ from reported import ADAPTER, BASE, HOSTILE, LAKE, MIRRORED, failed_run, model
 from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
 from msgrpo_hub.cli import main
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.board_svg import moves
 from msgrpo_hub.evaluation.comparing import compare
 from msgrpo_hub.evaluation.replay import replayed_states
 from msgrpo_hub.evaluation.report import player_names, report_page, write_report
 from msgrpo_hub.evaluation.report_plots import _scale, endings, first_mistakes, forest, number, replies
-from msgrpo_hub.evaluation.report_replay import _kept, _moves, _state, replay_data, telling_seeds, worst_episodes
+from msgrpo_hub.evaluation.report_replay import _kept, replay_data, state_data, telling_seeds, worst_episodes
 from msgrpo_hub.evaluation.runner import Result, run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
@@ -316,17 +317,17 @@ def test_every_game_and_variant_is_drawn_as_it_was_shown_and_moves_go_where_they
     game = make_game(game_id)
     (episode,) = play_episodes(game, ScriptedPolicy(choose_random), [(7, 0)])
     states = replayed_states(game, episode)
-    shown = [_state(game, state) for state in states]
+    shown = [state_data(game, state) for state in states]
     assert [drawn(game, state) for state in shown] == [game.grid(state) for state in states]
     for before, after, step in zip(shown, shown[1:], episode.steps, strict=False):
         if step.legal and "Slippery-v1" not in game_id.replace("NotSlippery", "") and after.get("alive", [True])[0]:
             here, there = (state["walker"] if "walker" in state else state["bodies"][0][0] for state in (before, after))
-            rows, columns = _moves(game)[step.action or ""]
+            rows, columns = moves(game)[step.action or ""]
             assert there - here == rows * game.size + columns
 
 
 def test_a_game_of_another_package_is_drawn_from_its_grid_alone(corridor: str, report_results: list[Result]) -> None:
     game = make_game(corridor)
-    assert _state(game, 1) == {"pieces": {"w": [0, 1, 2, 6, 8], "<": [4], "?": [7]}}
-    assert _moves(game) == {}
+    assert state_data(game, 1) == {"pieces": {"w": [0, 1, 2, 6, 8], "<": [4], "?": [7]}}
+    assert moves(game) == {}
     assert of(report_results, BASE, corridor).summary["luck_adjusted"] is None

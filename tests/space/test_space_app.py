@@ -83,36 +83,46 @@ def test_msgrpo_space_serves_it_and_ends_quietly_at_ctrl_c(tmp_path: Path) -> No
 
 
 ZERO = """
+import pickle
 lent = []
 def GPU(duration):
     def lend(function):
         def played(*given):
             lent.append((function.__name__, duration))
-            return function(*given)
+            return function(*pickle.loads(pickle.dumps(given)))  # it runs in another process there
         return played
     return lend
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("present", [True, False])
-def test_a_gpu_is_borrowed_where_there_is_one_to_borrow(present: bool, tmp_path: Path) -> None:
+def test_a_model_borrows_a_gpu_where_there_is_one_to_borrow_and_a_script_never(present: bool, tmp_path: Path) -> None:
     if present:
         (tmp_path / "spaces.py").write_text(ZERO)
     program = """
-import sys, json, players
+import sys, json, players, rules
 from msgrpo_hub.games import make_game
-assert len(players.play("greedy", make_game("Snake-Solo-v1"), [1])) == 1
+lake = "FrozenLake-NotSlippery-v1"
+words = rules.words(lake, "new names")
+games = [make_game(f"{lake}:reflected"), rules.told_game(lake, words["instructions"], words["rules"], words["names"])]
+for name in ("greedy", "pocket"):
+    for game in games:
+        assert len(players.play(name, game, [1])) == 1
 print(json.dumps(getattr(sys.modules.get("spaces"), "lent", None)))
 """
     path = os.pathsep.join([str(tmp_path), str(SPACE)])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment(tmp_path), "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == ([["play", 60]] if present else None)
+    environ = {**environment(tmp_path), "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ([["_play_model", 60]] * 2 if present else None)
+
+
+def test_without_gradio_it_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['gradio'] = None; from msgrpo_hub.cli import main; main(['space'])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: the demo needs gradio, which is not installed: run `pip install 'msgrpo-hub[space]'`\n"
 
 
 def test_the_adapter_that_it_was_deployed_with_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,8 @@ def test_names_of_the_hub_are_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["", "human", "/etc", "./x/y", "~/x", "a/b/c", "a/../b", "..", "a//b", "a b/c", "a/b\n", "a/b+", "+a/b", "a/b+c/d+e/f",
-     "ａ/b", "http://x/y", "endpoint:http://x#m", "provider:x/y", "dqn:weights", "bundle/lake-adapter", "a/b@", "a/b@../x", "x" * 201],
+     "ａ/b", "http://x/y", "endpoint:http://x#m", "provider:x/y", "dqn:weights", "bundle/lake-adapter", "a/b@",
+     "a/b@../x", "x" * 201],
 )  # fmt: skip
 def test_anything_else_is_refused_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(players.BUNDLE.parent)  # there `bundle/lake-adapter` looks like a name, and is a folder

@@ -1,0 +1,79 @@
+"""That the sides do the same work: the same loss and gradient from the same episodes, the same distribution of replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
+from benchmark.throughput.naive import GeneratePolicy, NaiveTrainer
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.games import stream
+from msgrpo_hub.msgrpo import sample_episodes, token_mean
+from msgrpo_hub.training.batch import Drawn, draw, pack, to_rows
+
+
+def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> dict[str, float]:
+    """Ours against the padded batch on the same drawn episodes: differences relative to the loss and the largest gradient."""
+    trainer = make_trainer(case, models, NaiveTrainer, **changes)
+    assert isinstance(trainer, NaiveTrainer)
+    stir(trainer)
+    drawn = first_drawn(trainer)
+    padded, theirs = trainer.backward_padded(drawn), gradients(trainer)
+    trainer.optimizer.zero_grad()
+    loss, kl, _ = trainer.backward(pack(to_rows(drawn, token_mean), trainer.config.token_budget))
+    ours = gradients(trainer)
+    scale = max(gradient.abs().max().item() for gradient in ours.values())
+    return {
+        "loss": abs(padded - loss) / max(abs(loss), 1e-3),
+        "gradient": max((ours[name] - theirs[name]).abs().max().item() for name in ours) / scale,
+        "largest_gradient": scale,
+        "kl": kl,
+    }
+
+
+def first_drawn(trainer: MeasuredTrainer) -> Sequence[Drawn]:
+    """The drawn episodes of the first update that has any, played by the engine."""
+    for index in range(1, 20):
+        groups = MeasuredTrainer.play(trainer, trainer.starts.of_update(index))
+        _, drawn = draw(groups, trainer.config.drawn, sample_episodes, 1.0, torch.Generator().manual_seed(0))
+        if drawn:
+            return drawn
+    raise RuntimeError("no group had two different returns in 20 updates")
+
+
+def stir(trainer: MeasuredTrainer) -> None:
+    """Gives LoRA's second matrices values: zeros would make half of the gradient vanish, and the KL with it."""
+    torch.manual_seed(0)
+    for name, parameter in trainer.parameters.items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+
+
+def gradients(trainer: MeasuredTrainer) -> dict[str, Tensor]:
+    """A copy of the gradient of each parameter that has one."""
+    return {name: parameter.grad.clone() for name, parameter in trainer.parameters.items() if parameter.grad is not None}
+
+
+def log_prob_difference(case: Case, models: Path, prompts: int = 4, **changes: Any) -> float:
+    """The largest difference between what `model.generate` sampled a token with and what the engine says of it, in nats."""
+    trainer = make_trainer(case, models, **changes)
+    agent = getattr(trainer.agent, "policy", trainer.agent)
+    asked = [build_prompt(trainer.game, trainer.game.initial_state(stream(seed, "initial_state"))) for seed in range(prompts)]
+    policy = GeneratePolicy(agent)
+    inputs = policy.padded(asked)
+    torch.manual_seed(0)
+    output = policy.generate(inputs, return_dict_in_generate=True, output_logits=True)
+    log_p = torch.log_softmax(torch.stack(output.logits, 1).float(), -1)
+    replies = [tuple(policy.cut(reply)) for reply in output.sequences[:, inputs["input_ids"].shape[1] :].tolist()]
+    scores = agent.engine.score(agent.encode(asked), [[reply] for reply in replies])
+    differences = [
+        abs(score - log_p[row, k, token].item())
+        for row, (reply, (ours,)) in enumerate(zip(replies, scores, strict=True))
+        for k, (token, score) in enumerate(zip(reply, ours, strict=True))
+    ]
+    return float(max(differences))

@@ -1,0 +1,148 @@
+"""What is measured: one case is one kind of update, the same work for every side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from benchmark.throughput.machine import clock
+from benchmark.throughput.shapes import model_folder
+from msgrpo_hub.agent.language_model import LanguageModel
+from msgrpo_hub.agent.policy import Policy, Remembers
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.games import make_game
+from msgrpo_hub.games.registry import GAMES
+from msgrpo_hub.training.batch import Pack
+from msgrpo_hub.training.config import TrainConfig, preset
+from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.trainer import Trainer
+
+PRESETS = {"FrozenLake-NotSlippery-v1": "quickstart", "Snake-Solo-v1": "quickstart-snake"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One kind of update. All sides play the same starts with the same settings."""
+
+    game: str
+    """Its preset gives everything that is not said here."""
+    model: str = "pocket"
+    """The built-in base, or a shape of `shapes.py` with random weights."""
+    reply: int = 0
+    """Every reply has exactly so many tokens, and the play is at random; 0: natural replies, read as always."""
+    groups: int = 8
+    group_size: int = 32
+    drawn: int = 8
+    policy_updates: int = 0
+    """The policy is the base after so many updates of the preset."""
+    horizon: int = 0
+    """Of the game; 0 leaves it."""
+    size: int = 0
+    """Edge of the board; 0 leaves it."""
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        given = {key: value for key, value in asdict(self).items() if value and key != "game"}
+        return " ".join([self.game, *(f"{key}={value}" for key, value in given.items())])
+
+    def registered_game(self) -> str:
+        """The id of the game; one of another size or horizon is registered for this process."""
+        game: Any = make_game(self.game)
+        changes = {key: value for key in ("horizon", "size") if (value := getattr(self, key))}
+        if changes:
+            game = replace(game, id=f"{self.game}-" + "-".join(f"{key}{value}" for key, value in changes.items()), **changes)
+            GAMES[game.id] = game
+        return str(game.id)
+
+    def config(self, models: Path, **changes: Any) -> TrainConfig:
+        """The preset of the game with the sizes of this case, and a rate so small that the policy stays what it is."""
+        return replace(
+            preset(PRESETS[self.game]),
+            **{
+                "game": self.registered_game(),
+                "model": model_folder(self.model, models),
+                **{"groups": self.groups, "group_size": self.group_size, "drawn": self.drawn},
+                **({"max_new_tokens": self.reply} if self.reply else {}),
+                **{"learning_rate": 1e-12, "warmup": 0, "eval_every": 0, "test_episodes": 0},
+                **changes,
+            },
+        )
+
+
+@dataclass
+class ForcedReply:
+    """A policy whose replies end at the limit only and say something drawn at random: an action, or in one of five cases
+    nothing that can be read.
+
+    Random weights never write an action: a player who never moves would show the same prompt at every step, and a group
+    whose returns are all equal would leave nothing to train.
+    """
+
+    policy: Policy
+    actions: Sequence[str] = field(default=("Up", "Right", "Down", "Left"))
+
+    def remembering(self) -> AbstractContextManager[None]:
+        """What the policy behind it does while episodes are played."""
+        return self.policy.remembering() if isinstance(self.policy, Remembers) else nullcontext()
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        replies = self.policy.complete(prompts, rngs)
+        texts = [*(f"<action>{action}</action>" for action in self.actions), ""]
+        return [replace(reply, text=texts[int(rng.integers(5))]) for reply, rng in zip(replies, rngs, strict=True)]
+
+
+class MeasuredTrainer(Trainer):
+    """The library's trainer; it keeps what was played and what was learnt from, so that the work can be counted."""
+
+    played: list[Group]
+    packs: Sequence[Pack] = ()
+    seconds_acting = 0.0
+    """Of the last update."""
+
+    def act(self, seeds: Sequence[int]) -> list[Group]:
+        began = clock()
+        self.played, self.packs = self.play(seeds), ()
+        self.seconds_acting = clock() - began
+        return self.played
+
+    def play(self, seeds: Sequence[int]) -> list[Group]:
+        """Acts in the way of this side."""
+        return super().act(seeds)
+
+    def learn(self, packs: Sequence[Pack], index: int) -> Metrics:
+        self.packs = packs
+        return super().learn(packs, index)
+
+
+def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:
+    """A trainer for a case, with the adapter of its policy."""
+    trainer = kind(case.config(models, **changes), Accelerator(cpu=not torch.cuda.is_available()))
+    if case.policy_updates:
+        for name, tensor in load_file(adapter_file(case, models)).items():
+            trainer.parameters[name].data.copy_(tensor)
+    if case.reply:
+        trainer.agent.engine.end_ids = frozenset()
+        trainer.model.generation_config.eos_token_id = None
+        trainer.agent = forced(trainer)
+    return trainer
+
+
+def forced(trainer: Trainer) -> Any:
+    """Its agent with forced replies."""
+    assert isinstance(trainer.agent, LanguageModel)
+    return ForcedReply(trainer.agent, tuple(trainer.game.actions))
+
+
+def adapter_file(case: Case, models: Path) -> Path:
+    """Where the adapter of a policy that has learnt is kept."""
+    return models / f"{case.game}-{case.policy_updates}.safetensors"

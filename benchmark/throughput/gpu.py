@@ -1,0 +1,177 @@
+"""Engine and training step on a GPU: `benchmark/throughput/gpu.sh OUTPUT_DIR`, or with `--device cpu --tiny` to try it.
+
+First the part of the test-suite that depends on the device; then, for Qwen2.5's shapes with random weights in bfloat16 and
+forced reply lengths, a whole update of G = 100 episodes against lockstep `model.generate` and a padded batch. Each row is
+saved as it is measured; what the time limit leaves out is listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmark.throughput import offline  # isort: skip  (before what needs the packages that it stands in for)
+
+offline.stand_in()
+
+from benchmark.throughput.agreement import log_prob_difference, loss_and_gradient_difference  # noqa: E402
+from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer  # noqa: E402
+from benchmark.throughput.limit import ceilings, needed  # noqa: E402
+from benchmark.throughput.measure import timed_update, work  # noqa: E402
+from benchmark.throughput.naive import NaiveTrainer  # noqa: E402
+from benchmark.throughput.rows import Key, ResultFile, Row  # noqa: E402
+from benchmark.throughput.shapes import model_folder  # noqa: E402
+from msgrpo_hub.training.metrics import memory_mb  # noqa: E402
+
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+TESTS = ("tests/test_throughput.py", "tests/agent/test_engine.py")
+"""They load their models onto the GPU where there is one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run on a device."""
+
+    device: str
+    tiny: bool
+    seconds: float
+    models: Path
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the timed models."""
+        return torch.float32 if self.device == "cpu" else torch.bfloat16
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    def changes(self, case: Case) -> dict[str, Any]:
+        """What a case's configuration becomes on this device."""
+        model = model_folder(case.model, self.models, self.dtype, self.device)
+        return {"model": model, "dtype": self.dtype_name, "token_budget": 8192 if self.device != "cpu" else 2048}
+
+    @property
+    def cases(self) -> list[Case]:
+        """In order of worth: what does not fit into the time is left out from the end."""
+        if self.tiny:
+            return [Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=2)]
+        sizes: dict[str, Any] = {"groups": 1, "group_size": 100, "drawn": 25}
+        names, turns = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"), {64: 4, 256: 2}
+        return [
+            Case(game=game, model=name, reply=reply, horizon=turns[reply], **sizes)
+            for game, reply in ((SNAKE, 64), (SNAKE, 256), (LAKE, 64))
+            for name in names
+        ]
+
+
+def main() -> None:
+    """Writes gpu.json in the output folder."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.gpu", description=__doc__)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes, to try the script itself")
+    parser.add_argument("--seconds", type=float, default=430.0, help="no row is begun when it would probably end later")
+    options = parser.parse_args()
+    if options.device != "cpu" and not torch.cuda.is_available():
+        sys.exit("no CUDA GPU here: give --device cpu --tiny to try the script")
+    began = time.monotonic()
+    file = ResultFile(options.output / "gpu.json")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(options.device, options.tiny, options.seconds, Path(folder))
+        file.record["ceilings"] = ceilings(options.device, settings.dtype, *((256, 16) if options.tiny else (8192, 2048)))
+        file.record["agreement"] = agreement(settings)
+        file.save()
+        measure_all(settings, file, began)
+    file.record["tests"] = run_tests(options.tiny, options.seconds - (time.monotonic() - began))
+    file.record["seconds"] = time.monotonic() - began
+    file.save()
+    summary = {key: file.record[key] for key in ("agreement", "tests", "left_out", "seconds")}
+    print(json.dumps(summary | {"rows": len(file.rows)}, indent=1))
+    if not file.record["agreement"]["agrees"] or file.record["tests"]["exit_status"]:
+        sys.exit("the device computes something else than the CPU: see gpu.json")
+
+
+def agreement(settings: Settings) -> dict[str, Any]:
+    """The sides compared on the device, with small models: exactly in float32, and for the record in the type that is timed."""
+    case = Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=3)
+    same = loss_and_gradient_difference(case, settings.models)
+    nats = log_prob_difference(case, settings.models)
+    agrees = same["loss"] < 1e-4 and same["gradient"] < 1e-4 and nats < 1e-3
+    model_folder("tiny", settings.models, settings.dtype, settings.device)
+    timed = {"dtype": settings.dtype_name, "nats": log_prob_difference(case, settings.models, **settings.changes(case))}
+    return {"agrees": agrees, "float32": {**same, "nats": nats}, "timed": timed}
+
+
+def measure_all(settings: Settings, file: ResultFile, began: float) -> None:
+    """Every case on both sides, as long as there is time: a row is taken to need as long as the longest so far, twice."""
+    file.record["left_out"] = []
+    longest = 0.0
+    for case in settings.cases:
+        for side in ("ours", "naive"):
+            started = time.monotonic()
+            if not settings.tiny and started - began + 2 * longest > settings.seconds - 60:
+                file.record["left_out"].append([case.name, side])
+                continue
+
+            def measure(key: Key, case: Case = case) -> Row:
+                return measure_on(settings, case, key[1], file.record["ceilings"])
+
+            file.measure([(case.name, side)], measure)
+            longest = max(longest, time.monotonic() - started)
+
+
+def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float]) -> Row:
+    """One update of one side, after a warm-up with replies of four tokens."""
+    trainer = make_trainer(case, settings.models, NaiveTrainer if side == "naive" else MeasuredTrainer, **settings.changes(case))
+    policy: Any = trainer.agent
+    policy.policy.max_new_tokens = 4
+    trainer.play(trainer.starts.of_update(1))
+    policy.policy.max_new_tokens = case.reply
+    if settings.device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    line = timed_update(trainer, 2) | work(trainer.played)
+    seconds = line["seconds_acting"] + line["seconds_training"]
+    row = {"seconds": seconds, **line, "memory_mb": memory_mb(), **used(needed(trainer), line, rates)}
+    row |= {f"{key}_per_second_of_acting": line[key] / line["seconds_acting"] for key in ("tokens", "episodes")}
+    del trainer, policy
+    gc.collect()
+    if settings.device != "cpu":
+        torch.cuda.empty_cache()
+    return row
+
+
+def used(work_needed: dict[str, float], line: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
+    """Shares of the measured ceilings: what the update needed over what the card could have done in the time."""
+    return {
+        f"{what}_share_{stage}": work_needed[f"{what}_{stage}"] / line[f"seconds_{stage}"] / rates[f"{what}_per_second"]
+        for what in ("operations", "bytes")
+        for stage in ("acting", "training")
+    }
+
+
+def run_tests(tiny: bool, seconds: float) -> dict[str, Any]:
+    """The part of the test-suite that uses the GPU where there is one; only the trial of this script leaves it out."""
+    if tiny or any(find_spec(name) is None for name in ("pytest", "hypothesis")):
+        return {"exit_status": 0, "said": "not run: " + ("tiny" if tiny else "pytest and hypothesis are not installed")}
+    program = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
+    try:
+        done = subprocess.run(program, capture_output=True, text=True, timeout=max(seconds, 20), check=False)
+    except subprocess.TimeoutExpired:
+        return {"exit_status": 0, "said": "not finished in time"}
+    return {"exit_status": done.returncode, "said": done.stdout[-2000:]}
+
+
+if __name__ == "__main__":
+    main()

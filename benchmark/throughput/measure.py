@@ -1,0 +1,99 @@
+"""Measures one side of one case in a process of its own: `python -m benchmark.throughput.measure SIDE CASE.json`.
+
+A process per measurement, so that its peak memory is its own. All sides are timed on the same updates, that is on the same
+starts; ours, which is over in no time, plays the first one before to warm up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
+from benchmark.throughput.machine import clock
+from benchmark.throughput.naive import MergedNaiveTrainer, NaiveTrainer
+from msgrpo_hub.episode import Group
+from msgrpo_hub.training.metrics import Metrics, memory_mb
+
+SIDES: dict[str, type[MeasuredTrainer] | None] = {
+    **{"ours": MeasuredTrainer, "naive": NaiveTrainer, "merged": MergedNaiveTrainer, "trl": None}
+}
+"""By name; TRL has a trainer of its own."""
+
+
+def main() -> None:
+    """Prints one line of JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.measure", description=__doc__)
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("case", help="the fields of a Case, as JSON")
+    parser.add_argument("--models", type=Path, required=True, help="folder of the models made by shapes.py")
+    parser.add_argument("--updates", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(json.dumps(measure(options.side, Case(**json.loads(options.case)), options.models, options.updates)))
+
+
+def measure(side: str, case: Case, models: Path, updates: int) -> dict[str, Any]:
+    """Seconds per update, split, and the work done: medians over the updates."""
+    before = os.getloadavg()[0]
+    metrics, played = run_updates(side, case, models, updates)
+    rows = [line | work(groups) for line, groups in zip(metrics, played, strict=True)]
+    figures = {key: median(row[key] for row in rows) for key in rows[0]}
+    seconds = figures["seconds_acting"] + figures["seconds_training"]
+    rates = {f"{key}_per_second": figures[key] / seconds for key in ("episodes", "steps", "tokens")}
+    return {"seconds": seconds, **figures, **rates, "memory_mb": memory_mb(), "load_average": before, "updates": updates}
+
+
+def run_updates(side: str, case: Case, models: Path, updates: int) -> tuple[list[Metrics], list[list[Group]]]:
+    """The metrics of some updates and what was played in them."""
+    kind = SIDES[side]
+    if kind is None:
+        from benchmark.throughput.with_trl import trl_updates  # TRL is needed by this side alone
+
+        return trl_updates(case, models, updates)
+    trainer = make_trainer(case, models, kind)
+    if side == "ours":
+        trainer.update(1)
+    metrics, played = [], []
+    for index in range(1, updates + 1):
+        metrics.append(timed_update(trainer, index))
+        played.append(trainer.played)
+    return metrics, played
+
+
+def timed_update(trainer: MeasuredTrainer, index: int) -> Metrics:
+    """Seconds of one update, split into acting and training, and those on the wall."""
+    began, wall = clock(), time.monotonic()
+    trainer.update(index)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    spent = clock() - began
+    return {
+        "seconds_acting": trainer.seconds_acting,
+        "seconds_training": spent - trainer.seconds_acting,
+        "wall_seconds": time.monotonic() - wall,
+    }
+
+
+def work(groups: list[Group]) -> Metrics:
+    """How much was played: the sides of a case must agree in it, up to chance."""
+    steps = [step for group in groups for episode in group.episodes for step in episode.steps]
+    return {
+        "episodes": float(sum(len(group.episodes) for group in groups)),
+        "steps": float(len(steps)),
+        "tokens": float(sum(len(step.completion.token_ids) for step in steps)),
+        "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
+        "unreadable_ratio": sum(step.action is None for step in steps) / len(steps),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""The table and the plots of the results: `python -m benchmark.throughput.plots [RESULTS_DIR]`.
+
+Reads update.json, growth.json, stages.json and aaw.json where they are, writes table.md and one PNG each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmark.throughput.growth import exponents
+
+RESULTS = Path(__file__).parent / "results"
+
+COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "trl": "#9a7bd0", "limit": "#5fae6b"}
+"""Legible on white and on dark grounds alike; text and frames are grey, the ground is transparent."""
+NAMES = {
+    "ours": "msgrpo_hub",
+    "naive": "generate + padded batch",
+    "merged": "the same, LoRA merged",
+    "trl": "TRL 1.16",
+    "limit": "limit of the machine",
+}
+GREY = "#8a8a8a"
+
+
+def main() -> None:
+    """Writes what the folder's results allow."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.plots", description=__doc__)
+    parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
+    folder = parser.parse_args().results
+    drawings: dict[str, Callable[[dict[str, Any]], Figure]] = {
+        **{"update": draw_update, "growth": draw_growth, "stages": draw_stages, "aaw": draw_aaw}
+    }
+    for name, draw in drawings.items():
+        path = folder / f"{name}.json"
+        if path.exists():
+            figure = draw(json.loads(path.read_text()))
+            figure.savefig(folder / f"{name}.png", transparent=True, dpi=150)
+    if (folder / "update.json").exists():
+        (folder / "table.md").write_text(markdown(json.loads((folder / "update.json").read_text())["table"]))
+
+
+def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+    """A figure with some axes, grey on nothing."""
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
+    for axis in axes:
+        axis.patch.set_alpha(0.0)
+        axis.tick_params(colors=GREY, labelcolor=GREY, which="both")
+        for text in (axis.title, axis.xaxis.label, axis.yaxis.label):
+            text.set_color(GREY)
+        for spine in axis.spines.values():
+            spine.set_color(GREY)
+    return figure, axes
+
+
+def legend(axis: Axes, **options: Any) -> None:
+    """A legend without a ground of its own."""
+    axis.legend(frameon=False, labelcolor=GREY, fontsize=8, **options)
+
+
+def seconds(line: dict[str, Any], side: str) -> float | None:
+    """Seconds of a side of a case; of the limit its bound."""
+    if side == "limit" and "limit_bound_seconds_acting" in line:
+        return float(line["limit_bound_seconds_acting"] + line["limit_bound_seconds_training"])
+    return line.get(f"{side}_seconds")
+
+
+def draw_update(record: dict[str, Any]) -> Figure:
+    """Seconds per update of every side of every case, on a logarithmic axis."""
+    lines = [line for line in record["table"] if "ours_seconds" in line]
+    figure, (axis,) = panels(1, 1, 8.0, 0.55 * len(lines) + 1.4)
+    for offset, side in enumerate(NAMES):
+        points = [(row + 0.16 * (offset - 2), value) for row, line in enumerate(lines) if (value := seconds(line, side))]
+        if points:
+            places, values = zip(*points, strict=True)
+            axis.barh(places, values, height=0.15, color=COLOURS[side], label=NAMES[side])
+    axis.set_xscale("log")
+    axis.set_yticks(range(len(lines)), [line["label"] for line in lines])
+    axis.invert_yaxis()
+    axis.set_xlabel(f"seconds per update ({record['machine']['clock']})")
+    legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    return figure
+
+
+def draw_growth(record: dict[str, Any]) -> Figure:
+    """Seconds and peak memory against each size, with a linear slope to compare with."""
+    names, slopes = list(dict.fromkeys(row["key"][0] for row in record["rows"])), exponents(record["rows"])
+    figure, axes = panels(len(names), 4, 3.2, 2.6)
+    for axis, name in zip(axes, names, strict=True):
+        rows = [row for row in record["rows"] if row["key"][0] == name]
+        sizes, spent = [row["key"][1] for row in rows], [row["seconds"] for row in rows]
+        axis.loglog(sizes, spent, "o-", color=COLOURS["ours"], label="seconds")
+        axis.loglog(sizes, [spent[0] * size / sizes[0] for size in sizes], "--", color=GREY, linewidth=1, label="linear")
+        axis.loglog(sizes, [row["memory_mb"] / 1e3 for row in rows], "s:", color=COLOURS["naive"], label="peak GB")
+        axis.set_title(f"{name}: exponent {slopes[name]:.2f}" if name in slopes else name, fontsize=9)
+        axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        axis.minorticks_off()
+    legend(axes[0])
+    return figure
+
+
+def draw_stages(record: dict[str, Any]) -> Figure:
+    """Where the time of an update goes, as shares."""
+    cases = record["cases"]
+    stages = sorted(dict.fromkeys(stage for case in cases for stage in case["stages"]), key="other".__eq__)
+    figure, (axis,) = panels(1, 1, 8.0, 0.6 * len(cases) + 2.0)
+    shades = [
+        *("#4f9dde", "#e08a3c", "#9a7bd0", "#5fae6b", "#d9635f", "#c9a93a", "#54b5b5", "#c77fb0"),
+        *("#6f9a3c", "#a3763f", "#3f6fae", "#b0483f", "#7f5fc0", "#2f8f6b", "#b5b54a", "#a0527f"),
+    ]
+    left = [0.0] * len(cases)
+    for number, stage in enumerate(stages):
+        shares = [case["stages"].get(stage, 0.0) / case["seconds"] for case in cases]
+        axis.barh(
+            range(len(cases)), shares, left=left, color=GREY if stage == "other" else shades[number], label=stage, height=0.6
+        )
+        left = [before + share for before, share in zip(left, shares, strict=True)]
+    axis.set_yticks(range(len(cases)), [f"{case['label']}\n{case['seconds']:.2f} s" for case in cases], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1)
+    axis.set_xlabel("share of an update")
+    legend(axis, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=5)
+    return figure
+
+
+def draw_aaw(record: dict[str, Any]) -> Figure:
+    """Reward after equal time by arm, a point per seed, and what an update took."""
+    games = list(dict.fromkeys(row["key"][0] for row in record["rows"]))
+    figure, axes = panels(2 * len(games), 2, 4.5, 2.6)
+    for number, game in enumerate(games):
+        rows = [row for row in record["rows"] if row["key"][0] == game]
+        arms = list(dict.fromkeys(row["key"][1] for row in rows))
+        for axis, name, title in (
+            (axes[2 * number], "reward", "validation reward after equal time"),
+            (axes[2 * number + 1], "seconds_per_update", "seconds per update"),
+        ):
+            for place, arm in enumerate(arms):
+                values = [row[name] for row in rows if row["key"][1] == arm]
+                axis.plot([place] * len(values), values, "o", color=COLOURS["ours"], alpha=0.7)
+                axis.plot([place - 0.25, place + 0.25], [mean(values)] * 2, color=COLOURS["naive"], linewidth=2)
+            axis.set_xticks(range(len(arms)), arms, fontsize=8)
+            axis.set_title(f"{game.partition('-')[0]}: {title}", fontsize=9)
+            axis.set_ylim(0, 1.1 * max(row[name] for row in rows))
+        before = mean(row["reward_before"] for row in rows)
+        axes[2 * number].axhline(before, color=GREY, linestyle="--", linewidth=1)
+    return figure
+
+
+def markdown(lines: Sequence[dict[str, Any]]) -> str:
+    """The table of update.json for a README."""
+    columns = [
+        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged", "(b) TRL 1.16", "limit (s)"),
+        *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
+    ]
+    head = f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
+    return head + "".join(_row(line) for line in lines if "ours_seconds" in line)
+
+
+def _row(line: dict[str, Any]) -> str:
+    def against(side: str) -> str:
+        if f"{side}_seconds" not in line:
+            return "–"
+        return f"{line[f'{side}_seconds']:.1f} s, **{line[f'ratio_{side}']:.1f}×**"
+
+    limit, ours = seconds(line, "limit"), line["ours_seconds"]
+    memory = " / ".join(
+        f"{line[f'{side}_memory_mb']:.0f}" if f"{side}_memory_mb" in line else "–" for side in ("ours", "naive", "trl")
+    )
+    cells = [
+        line["label"],
+        f"{line['ours_seconds_acting']:.2f} + {line['ours_seconds_training']:.2f}",
+        against("naive"),
+        against("merged"),
+        against("trl"),
+        "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
+        *(f"{line[f'ours_{what}'] / ours:,.0f}" for what in ("episodes", "steps", "tokens")),
+        f"{line['ours_distinct_prompt_ratio']:.3f}",
+        memory,
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+if __name__ == "__main__":
+    main()

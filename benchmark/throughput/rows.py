@@ -1,0 +1,62 @@
+"""A result file that grows row by row: a row that is there already is not measured again, so an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmark.throughput.cases import Case
+from benchmark.throughput.machine import provenance
+
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+
+
+class ResultFile:
+    """A JSON file with provenance and rows; each row has a key of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {**provenance(), "rows": []}
+
+    @property
+    def rows(self) -> list[Row]:
+        found: list[Row] = self.record["rows"]
+        return found
+
+    def measure(self, keys: Iterable[Key], measure: Callable[[Key], Row]) -> None:
+        """Measures what is missing, in this order, and saves after each row."""
+        done = {tuple(row["key"]) for row in self.rows}
+        missing = [key for key in keys if key not in done]
+        for key in tqdm(missing, desc=self.path.name, unit="row"):
+            tqdm.write(" ".join(map(str, key)), file=sys.stderr)
+            self.rows.append({"key": list(key), **measure(key)})
+            self.save()
+
+    def save(self) -> None:
+        """Puts the file in place at once."""
+        beside = self.path.with_name(f".{self.path.name}.new")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(self.record, indent=1) + "\n")
+        beside.replace(self.path)
+
+
+def in_a_process(side: str, case: Case, models: Path, updates: int, threads: int) -> Row:
+    """One measurement in a process of its own, so that the peak memory is its own."""
+    program = [sys.executable, "-W", "ignore", "-m", "benchmark.throughput.measure", side, json.dumps(asdict(case))]
+    program += ["--models", str(models), "--updates", str(updates), "--threads", str(threads)]
+    done = subprocess.run(
+        program, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": str(threads)}
+    )
+    if done.returncode:
+        raise RuntimeError(f"measuring {side} of {case.name} failed:\n{done.stderr[-2000:]}")
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    return row

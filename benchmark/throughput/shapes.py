@@ -1,0 +1,69 @@
+"""Randomly initialised models of known shapes: speed depends on the shape alone, and nothing has to be downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from msgrpo_hub.agent.downloads import POCKET, pocket_path
+
+_QWEN = {"vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": True, "rope_theta": 1e6}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        **{"vocab_size": 2048, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    },
+    "qwen2.5-0.5b": {
+        **_QWEN,
+        **{"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
+        **{"num_attention_heads": 14, "num_key_value_heads": 2},
+    },
+    "qwen2.5-1.5b": {
+        **_QWEN,
+        **{"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28},
+        **{"num_attention_heads": 12, "num_key_value_heads": 2},
+    },
+    "qwen2.5-3b": {
+        **_QWEN,
+        **{"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
+        **{"num_attention_heads": 16, "num_key_value_heads": 2},
+    },
+    # Between the built-in base and Qwen's smallest, for the growth with model size on a CPU.
+    **{
+        f"width-{width}": {
+            **{"vocab_size": 1024, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 4},
+            **{"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True},
+        }
+        for width in (64, 128, 256, 512)
+    },
+}
+"""Configurations of Qwen2 by name; those of Qwen2.5 are the published ones."""
+
+
+def model_folder(name: str, models: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> str:
+    """What to load for a shape: `pocket` is itself; others are made once in `models`, with the built-in base's tokenizer.
+
+    The tokenizer knows fewer tokens than a large vocabulary has; the others decode to nothing.
+    """
+    if name == POCKET:
+        return POCKET
+    folder = models / f"{name}-{str(dtype).removeprefix('torch.')}"
+    if not (folder / "tokenizer.json").exists():
+        tokenizer = AutoTokenizer.from_pretrained(pocket_path())
+        torch.manual_seed(0)
+        special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        config = Qwen2Config(**SHAPES[name], **special)
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device(device):
+                model = Qwen2ForCausalLM(config)
+        finally:
+            torch.set_default_dtype(before)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return str(folder)

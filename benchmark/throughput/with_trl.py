@@ -1,0 +1,169 @@
+"""The other side (b): TRL's `GRPOTrainer` (`pip install trl==1.16.0 datasets`) on the same games, through `rollout_func`.
+
+How the work is matched. TRL learns from one row per episode: its prompt is the first prompt, its completion the whole
+rest of the conversation, with the environment's tokens masked out. Acting is the same memoryless play as on the other
+sides, by the same `model.generate` in lockstep as side (a), so tokens generated and environment steps are equal in
+distribution; sampling with the whole history, as its rows suggest, would only cost TRL more. Every row of the group is
+trained, since TRL has no drawing of G' of G; `drawn = group_size` on our side is the same amount of training.
+Each update is one optimiser step with the same loss: token mean, clip 0.2, the same β, advantages per group.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from datasets import Dataset  # type: ignore[import-untyped]
+from peft import LoraConfig
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from benchmark.throughput.cases import Case, ForcedReply, adapter_file, make_trainer
+from benchmark.throughput.machine import clock
+from benchmark.throughput.naive import GeneratePolicy
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.episode import Episode, Group
+from msgrpo_hub.games import stream
+from msgrpo_hub.msgrpo import composite_return
+from msgrpo_hub.rollout import play_groups
+from msgrpo_hub.training.metrics import Metrics
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+MICRO_BATCH = 8
+"""Rows (episodes) of a forward and backward pass; they are long."""
+
+
+class Clock(TrainerCallback):
+    """Seconds of each optimiser step, and of the acting in it."""
+
+    def __init__(self) -> None:
+        self.began, self.wall = 0.0, 0.0
+        self.steps: list[Metrics] = []
+        self.acting: list[float] = []
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.began, self.wall = clock(), time.monotonic()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        spent, acting = clock() - self.began, self.acting[-1]
+        wall = time.monotonic() - self.wall
+        self.steps.append({"seconds_acting": acting, "seconds_training": spent - acting, "wall_seconds": wall})
+
+
+class TrlRun:
+    """A `GRPOTrainer` whose episodes are those of a case."""
+
+    def __init__(self, case: Case, models: Path, updates: int) -> None:
+        self.ours = make_trainer(case, models)  # for its game, tokenizer and starts
+        config = self.ours.config
+        self.played: list[list[Group]] = []
+        self.clock = Clock()
+        seeds = [seed for index in range(1, updates + 1) for seed in self.ours.starts.of_update(index)]
+        episodes = case.groups * case.group_size
+        rows = next(size for size in range(MICRO_BATCH, 0, -1) if episodes % size == 0)
+        arguments = GRPOConfig(
+            output_dir=tempfile.mkdtemp(),
+            use_cpu=not torch.cuda.is_available(),
+            bf16=False,
+            gradient_checkpointing=False,
+            max_steps=updates,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=episodes // rows,
+            num_generations=case.group_size,
+            max_completion_length=100_000,
+            beta=config.beta,
+            temperature=config.temperature,
+            learning_rate=config.learning_rate,
+            loss_type="dapo",
+            shuffle_dataset=False,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+        )
+        base = self.ours.model.unload()
+        self.trainer = cast(Any, GRPOTrainer)(
+            model=base,
+            args=arguments,
+            processing_class=self._agent.tokenizer,
+            reward_funcs=lambda composite, **_: composite,
+            train_dataset=Dataset.from_list([{"prompt": str(seed)} for seed in seeds]),
+            rollout_func=self._rollout,
+            callbacks=[self.clock],
+            peft_config=LoraConfig(
+                r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+            ),
+        )
+        if case.policy_updates:
+            parameters = dict(self.trainer.model.named_parameters())
+            for name, tensor in load_file(adapter_file(case, models)).items():
+                parameters[name].data.copy_(tensor)
+
+    @property
+    def _agent(self) -> Any:
+        return self.ours.agent.policy if isinstance(self.ours.agent, ForcedReply) else self.ours.agent
+
+    def updates(self) -> tuple[list[Metrics], list[list[Group]]]:
+        """Trains; the seconds of every update, and what was played."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.trainer.train()
+        return self.clock.steps, self.played
+
+    def _rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """Plays one episode per prompt (the seed of its start) and lays each out as one row."""
+        began = clock()
+        model = trainer.model
+        was_training = model.training
+        model.eval()
+        self._agent.model = model
+        policy: Any = GeneratePolicy(self._agent)
+        if isinstance(self.ours.agent, ForcedReply):
+            policy = ForcedReply(policy, self.ours.agent.actions)
+        size = self.ours.config.group_size
+        groups = play_groups(self.ours.game, policy, [int(seed) for seed in prompts[::size]], size)
+        model.train(was_training)
+        self.played.append(groups)
+        rows = [self.row(episode) for group in groups for episode in group.episodes]
+        self.clock.acting.append(clock() - began)
+        return {key: [row[key] for row in rows] for key in rows[0]}
+
+    def row(self, episode: Episode) -> dict[str, Any]:
+        """The conversation: after the first prompt only what each turn adds, that is the user message and the reply."""
+        first = episode.steps[0].completion
+        tokens, mine = list(first.token_ids), [1] * len(first.token_ids)
+        rules = len(self._rules)
+        for step in episode.steps[1:]:
+            turn, reply = step.completion.prompt_ids[rules:], step.completion.token_ids
+            tokens += [*turn, *reply]
+            mine += [0] * len(turn) + [1] * len(reply)
+        returned = composite_return(episode, self.ours.config.format_penalty)
+        return {
+            "prompt_ids": list(first.prompt_ids),
+            "completion_ids": tokens,
+            "env_mask": mine,
+            "logprobs": [0.0] * len(tokens),  # not used: with one optimiser step TRL takes those of the training pass
+            "composite": returned,
+        }
+
+    @property
+    def _rules(self) -> list[int]:
+        """The tokens of the system message, which a conversation has once."""
+        game = self.ours.game
+        prompt = build_prompt(game, game.initial_state(stream(0, "initial_state")))
+        tokenizer = self._agent.tokenizer
+        text = tokenizer.apply_chat_template(prompt.messages[:1], tokenize=False)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def trl_updates(case: Case, models: Path, updates: int) -> tuple[list[Metrics], list[list[Group]]]:
+    """Metrics and play of some updates by TRL."""
+    return TrlRun(case, models, updates).updates()

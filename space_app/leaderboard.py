@@ -1,0 +1,104 @@
+"""Leaderboard: published results as rows, from a dataset on the Hub, or those that come with the Space."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import players
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub import read_leaderboard
+
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[\w./-]{1,95})?", re.ASCII)
+
+_one_at_a_time = threading.Lock()
+
+
+def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
+    """Scores with 95 % intervals, best first in each game.
+
+    Args:
+        game: only of this game; empty for all.
+        results: USER/NAME of a dataset with published results; empty for those that come with the Space.
+
+    Returns:
+        Rows with `task`, `player`, `episodes`, `reward` and `success` (each `mean`, `low`, `high`), `normalised` (0 is random
+        play, 1 the reference) and `link` (empty where there is no page).
+    """
+    rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else bundled())]
+    chosen = [row for row in rows if not game or row["task"] == game]
+    return sorted(chosen, key=lambda row: (row["task"], -(row["reward"] or {"mean": float("-inf")})["mean"], row["player"]))
+
+
+@cache
+def bundled() -> list[dict[str, Any]]:
+    """The results of the benchmark that come with the Space."""
+    found: list[dict[str, Any]] = json.loads((players.BUNDLE / "leaderboard.json").read_text(encoding="utf-8"))
+    return found
+
+
+def published(source: str) -> list[dict[str, Any]]:
+    """The results of a dataset on the Hub, each run played again before it is believed. Raises `UserError` for none."""
+    if len(source) > 200 or not _REPO.fullmatch(source) or ".." in source or Path(source).exists():
+        raise UserError(f"{source[:60]!r} is no dataset: expected USER/NAME or USER/NAME@REVISION")
+    repo, _, revision = source.partition("@")
+    with _one_at_a_time:
+        found = read_leaderboard(repo, revision=revision or None)
+    return [row(result, found.name(result)) for result in found.results if result.complete]
+
+
+def row(result: Any, player: str) -> dict[str, Any]:
+    """A result in a line."""
+    told = ("episodes", "reward", "success", "normalised", "run")
+    return {"task": result.task, "player": player, **{name: result.summary[name] for name in told}}
+
+
+def _link(player: str) -> str:
+    """The page of a player on the Hub; built-in ones have none."""
+    repo = player.partition("+")[2] or player
+    return f"https://huggingface.co/{repo.partition('@')[0]}" if _REPO.fullmatch(repo) else ""
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as an HTML table whose columns sort."""
+    heads = ("Game", "Player", "Reward", "Success", "Normalised", "Episodes")
+    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
+    body = "".join(
+        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_score(row["reward"])}'
+        f'{_score(row["success"])}{_cell(row["normalised"], 2)}<td data-value="{row["episodes"]}">{row["episodes"]}</td></tr>'
+        for row in rows
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Leaderboard"><table class="scores">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _player(row: dict[str, Any]) -> str:
+    name = escape(row["player"])
+    return f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
+
+
+def _score(score: dict[str, Any] | None) -> str:
+    if score is None:
+        return '<td data-value="">–</td>'
+    interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "n < 30"
+    return f'<td data-value="{score["mean"]}">{number(score["mean"])} <span class="interval">{escape(interval)}</span></td>'
+
+
+def _cell(value: float | None, decimals: int) -> str:
+    return f'<td data-value="{"" if value is None else value}">{number(value, decimals)}</td>'
+
+
+def number(value: float | None, decimals: int = 3) -> str:
+    """A number with a true minus sign, and no minus before nothing."""
+    if value is None:
+        return "–"
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if not float(text) else text.replace("-", "−")

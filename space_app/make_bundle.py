@@ -1,0 +1,85 @@
+"""Makes `bundle/`: the adapters, replays and results that the Space shows without a network. Run from a clone, as it says
+in bundle/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import players
+import replay
+from leaderboard import row
+
+from msgrpo_hub.evaluation import can_play, find_results
+from msgrpo_hub.games import make_game
+
+GAMES = {
+    "FrozenLake-NotSlippery-v1": ("pocket", "lake-adapter"),
+    "FrozenLake-Slippery-v1": ("pocket", "lake-adapter"),
+    "Snake-Solo-v1": ("pocket", "snake-adapter"),
+    "Snake-Standard-v1": ("pocket", "snake-adapter"),
+}
+EPISODES = 10
+
+NAMES = {"folder:adapter": "lake-adapter", "dqn:benchmark/dqn/weights": "dqn"}
+"""Players of the benchmark by their names here: the adapter that it measured is the bundled one."""
+
+KEPT = ("adapter_config.json", "adapter_model.safetensors")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lake", type=Path, required=True, help="folder of the run `msgrpo train --preset quickstart`")
+    parser.add_argument("--snake", type=Path, required=True, help="folder of the run `msgrpo train --preset quickstart-snake`")
+    parser.add_argument("--results", type=Path, default=Path("benchmark/results"), help="folder of `msgrpo eval` runs")
+    options = parser.parse_args()
+    for name, run in (("lake-adapter", options.lake), ("snake-adapter", options.snake)):
+        copy_adapter(run / "adapter", players.BUNDLED[name])
+    write(players.BUNDLE / "replays.json", replays())
+    write(players.BUNDLE / "leaderboard.json", rows(options.results))
+
+
+def copy_adapter(source: Path, target: Path) -> None:
+    """Weights and settings, with the base by its place in the package instead of one on this machine."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        shutil.copyfile(source / name, target / name)
+    settings = json.loads((target / KEPT[0]).read_text())
+    write(target / KEPT[0], settings | {"base_model_name_or_path": "msgrpo_hub/pocket/model"}, indent=1)
+
+
+def replays() -> dict[str, Any]:
+    """Game → player → number of the episode → replies."""
+    numbers = range(EPISODES)
+    found: dict[str, Any] = {}
+    for game_id, names in GAMES.items():
+        game = make_game(game_id)
+        seeds = [replay.seed_of(game, number) for number in numbers]
+        for name in (name for name in names if can_play(name, game)):
+            episodes = players.play(name, game, seeds)
+            found.setdefault(game_id, {})[name] = {
+                str(number): [
+                    step.completion.text
+                    if step.completion.finish == "stop"
+                    else {"text": step.completion.text, "finish": step.completion.finish}
+                    for step in episode.steps
+                ]
+                for number, episode in zip(numbers, episodes, strict=True)
+            }
+    return found
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """One row per player and task."""
+    return [row(result, NAMES.get(result.player, result.player)) for result in find_results(folder) if result.complete]
+
+
+def write(path: Path, value: Any, indent: int | None = None) -> None:
+    path.write_text(json.dumps(value, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Who may play: names are checked, sizes are asked before anything is loaded, and one model at a time is loaded and plays.
+
+Built-in players need no network: scripted ones, the built-in base, and the adapters in `bundle/`. Anything else must be a
+repository of the Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
+from huggingface_hub.hf_api import ModelInfo
+
+from msgrpo_hub.agent import Policy
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import can_play, make_player
+from msgrpo_hub.games import VARIANTS, Game, make_game
+from msgrpo_hub.rollout import play_episodes
+
+BUNDLE = Path(__file__).parent / "bundle"
+SCRIPTED = ("random", "random-safe", "greedy", "planner", "optimal")
+BUNDLED = {"lake-adapter": BUNDLE / "lake-adapter", "snake-adapter": BUNDLE / "snake-adapter"}
+"""Adapters that come with the Space: their names as players, and where they lie."""
+
+BUILT_IN = (*SCRIPTED, "pocket", *BUNDLED)
+
+SETTINGS = Path(__file__).parent / "space.json"
+"""Written by `msgrpo push space --adapter …`: `{"adapter": "USER/NAME@COMMIT"}`, which is then shown first."""
+
+LARGEST = 4_000_000_000
+"""Bytes of weights that are loaded at most: about two thousand million parameters in 16 bits."""
+
+LARGEST_SETTINGS = 100_000
+"""Bytes of an adapter's settings that are read at most."""
+
+KEPT = 2
+"""Models that stay loaded."""
+
+LONGEST_NAME = 200
+
+_SOURCE = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[A-Za-z0-9][\w./-]{0,95})?"
+_NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
+_CODE = ("auto_mapping", "megatron_config", "tokenizer_kwargs")
+"""Settings of an adapter that lead to code or files of somebody's choice."""
+
+_models: OrderedDict[str, Policy] = OrderedDict()
+_one_at_a_time = threading.Lock()
+
+Play = TypeVar("Play", bound=Callable[..., Any])
+
+
+def shown_first() -> str:
+    """The adapter that the Space was deployed with; the bundled one of the lake where there is none."""
+    if not SETTINGS.exists():
+        return "lake-adapter"
+    return check_name(str(json.loads(SETTINGS.read_text(encoding="utf-8"))["adapter"]))
+
+
+def on_gpu(play: Play) -> Play:
+    """ZeroGPU lends a GPU for the time of a decorated call; elsewhere the call is as it was."""
+    try:
+        import spaces  # type: ignore[import-not-found]
+    except ImportError:
+        return play
+    decorated: Play = spaces.GPU(duration=60)(play)
+    return decorated
+
+
+def check_name(name: str) -> str:
+    """Returns the name of a player. Raises `UserError` for what is neither built in nor a name on the Hub."""
+    shown = name if len(name) <= 60 else f"{name[:60]}…"
+    if name in BUILT_IN:
+        return name
+    if len(name) > LONGEST_NAME:
+        raise UserError(f"a player's name of {len(name)} characters ({shown!r}): expected at most {LONGEST_NAME}")
+    if re.match(r"(endpoint|provider|dqn):", name):
+        raise UserError(f"{shown!r}: servers and folders are for the command line; expected a built-in player or USER/NAME")
+    if not _NAME.fullmatch(name) or ".." in name or any(Path(part).exists() for part in name.split("+")):
+        raise UserError(f"unknown player {shown!r}: expected one of {', '.join(BUILT_IN)}, or a model on the Hub as USER/NAME")
+    return name
+
+
+def check_player(name: str, game: Game) -> str:
+    """Returns the name. Raises `UserError` as `check_name`, and for a player who does not know the game."""
+    if not can_play(check_name(name), game):
+        others = "'greedy' or 'planner'" if name == "optimal" else "'optimal'"
+        raise UserError(f"the player {name!r} does not know {game.id}: take {others}")
+    return name
+
+
+def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
+    """One episode of a player from each seed. Only one model at a time is loaded and plays; the others wait.
+
+    Raises:
+        UserError: no such player, a model that is too large or cannot be loaded, or a prompt that is too long for it.
+    """
+    check_player(name, game)
+    seats = [(seed, 0) for seed in seeds]
+    if name in SCRIPTED:
+        return play_episodes(game, make_player(name), seats)
+    variant = game.id.partition(":")[2] in VARIANTS
+    with _one_at_a_time:
+        _model(name)  # here, where it stays: what a GPU is lent to is another process, which ends with the call
+        return _play_model(name, game.id if variant else game, seats)
+
+
+@on_gpu
+def _play_model(name: str, game: Game | str, seats: list[tuple[int, int]]) -> list[Episode]:
+    """Arguments go to another process on ZeroGPU, and a variant, which holds functions, goes by its id."""
+    return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], seats)
+
+
+def _model(name: str) -> Policy:
+    """A model, loaded; of those that were asked for last, `KEPT` stay."""
+    if name not in _models:
+        loaded = _load(name)
+        while len(_models) >= KEPT:
+            _models.popitem(last=False)
+        _models[name] = loaded
+    _models.move_to_end(name)
+    return _models[name]
+
+
+def _load(name: str) -> Policy:
+    if name == "pocket" or name in BUNDLED:
+        source = str(BUNDLED.get(name, name))
+        return make_player(source, temperature=1.0, max_new_tokens=32)  # as in the benchmark
+    return make_player(pinned(name), temperature=0.5, max_new_tokens=256)
+
+
+# ---- models of the Hub
+
+
+def pinned(name: str) -> str:
+    """`BASE@COMMIT` or `BASE@COMMIT+ADAPTER@COMMIT`: what a name stands for now, after all that can be checked was checked.
+
+    Raises:
+        UserError: what is there is too large, is no safetensors, could run code, or cannot be reached.
+    """
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    base, adapter = found.groups()
+    if adapter is None:
+        info = _info(base)
+        if "adapter_config.json" not in _sizes(info):
+            return _checked(info)
+        base, adapter = _base_of(info), base
+    base_source = base if base == "pocket" else _checked(_info(base))
+    settings = _info(adapter)
+    _base_of(settings)
+    return f"{base_source}+{_checked(settings)}"
+
+
+def _info(source: str) -> ModelInfo:
+    repo, _, revision = source.partition("@")
+    try:
+        return HfApi().model_info(repo, revision=revision or None, files_metadata=True)
+    except OfflineModeIsEnabled as error:
+        raise UserError(f"this Space is offline, {repo!r} cannot be fetched: take a built-in player") from error
+    except HFValidationError as error:
+        raise UserError(f"{repo!r} is no name of a repository: expected USER/NAME") from error
+    except HTTPError as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status in (401, 403, 404):
+            raise UserError(f"there is no model {source!r} on the Hub, or it is private or gated: check the name") from error
+        raise UserError(f"the Hub cannot be reached ({type(error).__name__}): take a built-in player, or try later") from error
+
+
+def _sizes(info: ModelInfo) -> dict[str, int]:
+    return {file.rfilename: file.size or 0 for file in info.siblings or []}
+
+
+def _checked(info: ModelInfo) -> str:
+    """`NAME@COMMIT` of a repository whose weights are safetensors and not too large."""
+    weights = sum(size for file, size in _sizes(info).items() if file.endswith(".safetensors"))
+    if not weights:
+        raise UserError(f"{info.id!r} has no safetensors: expected weights that cannot run code when they are loaded")
+    if weights > LARGEST:
+        raise UserError(f"{info.id!r} has {weights / 1e9:.1f} GB of weights: expected at most {LARGEST / 1e9:.0f} GB here")
+    return f"{info.id}@{info.sha}"
+
+
+def _base_of(info: ModelInfo) -> str:
+    """The base that an adapter names, after a look at its settings: a repository, or the built-in base."""
+    if _sizes(info).get("adapter_config.json", 0) > LARGEST_SETTINGS:
+        raise UserError(f"the settings of {info.id!r} are too long: expected those of a LoRA adapter")
+    try:
+        path = hf_hub_download(info.id, "adapter_config.json", revision=info.sha)
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, HTTPError) as error:
+        raise UserError(f"the settings of {info.id!r} cannot be read: expected those of a LoRA adapter") from error
+    if not isinstance(settings, dict) or settings.get("peft_type") != "LORA" or any(settings.get(key) for key in _CODE):
+        raise UserError(f"{info.id!r} is no plain LoRA adapter: expected peft_type LORA and no code of its own")
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    if isinstance(base, str) and Path(base).parts[-3:] == ("msgrpo_hub", "pocket", "model"):
+        return "pocket"
+    source = f"{base}@{revision}" if revision else str(base)
+    if not _NAME.fullmatch(source) or "+" in source or ".." in source or Path(str(base)).exists():
+        raise UserError(f"{info.id!r} names the base {str(base)[:60]!r}: expected one on the Hub, as USER/NAME")
+    return source

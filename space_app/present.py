@@ -1,0 +1,93 @@
+"""Figures as HTML: tables with intervals, drawn and in digits. What comes from visitors is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from leaderboard import number
+
+
+def comparison(found: dict[str, Any]) -> str:
+    """The scores of two players, and what they say."""
+    difference = found["difference"]
+    rows = "".join(_row(found[side], found) for side in ("a", "b"))
+    p = "p &lt; 0.0001" if difference["p"] < 0.0001 else f"p = {number(difference['p'], 4)}"
+    names = [escape(found[side]["player"]) for side in ("a", "b")]
+    sign = "+" if difference["mean"] > 0 else ""
+    words = {
+        "better": f"{names[1]} is better than {names[0]}.",
+        "worse": f"{names[1]} is worse than {names[0]}.",
+        "inconclusive": "Inconclusive, which is not equal"
+        + (
+            f": so many episodes would find a difference of {number(difference['detectable'], 2)}."
+            if difference["detectable"]
+            else "."
+        ),
+    }[difference["verdict"]]
+    return (
+        f"{progress(found)}"
+        '<table class="scores"><caption class="unseen">Scores of both players</caption>'
+        '<thead><tr><th scope="col">Player</th>'
+        f'<th scope="col">Reward</th><th scope="col">Success</th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<p class="verdict"><b>{words}</b> Difference in reward {sign}{number(difference["mean"])} {interval(difference)}, '
+        f"{p}.</p>"
+    )
+
+
+def _row(figures: dict[str, Any], found: dict[str, Any]) -> str:
+    rewards = [found[side]["reward"] for side in ("a", "b")]
+    ends = [0.0, *(value for reward in rewards for value in reward.values() if value is not None)]
+    reward, success = figures["reward"], figures["success"]
+    return (
+        f'<tr><th scope="row">{escape(figures["player"])}</th>'
+        f"<td>{number(reward['mean'])} {interval(reward)}{whisker(reward, min(ends), max(ends))}</td>"
+        f"<td>{number(success['mean'])} {interval(success)}{whisker(success, 0.0, 1.0)}</td></tr>"
+    )
+
+
+def interval(score: dict[str, Any]) -> str:
+    text = "no interval under 30" if score["low"] is None else f"[{number(score['low'])}, {number(score['high'])}]"
+    return f'<span class="interval">{text}</span>'
+
+
+def whisker(score: dict[str, Any], low: float, high: float) -> str:
+    """A point with its interval on a scale from `low` to `high`."""
+    span = (high - low) or 1.0
+
+    def at(value: float) -> str:
+        return f"{100 * (value - low) / span:.2f}%"
+
+    line = "" if score["low"] is None else f'<line x1="{at(score["low"])}" x2="{at(score["high"])}" y1="8" y2="8"/>'
+    axis = '<line class="axis" x1="0" x2="100%" y1="8" y2="8"/>'
+    return (
+        f'<svg class="whisker" aria-hidden="true" height="16">{axis}{line}<circle cx="{at(score["mean"])}" cy="8" r="5"/></svg>'
+    )
+
+
+def progress(found: dict[str, Any]) -> str:
+    done, wanted = found["episodes"], found["wanted"]
+    word = f"{done} of {wanted} episodes" if done < wanted else f"{done} episode{'s' if done > 1 else ''}"
+    return (
+        f'<div class="progress" role="progressbar" aria-label="Episodes played" aria-valuemin="0" aria-valuemax="{wanted}" '
+        f'aria-valuenow="{done}"><span style="width:{100 * done / wanted:.1f}%"></span></div><p class="count">{word}</p>'
+    )
+
+
+def judgement(found: dict[str, Any]) -> str:
+    """Words or habit."""
+    difference, sign = found["difference"], "+" if found["difference"]["mean"] > 0 else ""
+    rows = "".join(
+        f'<tr><th scope="row">{title}</th><td>{number(found[side]["per_game"], 2)}</td>'
+        f"<td>{100 * found[side]['unreadable']:.0f} %</td></tr>"
+        for side, title in (("control", "told as it is"), ("changed", "in your words"))
+    )
+    return (
+        f"{progress(found)}"
+        f'<p class="verdict"><b class="word">{escape(found["verdict"].capitalize())}.</b> {escape(found["sentence"])}</p>'
+        '<table class="scores"><caption class="unseen">What it did</caption>'
+        '<thead><tr><th scope="col">The agent, on the same starts</th>'
+        '<th scope="col">Apples or goals a game</th><th scope="col">Unreadable replies</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+        f'<p class="count">Difference {sign}{number(difference["mean"], 2)} {interval(difference)}.</p>'
+    )

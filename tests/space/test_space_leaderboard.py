@@ -1,0 +1,64 @@
+"""The leaderboard: bundled rows without a network, published runs played again, and names that cannot become markup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import leaderboard
+import pytest
+from hub_server.fixture import loopback, loopback_server
+from hub_server.lanes import Loopback
+from hub_server.operations import put
+
+from msgrpo_hub.errors import UserError
+
+__all__ = ["loopback", "loopback_server"]
+
+RESULTS = Path(__file__).parents[2] / "benchmark" / "results"
+LAKE = "FrozenLake-NotSlippery-v1"
+SCORE = {"mean": 0.5, "low": 0.25, "high": 0.75}
+
+
+def shown(source: str) -> list[dict[str, Any]]:
+    """Over there."""
+    return leaderboard.leaderboard("", source)
+
+
+def test_bundled_rows_are_those_of_the_benchmark() -> None:
+    [row] = [row for row in leaderboard.leaderboard(LAKE) if row["player"] == "optimal"]
+    assert (row["episodes"], row["reward"]["mean"], row["link"]) == (200, 1.0, "")
+    assert len(leaderboard.leaderboard()) > len(leaderboard.leaderboard(LAKE)) > 3
+
+
+def test_published_runs_are_listed_and_a_spoilt_one_is_not(loopback: Loopback) -> None:
+    files = {
+        f"results/{path.relative_to(RESULTS)}": path.read_bytes()
+        for player in ("optimal", "random")
+        for path in (RESULTS / player).rglob(f"{LAKE}/*/*")
+    }
+    [spoilt] = [name for name in files if "/random/" in name and name.endswith("episodes.parquet")]
+    repo = loopback.repository("dataset")
+    loopback.owner.call(put, repo, files | {spoilt: b"not this"}, "dataset")
+    rows = loopback.owner.call(shown, repo)
+    assert [(row["player"], row["task"], row["reward"]["mean"]) for row in rows] == [("optimal", LAKE, 1.0)]
+
+
+@pytest.mark.parametrize("source", ["/etc", "..", "a/b/c", "x" * 201, "http://x/y", "benchmark/results"])
+def test_what_is_no_dataset_is_refused(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RESULTS.parents[1])
+    with pytest.raises(UserError, match="is no dataset"):
+        leaderboard.leaderboard("", source)
+
+
+def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:
+    def row(player: str) -> dict[str, Any]:
+        told = {"task": "<b>", "player": player, "episodes": 30, "reward": SCORE, "success": None, "normalised": None}
+        return told | {"link": leaderboard._link(player)}
+
+    table = leaderboard.table([row("<script>"), row("org/model@v1"), row("org/base+me/adapter"), row("pocket")])
+    assert "<script>" not in table
+    assert "<b>" not in table
+    assert '<a href="https://huggingface.co/org/model">org/model@v1</a>' in table
+    assert '<a href="https://huggingface.co/me/adapter">org/base+me/adapter</a>' in table
+    assert table.count("<a ") == 2
