@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL | re.IGNORECASE)
+_BEGIN, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<action>", "</action>"))
 
 
 def parse_action(text: str, actions: Sequence[str]) -> str | None:
@@ -19,8 +19,9 @@ def parse_action(text: str, actions: Sequence[str]) -> str | None:
     answer = text.rpartition("</think>")[2]
     if "<think>" in answer:
         return None  # still thinking when the reply ended
-    found = _ACTION.search(answer)
-    if found is None:
+    begin = _BEGIN.search(answer)
+    end = _END.search(answer, begin.end()) if begin else None  # two searches: one pattern for both is slow on many beginnings
+    if begin is None or end is None:
         return None
-    wanted = found[1].strip().casefold()
+    wanted = answer[begin.end() : end.start()].strip().casefold()
     return next((action for action in actions if action.casefold() == wanted), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -94,3 +95,10 @@ def test_what_follows_the_action_changes_nothing(reply: str, more: str) -> None:
     action = parse_action(reply, ACTIONS)
     if action is not None:
         assert parse_action(reply + more, ACTIONS) == action
+
+
+def test_a_megabyte_of_beginnings_is_read_at_once() -> None:
+    began = time.process_time()
+    assert parse_action("<action>" * 125_000, ["Left"]) is None
+    assert parse_action("<action>" * 125_000 + "</action>", ["Left"]) is None
+    assert time.process_time() - began < 1  # in quadratic time it takes minutes
