@@ -257,6 +257,9 @@ def build() -> gr.Blocks:
                 with gr.Tab(name):
                     tab()
         endpoint(options)
+        note(
+            "For programs every tab is an endpoint, with a name that stays: `/watch`, `/compare`, `/play_step`, `/change_rules` …"
+        )
     page.queue(default_concurrency_limit=4, max_size=64)
     return page
 

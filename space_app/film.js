@@ -86,17 +86,18 @@ function film(element) {
     panel.querySelector(".film-seen").textContent = given ? given.prompt : "";
   }
 
-  function panelOf(player) {
-    const scrolls = { tabindex: 0, role: "region" };
+  function panelOf(player, index) {
+    const whose = index ? `${player.player}, on the right` : player.player;
+    const scrolls = (what) => ({ tabindex: 0, role: "region", "aria-label": `${what} of ${whose}` });
     const seen = html("details", { class: "film-saw" }, html("summary", {}, "What it saw"));
     if (data.players.length === 1) seen.open = window.innerWidth > 700;
-    seen.append(html("pre", { class: "film-system", ...scrolls, "aria-label": "Constant part of the prompt" }, player.system));
-    seen.append(html("pre", { class: "film-seen", ...scrolls, "aria-label": "Observation of this turn" }));
+    seen.append(html("pre", { class: "film-system", ...scrolls("Constant part of the prompt") }, player.system));
+    seen.append(html("pre", { class: "film-seen", ...scrolls("Observation") }));
     return html("article", { class: "film-panel", "aria-label": player.player },
       html("div", { class: "film-left" }, html("h2", {}, player.player), html("div", { class: "film-board" }), html("p", { class: "film-status" })),
       html("div", { class: "film-told" },
         html("ul", { class: "film-deeds", "aria-label": "Actions" }), html("div", { class: "film-sums" }),
-        html("h3", {}, "What it answered"), html("pre", { class: "film-reply", ...scrolls, "aria-label": "Reply" }), seen));
+        html("h3", {}, "What it answered"), html("pre", { class: "film-reply", ...scrolls("Reply") }), seen));
   }
 
   function show(given) {
@@ -105,7 +106,7 @@ function film(element) {
     data = given;
     turn = 0;
     root.classList.toggle("film-two", data.players.length > 1);
-    panels.replaceChildren(...data.players.map(panelOf));
+    panels.replaceChildren(...data.players.map((player, index) => panelOf(player, index)));
     if (!element.contains(root)) element.replaceChildren(root);
     slider.max = last();
     const different = data.divergence;
@@ -131,17 +132,39 @@ function film(element) {
   return { show };
 }
 
-/** A lone player glides from cell to cell. */
+const GLIDE = { duration: 260, easing: "ease-in-out" };
+
+/** Who moves glides from the last state to this one; the board is as it will be already, and animations end on it. */
 function glide(board, game, before, after) {
+  if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   const walker = board.querySelector("use[href='#walker']");
-  if (!walker || after.walker === undefined || window.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  const [[x, y], [u, v]] = [before.walker, after.walker].map((cell) => middle(cell, game.size));
-  const kept = walker.getAttribute("transform");
+  if (walker) slide(walker, before.walker, after.walker, game.size);
+  for (const [who, name] of ["you", "opponent"].entries()) {
+    const [old, now] = [before, after].map((state) => (state.bodies || [])[who]);
+    if (!now || old[0] === now[0]) continue;
+    slide(board.querySelector(`.head.${name}`).parentElement, old[0], now[0], game.size);
+    for (const part of ["body", "belly"]) creep(board.querySelector(`.${part}.${name}`), old, now, game.size);
+  }
+}
+
+/** Moves an element from one cell to another, whatever its own transform is. */
+function slide(element, from, to, size) {
+  const [[x, y], [u, v]] = [from, to].map((cell) => middle(cell, size));
   const group = svg("g");
-  walker.replaceWith(group);
-  group.append(walker);
-  walker.setAttribute("transform", kept);
-  group.animate([{ transform: `translate(${x - u}px, ${y - v}px)` }, { transform: "none" }], { duration: 260, easing: "ease-in-out" });
+  element.replaceWith(group);
+  group.append(element);
+  group.animate([{ transform: `translate(${x - u}px, ${y - v}px)` }, { transform: "none" }], GLIDE);
+}
+
+/** A body is a dash that goes along the path of its head; a path of no length would not be drawn, hence the last .001. */
+function creep(path, old, now, size) {
+  const way = [...old].reverse().concat(now[0]);
+  const whole = path.cloneNode();
+  whole.setAttribute("d", `M${way.map((cell) => middle(cell, size).join(" ")).join("L")}h.001`);
+  path.replaceWith(whole);
+  const window = (body, tail) => ({ strokeDasharray: `${body.length - 1}px 999px`, strokeDashoffset: `${-tail}px` });
+  const moving = whole.animate([window(old, 0), window(now, way.length - now.length)], GLIDE);
+  moving.onfinish = () => whole.replaceWith(path);
 }
 
 /** The actions, each with what it is on this turn: legal, optimal, chosen. */

@@ -45,8 +45,8 @@ def bundled() -> list[dict[str, Any]]:
 
 def published(source: str) -> list[dict[str, Any]]:
     """The results of a dataset on the Hub, each run played again before it is believed. Raises `UserError` for none."""
-    if len(source) > 200 or not _REPO.fullmatch(source) or ".." in source or Path(source).exists():
-        raise UserError(f"{source[:60]!r} is no dataset: expected USER/NAME or USER/NAME@REVISION")
+    if not isinstance(source, str) or len(source) > 200 or not _REPO.fullmatch(source) or ".." in source or Path(source).exists():
+        raise UserError(f"{str(source)[:60]!r} is no dataset: expected USER/NAME or USER/NAME@REVISION")
     repo, _, revision = source.partition("@")
     with _one_at_a_time:
         found = read_leaderboard(repo, revision=revision or None)

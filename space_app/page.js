@@ -117,8 +117,13 @@ function playing(element, props, server, watch) {
     agent.show(found.film);
   }
 
-  root.addEventListener("keydown", (event) => {
-    if (!(event.key in ARROWS) || stage.contains(event.target) || event.altKey || event.ctrlKey || event.metaKey) return;
+  /** Arrow keys move in the game, and wherever else on the page they have nothing to do. */
+  document.addEventListener("keydown", (event) => {
+    const { target } = event;
+    const idle = target === document.body || target.getAttribute("role") === "tab";
+    const mine = root.contains(target) && !stage.contains(target);
+    if (!(event.key in ARROWS) || !root.offsetParent || !(mine || idle)) return;
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const arrow = ["←", "↓", "→", "↑"][ARROWS[event.key]];
     const button = [...pad.children].find((each) => each.dataset.way === arrow);

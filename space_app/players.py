@@ -76,6 +76,8 @@ def on_gpu(play: Play) -> Play:
 
 def check_name(name: str) -> str:
     """Returns the name of a player. Raises `UserError` for what is neither built in nor a name on the Hub."""
+    if not isinstance(name, str):
+        raise UserError(f"a player's name is a text: expected one of {', '.join(BUILT_IN)}, or a model on the Hub as USER/NAME")
     shown = name if len(name) <= 60 else f"{name[:60]}…"
     if name in BUILT_IN:
         return name

@@ -83,7 +83,7 @@ def words(game: str, preset: str = "as written") -> dict[str, Any]:
         `instructions`, `rules` (one a line), `names` (of the four actions) and `expected`, all as `change_rules` takes them.
     """
     rules = base_game(game)
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown("change", str(preset)[:40], PRESETS)
     names = _NAMES.get(preset, {})
     instructions, lines = rules.instructions, list(rules.rules)
@@ -107,7 +107,7 @@ def moves(names: dict[str, str]) -> str:
 
 def base_game(name: str) -> Game:
     """A registered game by its id. Raises `UserError` for any other."""
-    if name not in GAMES:
+    if not isinstance(name, str) or name not in GAMES:
         checks.game(name)
         raise UserError(f"{name!r}: expected a registered game without a variant, such as 'Snake-Solo-v1'")
     return GAMES[name]

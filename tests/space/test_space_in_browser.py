@@ -91,6 +91,24 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
     assert asked == []
 
 
+def test_a_snake_creeps_to_where_the_next_board_has_it(visit: Visit) -> None:
+    page = visit()
+    pick(page, "Game", SOLO)
+    pick(page, "Player", "snake-adapter")
+    page.get_by_role("button", name="Watch").click()
+    ready(page, "#watch-stage", "snake-adapter")
+    places = "() => [...document.querySelectorAll('#watch-stage .you')].map((each) => each.getAttribute('d')).filter(Boolean)"
+    slider = page.locator("#watch-stage input[type=range]")
+    for number in range(1, 8):
+        slider.press("ArrowRight")
+        page.wait_for_function("() => document.getAnimations().length === 0")
+        after = page.evaluate(places)
+        slider.press("ArrowRight")
+        slider.press("ArrowLeft")
+        assert turn(page, "#watch-stage") == number
+        assert page.evaluate(places) == after  # drawn at once
+
+
 def test_watch_plays_another_game_seed_and_player(visit: Visit) -> None:
     page = visit()
     pick(page, "Game", "Snake-Solo-v1:reflected")
@@ -150,7 +168,6 @@ def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> Non
 
 def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(visit: Visit) -> None:
     page = visit("Play")
-    page.locator("#play-board .yours").focus()
     for key in ["Up", "Right", "Down", "Right", "Up"]:
         page.keyboard.press(f"Arrow{key}")
     page.locator("#play-board .results table").wait_for()
@@ -163,6 +180,7 @@ def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(
 
 def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(visit: Visit) -> None:
     page = visit("Play")
+    page.locator("#play-board .yours").wait_for()
     page.evaluate("""() => { for (const key of ['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowRight'])
         document.querySelector('.yours').dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); }""")
     page.locator("#play-board .film-status").get_by_text("Turn 5 of 8").wait_for()
@@ -213,13 +231,15 @@ def test_nothing_is_wider_than_the_screen_and_axe_finds_no_serious_violation(vis
     page = visit(width=width, height=844, scheme=scheme)
     for tab in TABS:
         page.get_by_role("tab", name=tab).click()
-        page.wait_for_timeout(300)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
         assert serious(page) == {}, tab
+    heights = page.locator("#leaderboard tbody tr").evaluate_all("rows => rows.map((row) => row.offsetHeight)")
+    assert max(heights) < 80  # figures are not broken into pieces
 
 
 def serious(page: Page) -> dict[str, list[str]]:
     """What axe-core calls serious or critical on the page as it is now; no rule and no widget is left out."""
+    page.wait_for_timeout(600)  # what fades in and out has done so
     found = Axe().run(page).response
     assert len(found["passes"]) > 30
     bad = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
@@ -239,7 +259,6 @@ def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, 
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.locator("#play-board .results table").wait_for()
-    page.wait_for_timeout(400)
     assert serious(page) == {}
     page.get_by_role("tab", name="Rules").click()
     pick(page, "Player", "greedy")
