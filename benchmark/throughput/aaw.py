@@ -70,7 +70,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     file = ResultFile(options.output)
-    file.record["seconds_per_run"] = {game: SECONDS[game] * options.scale for game in options.games}
+    file.record.setdefault("seconds_per_run", {}).update({game: SECONDS[game] * options.scale for game in options.games})
 
     def measure(key: Key) -> Row:
         game, arm, seed = key

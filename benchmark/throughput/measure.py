@@ -49,7 +49,7 @@ def measure(side: str, case: Case, models: Path, updates: int) -> dict[str, Any]
     figures = {key: median(row[key] for row in rows) for key in rows[0]}
     seconds = figures["seconds_acting"] + figures["seconds_training"]
     rates = {f"{key}_per_second": figures[key] / seconds for key in ("episodes", "steps", "tokens")}
-    return {"seconds": seconds, **figures, **rates, "memory_mb": memory_mb(), "load_average": before, "updates": updates}
+    return {"seconds": seconds, **figures, **rates, "memory_mb": peak_mb(), "load_average": before, "updates": updates}
 
 
 def run_updates(side: str, case: Case, models: Path, updates: int) -> tuple[list[Metrics], list[list[Group]]]:
@@ -81,6 +81,14 @@ def timed_update(trainer: MeasuredTrainer, index: int) -> Metrics:
         "seconds_training": spent - trainer.seconds_acting,
         "wall_seconds": time.monotonic() - wall,
     }
+
+
+def peak_mb() -> float:
+    """Peak memory in MB of the GPU or of this program; what getrusage says on Linux includes the process that started it."""
+    status = Path("/proc/self/status")
+    if torch.cuda.is_available() or not status.exists():
+        return memory_mb()
+    return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1e3
 
 
 def work(groups: list[Group]) -> Metrics:

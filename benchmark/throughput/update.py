@@ -99,8 +99,8 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
         of_side = {side: [row for row in rows if row["key"][:2] == [label, side]] for side in (*SIDES, "limit")}
         line: dict[str, Any] = {"label": label}
         for side, found in of_side.items():
-            keep = [key for key in (found[0] if found else {}) if key not in ("key", "updates")]
-            line |= {f"{side}_{key}": median(row[key] for row in found) for key in keep}
+            keep = [key for key in (found[-1] if found else {}) if key not in ("key", "updates")]
+            line |= {f"{side}_{key}": median(row[key] for row in found if key in row) for key in keep}
         for side in ("naive", "merged", "trl"):
             if f"{side}_seconds" in line and "ours_seconds" in line:
                 line[f"ratio_{side}"] = line[f"{side}_seconds"] / line["ours_seconds"]
