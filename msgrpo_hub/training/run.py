@@ -59,7 +59,9 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
     trainer = Trainer(pinned, accelerator)
     if accelerator.is_main_process:
         folder.claim(config)
-        record(provenance, folder.provenance)
+        if not folder.provenance.exists():
+            with said_plainly(folder.path, 0):
+                record(provenance, folder.provenance)
     progress = Progress()
     if folder.checkpoint.exists():
         progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(pinned))

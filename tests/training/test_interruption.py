@@ -62,11 +62,11 @@ def scores(folder: Path) -> dict[str, Any]:
 
 def assert_same_run(folder: Path, uninterrupted: Path) -> None:
     """The same weights to the last bit, every update once and with the same figures, the same table, the same files."""
+    assert [line["update"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
+    assert metrics(folder) == metrics(uninterrupted)
     for name in ("adapter", "best"):
         weights = Path(name) / "adapter_model.safetensors"
         assert sha256(folder / weights) == sha256(uninterrupted / weights), name
-    assert [line["update"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
-    assert metrics(folder) == metrics(uninterrupted)
     assert scores(folder) == scores(uninterrupted)
     assert files(folder).keys() == files(uninterrupted).keys()
 
