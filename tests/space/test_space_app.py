@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_msgrpo_space_serves_it_and_ends_quietly_at_ctrl_c(tmp_path: Path) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     assert process.stdout
     try:
