@@ -28,6 +28,7 @@ class Kind:
     """Which of the flags that not every kind has."""
     staged_by: tuple[str, ...] = ()
     """Which flags also decide what a dry run writes."""
+    loads_a_model: bool = False
     visibility: str = "a new one gets the visibility of your settings"
 
 
@@ -38,6 +39,7 @@ KINDS = {
         folder="the folder of the run",
         takes=("message", "base", "rollouts"),
         staged_by=("base", "rollouts"),
+        loads_a_model=True,
         next_command="msgrpo eval {repo} --suite quick",
     ),
     "rollouts": Kind(
@@ -119,7 +121,8 @@ def _push(options: argparse.Namespace) -> None:
         if name in given and name not in kind.takes:
             owners = " and ".join(f"`msgrpo push {owner}`" for owner, other in KINDS.items() if name in other.takes)
             raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
-    quiet_loading(options.repo)
+    if kind.loads_a_model:
+        quiet_loading(options.repo)
     module = import_module(f"msgrpo_hub.hub.{kind.module}")
     source = [options.folder, options.repo] if kind.folder else [options.repo]
     if "dry_run" in given:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import time
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,12 +20,12 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from msgrpo_hub.agent.hub_failures import said_in_words, seconds_to_wait
+from msgrpo_hub.agent.hub_failures import patiently, said_in_words
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.contents import check_folder
 
-RACES, WAITS = 1, 3
-"""How often a push starts again on a new head, and after a rate limit."""
+RACES = 1
+"""How often a push starts again on a new head."""
 
 log = logging.getLogger(__name__)
 
@@ -120,24 +120,23 @@ def upload(
         UserError: for files that must not leave the machine, and for whatever the Hub refuses, in a person's words.
     """
     files = check_folder(folder, target.token or get_token())
-    races = waits = 0
     check_token(target)
+    push = partial(_push, folder, files, target, message, tags, marker, replaces, prepare)
+    races = RACES
+
+    def onto_the_head() -> Pushed:
+        nonlocal races
+        try:
+            return push()
+        except HfHubHTTPError as error:
+            if error.response.status_code != 412 or not races:
+                raise
+        races -= 1
+        log.warning("somebody else has just committed to %s: pushing onto the new head", target.repo_id)
+        return onto_the_head()
+
     with said_in_words(target.repo_id):
-        while True:
-            try:
-                return _push(folder, files, target, message, tags, marker, replaces, prepare)
-            except HfHubHTTPError as error:
-                status = error.response.status_code
-                if status == 412 and races < RACES:
-                    races += 1
-                    log.warning("somebody else has just committed to %s: pushing onto the new head", target.repo_id)
-                elif status == 429 and waits < WAITS:
-                    waits += 1
-                    seconds = seconds_to_wait(error)
-                    log.warning("the Hub limits how often it may be asked: waiting %d s", seconds)
-                    time.sleep(seconds)
-                else:
-                    raise
+        return patiently(onto_the_head)
 
 
 def _push(
