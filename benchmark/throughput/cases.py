@@ -98,7 +98,8 @@ class ForcedReply:
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         replies = self.policy.complete(prompts, rngs)
         texts = [*(f"<action>{action}</action>" for action in self.actions), ""]
-        return [replace(reply, text=texts[int(rng.integers(5))]) for reply, rng in zip(replies, rngs, strict=True)]
+        said = [texts[int(rng.spawn(1)[0].integers(5))] for rng in rngs]  # however many numbers a side has drawn: all play alike
+        return [replace(reply, text=text) for reply, text in zip(replies, said, strict=True)]
 
 
 class MeasuredTrainer(Trainer):

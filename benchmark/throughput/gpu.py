@@ -28,7 +28,7 @@ offline.stand_in()
 from benchmark.throughput.agreement import log_prob_difference, loss_and_gradient_difference  # noqa: E402
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer  # noqa: E402
 from benchmark.throughput.limit import ceilings, needed  # noqa: E402
-from benchmark.throughput.measure import timed_update, work  # noqa: E402
+from benchmark.throughput.measure import timed_update, warm_up, work  # noqa: E402
 from benchmark.throughput.naive import NaiveTrainer  # noqa: E402
 from benchmark.throughput.rows import Key, ResultFile, Row  # noqa: E402
 from benchmark.throughput.shapes import model_folder  # noqa: E402
@@ -133,19 +133,16 @@ def measure_all(settings: Settings, file: ResultFile, began: float) -> None:
 
 
 def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float]) -> Row:
-    """One update of one side, after a warm-up with replies of four tokens."""
+    """One update of one side, after a warm-up."""
     trainer = make_trainer(case, settings.models, NaiveTrainer if side == "naive" else MeasuredTrainer, **settings.changes(case))
-    policy: Any = trainer.agent
-    policy.policy.max_new_tokens = 4
-    trainer.play(trainer.starts.of_update(1))
-    policy.policy.max_new_tokens = case.reply
+    warm_up(trainer, case)
     if settings.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     line = timed_update(trainer, 2) | work(trainer.played)
     seconds = line["seconds_acting"] + line["seconds_training"]
     row = {"seconds": seconds, **line, "memory_mb": memory_mb(), **used(needed(trainer), line, rates)}
     row |= {f"{key}_per_second_of_acting": line[key] / line["seconds_acting"] for key in ("tokens", "episodes")}
-    del trainer, policy
+    del trainer
     gc.collect()
     if settings.device != "cpu":
         torch.cuda.empty_cache()

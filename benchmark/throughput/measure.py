@@ -1,7 +1,7 @@
 """Measures one side of one case in a process of its own: `python -m benchmark.throughput.measure SIDE CASE.json`.
 
 A process per measurement, so that its peak memory is its own. All sides are timed on the same updates, that is on the same
-starts; ours, which is over in no time, plays the first one before to warm up.
+starts.
 """
 
 from __future__ import annotations
@@ -60,13 +60,23 @@ def run_updates(side: str, case: Case, models: Path, updates: int) -> tuple[list
 
         return trl_updates(case, models, updates)
     trainer = make_trainer(case, models, kind)
-    if side == "ours":
-        trainer.update(1)
+    warm_up(trainer, case)
     metrics, played = [], []
     for index in range(1, updates + 1):
         metrics.append(timed_update(trainer, index))
         played.append(trainer.played)
     return metrics, played
+
+
+def warm_up(trainer: MeasuredTrainer, case: Case, tokens: int = 4) -> None:
+    """Forced replies: an update with short ones, on every side; else the first update, on our side, which is over in no time."""
+    if case.reply:
+        policy: Any = trainer.agent
+        policy.policy.max_new_tokens = tokens
+        trainer.update(1)
+        policy.policy.max_new_tokens = case.reply
+    elif type(trainer) is MeasuredTrainer:
+        trainer.update(1)
 
 
 def timed_update(trainer: MeasuredTrainer, index: int) -> Metrics:

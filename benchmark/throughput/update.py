@@ -30,7 +30,7 @@ LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 _PAPER: dict[str, Any] = {"groups": 1, "group_size": 100, "drawn": 25}
 _SNAKE: dict[str, Any] = {"groups": 8, "group_size": 16, "drawn": 4}
 _FORCED: dict[str, Any] = {"groups": 1, "group_size": 32, "drawn": 8}
-_LARGE: dict[str, Any] = {"model": "qwen2.5-0.5b", "groups": 1, "group_size": 4, "drawn": 2, "horizon": 2}
+_LARGE: dict[str, Any] = {"model": "qwen2.5-0.5b", "groups": 1, "group_size": 8, "drawn": 2, "horizon": 2}
 
 CASES = {
     "lake": Case(game=LAKE),
@@ -59,12 +59,10 @@ large model."""
 
 
 def sides(label: str) -> list[str]:
-    """The sides that are measured for a case. TRL's rows are whole episodes: of thousands of tokens where replies are long."""
+    """The sides that are measured for a case."""
     if "all drawn" in label:
         return ["ours"]  # the same work as TRL has, which cannot draw some of the episodes
-    long = any(words in label for words in ("64", "256", "0.5B", "later"))
-    merging = ["merged"] if label in ("lake", "snake") else []
-    return ["ours", "naive", *merging] if long else ["ours", "naive", *merging, "trl"]
+    return ["ours", "naive", "merged", "trl"] if label in ("lake", "snake") else ["ours", "naive", "trl"]
 
 
 def rounds(label: str, wanted: int) -> int:

@@ -128,6 +128,7 @@ class TrlRun:
         policy: Any = GeneratePolicy(self._agent)
         if isinstance(self.ours.agent, ForcedReply):
             policy = ForcedReply(policy, self.ours.agent.actions)
+            model.generation_config.eos_token_id = None  # which the trainer has set to the tokenizer's
         size = self.ours.config.group_size
         groups = play_groups(self.ours.game, policy, [int(seed) for seed in prompts[::size]], size)
         model.train(was_training)

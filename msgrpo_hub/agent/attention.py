@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from peft import PeftModel
 from torch import Tensor
+from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -86,6 +87,9 @@ def attend(
 ) -> Tensor:
     """Softmax attention of each row over the shared keys and its own.
 
+    Rows of several queries get a copy of the shared keys and one fused kernel. A row of one query, that is a decoding step,
+    would spend its time on the copy: it reads the shared keys where they are.
+
     Args:
         query: (U, H, Q, D).
         key: (U, J, L, D); each of the J key heads serves H / J query heads.
@@ -100,6 +104,14 @@ def attend(
     """
     rows, heads, queries, size = query.shape
     groups = key.shape[1]
+    if queries > 1 and softcap is None:  # which the fused kernels do not know
+        if shared is not None:
+            key, value = (
+                torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
+            )
+            mask = None if mask is None else functional.pad(mask, (shared[0].shape[1], 0))
+        key, value = (states.repeat_interleave(heads // groups, 1) for states in (key, value))
+        return functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
     grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
 
     def capped(scores: Tensor) -> Tensor:
@@ -174,8 +186,8 @@ AttentionInterface.register(TRAINING, tree_attention)
 
 @contextmanager
 def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None]:
-    """Uses one of our attentions; afterwards the model's own is back."""
-    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
+    """Uses one of our attentions; afterwards the one before is back."""
+    base = _base(model)
     before = base.config._attn_implementation
     base.set_attn_implementation(name)
     if base.config._attn_implementation != name:
@@ -188,7 +200,13 @@ def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None
 
 @contextmanager
 def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """Evaluation mode with attention over the shared prefix; afterwards the model is as it was."""
+    """Evaluation mode with attention over the shared prefix; afterwards the model is as it was.
+
+    Both walk through all modules, so a play of many turns begins it once; within itself it does nothing.
+    """
+    if _base(model).config._attn_implementation == ACTING:
+        yield
+        return
     training = model.training
     model.eval()
     try:
@@ -196,3 +214,7 @@ def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+
+
+def _base(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    return cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)

@@ -84,7 +84,8 @@ class Engine:
         """
         self._room, self._memory = room, Memory(room)
         try:
-            yield
+            with acting(self.model):
+                yield
         finally:
             self._room, self._memory = 0, Memory()
 

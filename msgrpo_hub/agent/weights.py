@@ -14,8 +14,9 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """Changes with every change of the weights: in-place updates, replaced tensors, adapters switched on or off."""
-    tensors = [(tensor.data_ptr(), tensor._version) for tensor in model.parameters()]
-    trained = [tensor.detach().float().norm() for tensor in model.parameters() if tensor.requires_grad]
+    parameters = list(model.parameters())
+    tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
+    trained = [tensor.detach().float().norm() for tensor in parameters if tensor.requires_grad]
     norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not raise the version
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
