@@ -215,6 +215,7 @@ class Engine:
         visible = place >= longest - lengths[:, None]
         positions = (visible.cumsum(1) - 1).clamp(min=0) + len(self._prefix)
         causal = (place[None, :, None] >= place) & visible[:, None, :]
+        causal |= torch.eye(longest, dtype=torch.bool, device=place.device)  # padding too sees a token: else some kernels say NaN
         cache = RowCache()
         return self._forward(padded, causal, positions, cache, keep), cache, visible
 
