@@ -28,7 +28,7 @@ CURVES: dict[str, dict[float, Case]] = {
     "snake: G": {g: replace(_SNAKE, group_size=g, drawn=g // 4) for g in (25, 50, 100, 200, 400)},
     "lake: horizon": {h: replace(_LAKE, horizon=h) for h in (4, 8, 16, 32)},
     "snake: horizon": {h: replace(_SNAKE, group_size=40, drawn=10, horizon=h) for h in (5, 10, 20, 40)},
-    "lake: board size": {n: replace(_LAKE, size=n) for n in (4, 6, 8)},
+    "lake: board size": {n: replace(_LAKE, size=n, horizon=4 * n) for n in (4, 6, 8)},  # a large lake takes many steps to cross
     "snake: board size": {n: replace(_SNAKE, group_size=40, drawn=10, size=n) for n in (4, 6, 8, 10)},
     "lake: reply length": {
         k: replace(_LAKE, policy_updates=0, model="width-128", reply=k, group_size=40, drawn=10) for k in (8, 16, 32, 64)

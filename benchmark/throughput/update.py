@@ -41,7 +41,7 @@ CASES = {
     "snake, later": Case(game=SNAKE, **_SNAKE, policy_updates=10),
     "lake, all drawn": Case(game=LAKE, drawn=32),
     "snake, all drawn": Case(game=SNAKE, **{**_SNAKE, "drawn": 16}),
-    "lake, G = 100": Case(game=LAKE, **_PAPER),
+    "lake, G = 100": Case(game=LAKE, **_PAPER, policy_updates=20),  # one group of the base would have nothing to learn from
     "snake, G = 100": Case(game=SNAKE, **_PAPER),
     **{
         f"{name}, {reply} tokens": Case(game=game, reply=reply, **_FORCED)
