@@ -187,7 +187,7 @@ AttentionInterface.register(TRAINING, tree_attention)
 @contextmanager
 def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None]:
     """Uses one of our attentions; afterwards the one before is back."""
-    base = _base(model)
+    base = base_of(model)
     before = base.config._attn_implementation
     base.set_attn_implementation(name)
     if base.config._attn_implementation != name:
@@ -204,7 +204,7 @@ def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
 
     Both walk through all modules, so a play of many turns begins it once; within itself it does nothing.
     """
-    if _base(model).config._attn_implementation == ACTING:
+    if base_of(model).config._attn_implementation == ACTING:
         yield
         return
     training = model.training
@@ -216,5 +216,6 @@ def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
         model.train(training)
 
 
-def _base(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The model of transformers, with LoRA inside it or without."""
     return cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)

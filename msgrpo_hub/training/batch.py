@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from msgrpo_hub.agent.attention import TRAINING, attention_of
 from msgrpo_hub.episode import Completion, Episode, Group
 from msgrpo_hub.msgrpo import Normalisation, Sampler, TokenWeights, composite_return, group_advantages
-from msgrpo_hub.training.token_tree import TokenTree, common_prefix, plant, trunk_inputs
+from msgrpo_hub.training.token_tree import TokenTree, common_prefix, plant
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +145,3 @@ def _plant(trunk: int, bins: Sequence[Sequence[Row]]) -> Pack:
             gain=added([row.gain for row in rows]), loss=added([row.loss for row in rows]), mass=added([row.mass for row in rows])
         ),
     )
-
-
-def token_log_probs(model: PreTrainedModel | PeftModel, packed: Pack, temperature: float) -> Tensor:
-    """(K,) log p(target | its context), in float32, under the distribution that acting samples from."""
-    inputs = trunk_inputs(packed.trunk, packed.trees, model.dtype, model.device)
-    slots, where = packed.slots.unique(return_inverse=True)  # logits only where a reply token is predicted
-    with attention_of(model, TRAINING):
-        logits = model(**inputs, use_cache=False, logits_to_keep=slots.to(model.device)).logits[0].float()
-    log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
-    return log_p[where.to(model.device), packed.targets.to(model.device)]

@@ -27,8 +27,9 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS, LossTerms, policy_loss
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.batch import Drawn, Pack, draw, pack, to_rows, token_log_probs
+from msgrpo_hub.training.batch import Drawn, Pack, draw, pack, to_rows
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.log_probs import token_log_probs
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
 from msgrpo_hub.training.starts import Starts
 

@@ -21,7 +21,8 @@ from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.sampling import Sample, draw_tokens
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.batch import Row, pack, token_log_probs
+from msgrpo_hub.training.batch import Row, pack
+from msgrpo_hub.training.log_probs import token_log_probs
 
 Ids = tuple[int, ...]
 END = frozenset(range(250, 300))

@@ -16,7 +16,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.msgrpo import NORMALISATIONS, group_advantages, policy_loss, sample_episodes, sample_top
-from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows, token_log_probs
+from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows
+from msgrpo_hub.training.log_probs import token_log_probs
 from msgrpo_hub.training.token_tree import plant
 
 pytestmark = pytest.mark.lowest
@@ -226,27 +227,6 @@ def random_rows(rng: np.random.Generator, count: int) -> list[tuple[Ids, Ids]]:
     rules = tuple(rng.integers(1, VOCABULARY, 4).tolist())
     states = [rules + tuple(rng.integers(1, VOCABULARY, rng.integers(1, 4)).tolist()) + (0,) for _ in range(3)]
     return [(states[rng.integers(3)], tuple(rng.integers(1, 4, rng.integers(1, 6)).tolist())) for _ in range(count)]
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("seed", range(4))
-def test_log_probs_of_a_pack_are_those_of_each_row_alone(model: PeftModel, seed: int, temperature: float) -> None:
-    pairs = sorted(set(random_rows(np.random.default_rng(seed), 12)), key=lambda pair: pair[0] + pair[1])
-    (packed,) = pack([Row(step_of(prompt, reply).completion, 0.0, 0.0, 1.0) for prompt, reply in pairs], 10_000)
-    with torch.no_grad():
-        ours = token_log_probs(model, packed, temperature)
-        alone = [plain_log_probs(model, [pair], temperature)[0] for pair in pairs]
-    where = dict(zip(zip(packed.slots.tolist(), packed.targets.tolist(), strict=True), ours.tolist(), strict=True))
-    contexts = {prompt + reply[:k] + (reply[k],) for prompt, reply in pairs for k in range(len(reply))}
-    assert len(where) == len(contexts) < sum(len(reply) for _, reply in pairs)
-    for (prompt, reply), path, expected in zip(pairs, slots_of(packed), alone, strict=True):
-        nodes = path[len(prompt) - 1 - len(packed.trunk) : -1]
-        assert [where[pair] for pair in zip(nodes, reply, strict=True)] == pytest.approx(expected.tolist(), abs=1e-5)
-
-
-def test_temperature_zero_scores_as_temperature_one(model: PeftModel) -> None:
-    (packed,) = pack([row_of((1, 2, 3, 4))], 100)
-    assert torch.equal(token_log_probs(model, packed, 0.0), token_log_probs(model, packed, 1.0))
 
 
 def random_update(model: PeftModel, rng: np.random.Generator, temperature: float) -> list[Drawn]:
