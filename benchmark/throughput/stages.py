@@ -32,8 +32,8 @@ OTHER = "other"
 OUTSIDE = ("environment", "prompts", "tokenisation")
 """What is not the model: together it should stay under 5 % of an update."""
 
-LABELS = ("lake", "lake, later", "snake", "snake, later")
-"""The layouts of the presets, at the base and some updates later."""
+LABELS = ("lake", "lake, later", "snake", "snake, later", "snake, 64 tokens")
+"""The layouts of the presets, at the base and some updates later, and long replies."""
 
 
 class Stages:
