@@ -30,7 +30,7 @@ LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 _PAPER: dict[str, Any] = {"groups": 1, "group_size": 100, "drawn": 25}
 _SNAKE: dict[str, Any] = {"groups": 8, "group_size": 16, "drawn": 4}
 _FORCED: dict[str, Any] = {"groups": 1, "group_size": 32, "drawn": 8}
-_LARGE: dict[str, Any] = {"model": "qwen2.5-0.5b", "groups": 1, "group_size": 8, "drawn": 2, "horizon": 2}
+_LARGE: dict[str, Any] = {"model": "qwen2.5-0.5b", "groups": 1, "group_size": 8, "drawn": 2}
 
 CASES = {
     "lake": Case(game=LAKE),
@@ -49,7 +49,7 @@ CASES = {
         for name, game in (("lake", LAKE), ("snake", SNAKE))
     },
     **{
-        f"{name}, 0.5B, {reply} tokens": Case(game=game, reply=reply, **_LARGE)
+        f"{name}, 0.5B, {reply} tokens": Case(game=game, reply=reply, **_LARGE, horizon=1 if reply == 256 else 2)
         for reply in (8, 64, 256)
         for name, game in (("lake", LAKE), ("snake", SNAKE))
     },
