@@ -88,7 +88,7 @@ def draw_update(record: dict[str, Any]) -> Figure:
             axis.barh(places, values, height=0.15, color=COLOURS[side], label=NAMES[side])
     axis.set_xscale("log")
     axis.set_yticks(range(len(lines)), [line["label"] for line in lines])
-    axis.invert_yaxis()
+    axis.set_ylim(len(lines) - 0.4, -0.6)
     axis.set_xlabel(f"seconds per update ({record['machine']['clock']})")
     legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     return figure
