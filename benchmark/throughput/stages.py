@@ -108,7 +108,7 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
     ]
 
 
-def profile(case: Case, models: Path, updates: int = 2) -> dict[str, Any]:
+def profile(case: Case, models: Path, updates: int = 5) -> dict[str, Any]:
     """Seconds by stage of an update, the mean over some after the first, and the share of what is not the model."""
     trainer = make_trainer(case, models)
     trainer.update(1)
