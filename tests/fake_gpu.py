@@ -41,10 +41,6 @@ class OnGpu(torch.Tensor):
         return made
 
 
-def _device_of(value: Any) -> torch.device | None:
-    return torch.device(value) if isinstance(value, str | torch.device) else None
-
-
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
     """The tensors among some arguments, and in their lists."""
     for value in values:

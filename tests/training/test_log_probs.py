@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from test_batch import VOCABULARY, gradient_of, plain_log_probs, random_rows, row_of, slots_of, step_of, tiny_model
+from test_batch import VOCABULARY, Ids, gradient_of, plain_log_probs, random_rows, row_of, slots_of, step_of, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,17 +16,25 @@ from msgrpo_hub.training import log_probs
 from msgrpo_hub.training.batch import Pack, Row, pack
 from msgrpo_hub.training.log_probs import token_log_probs
 
+pytestmark = pytest.mark.lowest
+
 
 @pytest.fixture(scope="module")
 def model() -> PeftModel:
     return tiny_model(0)
 
 
+def some_pack(seed: int = 0) -> tuple[list[tuple[Ids, Ids]], Pack]:
+    """Distinct (prompt, reply) pairs in order, and their one pack."""
+    pairs = sorted(set(random_rows(np.random.default_rng(seed), 12)), key=lambda pair: pair[0] + pair[1])
+    (packed,) = pack([Row(step_of(prompt, reply).completion, 0.0, 0.0, 1.0) for prompt, reply in pairs], 10_000)
+    return pairs, packed
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("seed", range(4))
 def test_log_probs_of_a_pack_are_those_of_each_row_alone(model: PeftModel, seed: int, temperature: float) -> None:
-    pairs = sorted(set(random_rows(np.random.default_rng(seed), 12)), key=lambda pair: pair[0] + pair[1])
-    (packed,) = pack([Row(step_of(prompt, reply).completion, 0.0, 0.0, 1.0) for prompt, reply in pairs], 10_000)
+    pairs, packed = some_pack(seed)
     with torch.no_grad():
         ours = token_log_probs(model, packed, temperature)
         alone = [plain_log_probs(model, [pair], temperature)[0] for pair in pairs]
@@ -44,17 +51,11 @@ def test_temperature_zero_scores_as_temperature_one(model: PeftModel) -> None:
     assert torch.equal(token_log_probs(model, packed, 0.0), token_log_probs(model, packed, 1.0))
 
 
-def some_pack() -> Pack:
-    pairs = sorted(set(random_rows(np.random.default_rng(0), 12)), key=lambda pair: pair[0] + pair[1])
-    (packed,) = pack([Row(step_of(prompt, reply).completion, 0.0, 0.0, 1.0) for prompt, reply in pairs], 10_000)
-    return packed
-
-
 @pytest.fixture(params=[1, 3, 7])
-def slots_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def slots_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many tokens have logits at one time."""
     monkeypatch.setattr(log_probs, "CHUNK_BYTES", 4 * VOCABULARY * request.param)
-    return request.param
+    return int(request.param)
 
 
 def scored(model: PeftModel, packed: Pack) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,7 +67,7 @@ def scored(model: PeftModel, packed: Pack) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.usefixtures("slots_at_once")
 def test_chunks_change_neither_log_probs_nor_gradient(model: PeftModel) -> None:
-    packed = some_pack()
+    _, packed = some_pack()
     ours, slopes = scored(model, packed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_probs, "CHUNK_BYTES", 2**28)
@@ -92,7 +93,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_more_logits_are_there_at_once_than_a_chunk_has(model: PeftModel, slots_at_once: int) -> None:
-    packed = some_pack()
+    _, packed = some_pack()
     assert len(packed.slots.unique()) > 2 * slots_at_once
     with Largest(model.get_output_embeddings().weight) as largest:
         scored(model, packed)
@@ -102,9 +103,9 @@ def test_no_more_logits_are_there_at_once_than_a_chunk_has(model: PeftModel, slo
 def test_the_body_is_itself_again_even_after_an_error(model: PeftModel, monkeypatch: pytest.MonkeyPatch) -> None:
     base = model.get_base_model()
     body = base.base_model
-    token_log_probs(model, some_pack(), 1.0)
+    token_log_probs(model, some_pack()[1], 1.0)
     assert base.base_model is body
     monkeypatch.setattr(base.lm_head, "forward", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        token_log_probs(model, some_pack(), 1.0)
+        token_log_probs(model, some_pack()[1], 1.0)
     assert base.base_model is body
