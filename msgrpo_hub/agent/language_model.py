@@ -17,6 +17,7 @@ from msgrpo_hub.agent.engine import Engine
 from msgrpo_hub.agent.loading import Dtype, fetch_both, load_adapter, load_base, render, set_template
 from msgrpo_hub.agent.prompt import Message, Prompt
 from msgrpo_hub.agent.sampling import TokenIds
+from msgrpo_hub.agent.tokenization import cutting_tokens, tokenize
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 
@@ -51,6 +52,7 @@ class LanguageModel:
             raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
         self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
         self._system_role = _takes_system_role(self.tokenizer)
+        self._cutting = cutting_tokens(self.tokenizer)
         self._prompt_ids: dict[Prompt, TokenIds] = {}
 
     @classmethod
@@ -120,9 +122,9 @@ class LanguageModel:
                 self._prompt_ids.clear()
                 new = list(dict.fromkeys(prompts))
             texts = [self.render(prompt) for prompt in new]
-            encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+            encoded = tokenize(self.tokenizer, texts, self._cutting)
             self._check_length(max(map(len, encoded)))
-            self._prompt_ids.update(zip(new, map(tuple, encoded), strict=True))
+            self._prompt_ids.update(zip(new, encoded, strict=True))
         return [self._prompt_ids[prompt] for prompt in prompts]
 
     def render(self, prompt: Prompt) -> str:
