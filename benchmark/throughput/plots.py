@@ -185,11 +185,16 @@ def _row(line: dict[str, Any]) -> str:
         against("merged"),
         against("trl"),
         "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
-        *(f"{line[f'ours_{what}'] / ours:,.0f}" for what in ("episodes", "steps", "tokens")),
+        *(_rate(line[f"ours_{what}"] / ours) for what in ("episodes", "steps", "tokens")),
         f"{line['ours_distinct_prompt_ratio']:.3f}",
         memory,
     ]
     return "| " + " | ".join(cells) + " |\n"
+
+
+def _rate(value: float) -> str:
+    """Whole numbers, or two digits of a small one."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 if __name__ == "__main__":
