@@ -37,7 +37,7 @@ HEAVY = {"accelerate", "peft", "torch", "transformers"}
 MAY_BE_HEAVY = {
     *(
         f"msgrpo_hub.agent.{name}"
-        for name in ("language_model", "loading", "engine", "sampling", "memory", "attention", "weights", "probe")
+        for name in ("language_model", "loading", "engine", "sampling", "memory", "attention", "weights", "probe", "tokenization")
     ),
     "msgrpo_hub.msgrpo",
 }

@@ -123,14 +123,17 @@ def test_watch_plays_another_game_seed_and_player(visit: Visit) -> None:
     assert transform.startswith(f"translate({int(head[2]) + 0.5} {int(head[1]) + 0.5})")
 
 
-@pytest.mark.parametrize("name", ["../secrets", "/etc/passwd", "endpoint:http://127.0.0.1#m", "no-such-player", "a/b" * 300_000])
-def test_a_name_that_is_no_player_is_refused_in_one_line(visit: Visit, name: str) -> None:
+def test_names_that_are_no_players_are_refused_in_one_line(visit: Visit) -> None:
     page = visit()
-    pick(page, "Player", name)
-    page.get_by_role("button", name="Watch").click()
-    said = page.get_by_test_id("toast-body").inner_text()
-    assert "expected" in said
-    assert len(said) < 500
+    for name in ("../secrets", "/etc/passwd", "endpoint:http://127.0.0.1#m", "no-such-player", "a/b" * 300_000):
+        page.get_by_label("Player", exact=True).locator("visible=true").fill(name)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Watch").click()
+        said = page.get_by_test_id("toast-body").inner_text()
+        assert "expected" in said
+        assert len(said) < 500
+        page.get_by_test_id("toast-close").click()
+        page.get_by_test_id("toast-body").wait_for(state="detached")
 
 
 def test_compare_shows_two_films_the_divergence_and_both_scores(visit: Visit) -> None:
@@ -225,8 +228,7 @@ def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
 TABS = ["Watch", "Compare", "Play", "Rules", "Leaderboard"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280)])
 def test_nothing_is_wider_than_the_screen_and_axe_finds_no_serious_violation(visit: Visit, width: int, scheme: str) -> None:
     page = visit(width=width, height=844, scheme=scheme)
     for tab in TABS:
