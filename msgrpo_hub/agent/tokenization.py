@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from itertools import chain
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.sampling import TokenIds
 
 
 def cutting_tokens(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
     """Finds the special tokens before which a text may be cut: those that take nothing of the text beside them."""
-    added = tokenizer.added_tokens_decoder.values() if tokenizer.is_fast else ()
+    added = tokenizer.added_tokens_decoder.values() if isinstance(tokenizer, PreTrainedTokenizerFast) else ()
     cutting = [t.content for t in added if t.special and not (t.normalized or t.lstrip or t.rstrip or t.single_word)]
     longest_first = sorted(cutting, key=len, reverse=True)  # as tokenizers choose between two that begin alike
     return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if cutting else None

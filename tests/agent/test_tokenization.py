@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import Prompt
@@ -74,3 +74,17 @@ def test_what_stands_before_two_prompts_is_tokenised_once(qwen2_folder: Path, pr
     for system in {prompt.system for prompt in prompts}:
         assert sum(system in text for text in read) == 1
     assert sum(prompts[0].user in text for text in read) == 1
+
+
+def test_a_tokenizer_of_another_make_gets_whole_texts() -> None:
+    """Such as those of SentencePiece or mistral-common: how they cut is not known here."""
+    read: list[str] = []
+
+    class Other(PreTrainedTokenizerBase):
+        def __call__(self, texts: list[str], **_options: object) -> dict[str, list[list[int]]]:
+            read.extend(texts)
+            return {"input_ids": [[len(text)] for text in texts]}
+
+    other = Other()
+    assert tokenize(other, ["<s>ab</s>", "<s>b</s>", "<s>ab</s>"], cutting_tokens(other)) == [(9,), (8,), (9,)]
+    assert read == ["<s>ab</s>", "<s>b</s>"]
