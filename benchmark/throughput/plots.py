@@ -15,6 +15,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from benchmark.throughput.growth import exponents
 
@@ -106,6 +107,8 @@ def draw_growth(record: dict[str, Any]) -> Figure:
         axis.loglog(sizes, [row["memory_mb"] / 1e3 for row in rows], "s:", color=COLOURS["naive"], label="peak GB")
         axis.set_title(f"{name}: exponent {slopes[name]:.2f}" if name in slopes else name, fontsize=9)
         axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
     legend(axes[0])
     return figure
