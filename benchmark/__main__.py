@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import PlayerSettings, evaluate
-from msgrpo_hub.evaluation.runner import Result, find_results
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.verify import verify
+from msgrpo_hub.players import PlayerSettings
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -87,3 +87,43 @@ class Group:
     game_id: str
     seed: int
     episodes: tuple[Episode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepScore:
+    """What the rules say of one turn, whatever was played."""
+
+    legal_actions: tuple[str, ...]
+    optimal_actions: tuple[str, ...]
+    """Empty where the game is not solved."""
+    regret: float | None
+    """V*(s) − Q*(s, a), at least 0; None where the game is not solved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeScore:
+    """What one episode was worth. The last six are None where the game is not solved."""
+
+    reward: float
+    success: bool
+    steps: int
+    unreadable: int
+    """Replies that ended and had no action that could be read."""
+    truncated_replies: int
+    """Replies cut at the token limit before an action."""
+    illegal: int
+    """Actions that could be read and were not legal."""
+    prompt_tokens: int | None
+    reply_tokens: int | None
+    value_optimal: float | None
+    """V*(s0)."""
+    value_random: float | None
+    """The expected return of uniformly random actions from s0."""
+    regret: float | None
+    """Σ of the steps' regrets."""
+    luck_adjusted: float | None
+    """V*(s0) − regret."""
+    optimal_steps: int | None
+    """Steps whose action was optimal."""
+    first_mistake: int | None
+    """The first step (from 0) whose action was not optimal; -1 where there is none."""

@@ -122,3 +122,34 @@ def play_groups(
         Group(game_id=game.id, seed=seed, episodes=tuple(episodes[i * group_size : (i + 1) * group_size]))
         for i, seed in enumerate(seeds)
     ]
+
+
+def replayed_states(game: Game, episode: Episode) -> list[Any]:
+    """The states of a stored episode, from its seed and its actions alone: one more than it has steps.
+
+    Raises:
+        ValueError: where the record does not agree with the rules: another game, an observation, a reward, the end, or
+            success. (Rewards alone prove little: two games with few rewards in them look the same.)
+    """
+    if game.id != episode.game_id:
+        raise ValueError(f"an episode of {episode.game_id} cannot be replayed as {game.id}")
+    states = [game.initial_state(stream(episode.seed, "initial_state"))]
+    dynamics = stream(episode.seed, "dynamics", episode.member)
+    ended = (False, False)
+    for turn, step in enumerate(episode.steps):
+        if game.observe(states[-1]) != step.observation:
+            raise _disagreement(episode, f"another observation than the rules give on turn {turn + 1}")
+        after = game.step(states[-1], step.action, dynamics)
+        if after.reward != step.reward:
+            raise _disagreement(episode, f"reward {step.reward:g} on turn {turn + 1}, where the rules give {after.reward:g}")
+        states.append(after.state)
+        ended = (after.terminated, after.truncated)
+    if ended != (episode.terminated, episode.truncated) or True not in ended:
+        raise _disagreement(episode, "another end than the rules give")
+    if game.succeeded(states[-1]) != episode.success:
+        raise _disagreement(episode, f"success = {episode.success}, where the rules say otherwise")
+    return states
+
+
+def _disagreement(episode: Episode, what: str) -> ValueError:
+    return ValueError(f"{episode.game_id}, seed {episode.seed}, member {episode.member}: the record has {what}")

@@ -15,8 +15,9 @@ import replay
 
 from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import can_play, game_data, state_data
 from msgrpo_hub.games import Game, stream
+from msgrpo_hub.players import can_play
+from msgrpo_hub.rendering import game_data, state_data
 
 LONGEST_MOVES = 100
 """Moves of an episode at most; no registered game has so many turns."""

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import gradio as gr
 
-from msgrpo_hub.evaluation import shapes
-from msgrpo_hub.evaluation.board_art import DARK, LIGHT, script
 from msgrpo_hub.games import GAMES
+from msgrpo_hub.rendering import DARK, LIGHT, script, shapes
 
 HERE = Path(__file__).parent
 

@@ -13,8 +13,9 @@ import players
 import replay
 from leaderboard import row
 
-from msgrpo_hub.evaluation import can_play, find_results
+from msgrpo_hub.evaluation import find_results
 from msgrpo_hub.games import make_game
+from msgrpo_hub.players import can_play
 
 GAMES = {
     "FrozenLake-NotSlippery-v1": ("pocket", "lake-adapter"),

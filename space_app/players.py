@@ -21,8 +21,8 @@ from huggingface_hub.hf_api import ModelInfo
 from msgrpo_hub.agent import Policy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import can_play, make_player
 from msgrpo_hub.games import VARIANTS, Game, make_game
+from msgrpo_hub.players import can_play, make_player
 from msgrpo_hub.rollout import play_episodes
 
 BUNDLE = Path(__file__).parent / "bundle"

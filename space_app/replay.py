@@ -15,9 +15,10 @@ import numpy as np
 
 from msgrpo_hub.agent import Prompt, build_prompt
 from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.evaluation import episode_data, game_data, replay_svg, replayed_states, score_episode, score_steps
+from msgrpo_hub.evaluation import score_episode, score_steps
 from msgrpo_hub.games import Game, episode_seed, make_game, played, told
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.rendering import episode_data, game_data, replay_svg
+from msgrpo_hub.rollout import play_episodes, replayed_states
 
 Data = dict[str, Any]
 

@@ -10,7 +10,7 @@ from evaluate import EvaluationSuite
 
 from benchmark import __main__ as benchmark
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.runner import find_results
+from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.verify import problems
 

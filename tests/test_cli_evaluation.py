@@ -17,7 +17,7 @@ from agent.openai_server import OpenAIServer, chat_completion, send
 from training import conftest as shared
 
 from msgrpo_hub.cli import main
-from msgrpo_hub.evaluation.runner import find_results
+from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.suites import hash_of
 
 msgrpo = shared.msgrpo  # a fixture: the command in processes of its own

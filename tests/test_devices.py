@@ -10,11 +10,11 @@ import torch
 from accelerate import Accelerator
 from fake_gpu import GPU, OnGpu, fake_gpu
 
-from msgrpo_hub.agent import engine
-from msgrpo_hub.agent.language_model import LanguageModel
-from msgrpo_hub.agent.scoring import ScorePolicy
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import make_game
+from msgrpo_hub.models import engine
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.msgrpo import NORMALISATIONS
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.batch import Drawn, pack, to_rows

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent import Policy, Prompt, ScriptedPolicy
-from msgrpo_hub.agent.policy import choose_random, choose_random_legal, choose_random_safe
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.games import GAMES, make_game, stream
+from msgrpo_hub.players.scripted import choose_random, choose_random_legal, choose_random_safe
 from msgrpo_hub.rollout import play_episodes, play_groups
 
 SNAKE = make_game("Snake-Standard-v1")

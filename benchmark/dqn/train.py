@@ -26,9 +26,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.dqn import DqnPlayer, QNetwork, centred
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.players.dqn import DqnPlayer, QNetwork, centred
 from msgrpo_hub.rollout import play_episodes
 
 HELD_OUT = {"test": 1000, "validation": 200}

@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 
 from benchmark.throughput.machine import clock
 from benchmark.throughput.shapes import model_folder
-from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.policy import Policy, Remembers
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.registry import GAMES
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics

@@ -19,12 +19,12 @@ import torch
 
 from benchmark.throughput.machine import provenance
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.evaluation.identity import PlayerSettings, identify
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite, load_suite
 from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.players.identity import PlayerSettings, identify
 
 SETTINGS = PlayerSettings(temperature=1.0, max_new_tokens=32)
 

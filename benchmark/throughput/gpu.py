@@ -35,7 +35,7 @@ from benchmark.throughput.shapes import model_folder  # noqa: E402
 from msgrpo_hub.training.metrics import memory_mb  # noqa: E402
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-TESTS = ("tests/test_throughput.py", "tests/agent/test_engine.py")
+TESTS = ("tests/test_throughput.py", "tests/models/test_engine.py")
 """They load their models onto the GPU where there is one."""
 
 

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.machine import clock
-from msgrpo_hub.agent.sampling import TokenIds
-from msgrpo_hub.training.token_tree import plant
+from msgrpo_hub.models.sampling import TokenIds
+from msgrpo_hub.models.token_tree import plant
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 20) -> float:

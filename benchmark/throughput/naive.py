@@ -19,11 +19,11 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
-from msgrpo_hub.agent.language_model import LanguageModel, end_tokens
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.agent.weights import merged
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import stream
+from msgrpo_hub.models.language_model import LanguageModel, end_tokens
+from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import SAMPLERS
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.batch import Drawn, draw

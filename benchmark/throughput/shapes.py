@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from msgrpo_hub.agent.downloads import POCKET, pocket_path
+from msgrpo_hub.downloads.names import POCKET, pocket_path
 
 _QWEN = {"vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": True, "rope_theta": 1e6}
 

@@ -22,10 +22,10 @@ from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.machine import clock, provenance
 from benchmark.throughput.update import CASES, prepare
 from msgrpo_hub import rollout
-from msgrpo_hub.agent import engine, sampling
-from msgrpo_hub.agent.attention import RowCache
-from msgrpo_hub.agent.language_model import LanguageModel
-from msgrpo_hub.agent.memory import Memory
+from msgrpo_hub.models import engine, sampling
+from msgrpo_hub.models.attention import RowCache
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.logit_cache import Memory
 from msgrpo_hub.training import trainer as training
 
 OTHER = "other"

@@ -45,22 +45,3 @@ class ScriptedPolicy:
             for prompt, rng in zip(prompts, rngs, strict=True)
         ]
         return [Completion(text=f"<action>{action}</action>") for action in actions]
-
-
-def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
-    return actions[int(rng.integers(len(actions)))]
-
-
-def choose_random(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """Uniform over all actions: the player `random`."""
-    return _uniform(game.actions, rng)
-
-
-def choose_random_legal(game: Game, state: Any, rng: np.random.Generator) -> str:
-    """Uniform over the legal actions, or over all where none is legal."""
-    return _uniform(game.legal_actions(state) or game.actions, rng)
-
-
-def choose_random_safe(game: Game, state: Any, rng: np.random.Generator) -> str:
-    """Uniform over the safe actions, or over all where none is safe: the player `random-safe`."""
-    return _uniform(game.safe_actions(state) or game.actions, rng)

@@ -34,7 +34,7 @@ def evaluation_commands(commands: Any) -> None:
 
 
 def _eval_command(commands: Any) -> None:
-    from msgrpo_hub.evaluation.identity import PlayerSettings
+    from msgrpo_hub.players.identity import PlayerSettings
 
     parser = commands.add_parser("eval", help="play a suite's fixed episodes; goes on where it was interrupted")
     parser.add_argument("players", nargs="+", metavar="PLAYER", help=PLAYERS)
@@ -49,9 +49,9 @@ def _eval_command(commands: Any) -> None:
 def _eval(options: argparse.Namespace) -> None:
     from dataclasses import fields
 
-    from msgrpo_hub.evaluation.identity import PlayerSettings
     from msgrpo_hub.evaluation.runner import evaluate
     from msgrpo_hub.evaluation.tables import results_table
+    from msgrpo_hub.players.identity import PlayerSettings
 
     if options.batch_size < 1:
         raise UserError(f"--batch-size {options.batch_size}: expected at least 1")
@@ -75,7 +75,7 @@ def _eval(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.comparing import compare
+    from msgrpo_hub.evaluation.comparison import compare
     from msgrpo_hub.evaluation.tables import comparison_table
 
     first, second = options.paths
@@ -112,7 +112,7 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.report import write_report
+    from msgrpo_hub.rendering.report import write_report
 
     [folder] = options.paths
     path = write_report(folder, options.output or folder / "report.html")

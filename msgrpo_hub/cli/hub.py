@@ -166,7 +166,7 @@ def _new_folder(path: Path) -> Path:
 
 def _show_folder(options: argparse.Namespace) -> None:
     """What a push would send, looked at just as a push does."""
-    from msgrpo_hub.hub.contents import check_folder
+    from msgrpo_hub.hub.repo_files import check_folder
 
     files = check_folder(options.dry_run)
     if hasattr(options, "json"):

@@ -11,10 +11,9 @@ from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import system_text
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.players import SCRIPTED, entry_point, make_player
-from msgrpo_hub.evaluation.replay import replayed_states
 from msgrpo_hub.games import Game, all_games, draw, episode_seed, make_game
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.players.registry import SCRIPTED, entry_point, make_player
+from msgrpo_hub.rollout import play_episodes, replayed_states
 
 PLAYERS = f"{', '.join(SCRIPTED)}, pocket, a Hub id, a folder, base+adapter, dqn:FOLDER, endpoint:URL#model, provider:NAME/model"
 

@@ -6,55 +6,27 @@ answer is played again by the next call; until then the run says that it is not 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import records
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.identity import Player, PlayerSettings, identify
-from msgrpo_hub.evaluation.players import can_play, check_near_miss, entry_point
-from msgrpo_hub.evaluation.scores import EpisodeScore, StepScore, score_episode, score_steps
+from msgrpo_hub.evaluation.results import Result, load_result, run_hash
+from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import make_game
+from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import write_json
 
 BATCH = 50
 """Episodes that are played together by default; results do not depend on it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """One player on one task."""
-
-    folder: Path
-    config: dict[str, Any]
-    """Player, task, suite and everything else that decides the result."""
-    summary: dict[str, Any]
-    episodes: list[Episode] = field(repr=False)
-    scores: list[EpisodeScore] = field(repr=False)
-    steps: list[list[StepScore]] = field(repr=False)
-
-    @property
-    def player(self) -> str:
-        return str(self.config["player"])
-
-    @property
-    def task(self) -> str:
-        return str(self.config["task"])
-
-    @property
-    def complete(self) -> bool:
-        """Whether every episode was played to its end."""
-        return bool(self.summary["complete"])
 
 
 def evaluate(
@@ -110,16 +82,16 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     """Plays one task to its end, or as far as it goes, and writes the run's files."""
     config = run_config(player, suite, task)
     folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
-    if (folder / records.RESULTS).exists():
+    if (folder / run_files.RESULTS).exists():
         done = load_result(folder)
         if done.config != config:
             raise UserError(f"{str(folder)!r} holds another run than its name says: move it away, or name another output folder")
         if done.complete:
-            (folder / records.LOG).unlink(missing_ok=True)  # where the call that completed it was killed just before
+            (folder / run_files.LOG).unlink(missing_ok=True)  # where the call that completed it was killed just before
             return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        records.write_json(folder / records.CONFIG, config)
+        write_json(folder / run_files.CONFIG, config)
     except OSError as error:
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): name another output folder") from error
     _play(player, suite, task, folder, batch_size)
@@ -142,8 +114,8 @@ def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
 
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
     """Plays what the log does not hold yet."""
-    game, log, seeds = make_game(task), folder / records.LOG, suite.seeds(task)
-    done, _ = records.read_log(log, game.id)
+    game, log, seeds = make_game(task), folder / run_files.LOG, suite.seeds(task)
+    done, _ = run_files.read_log(log, game.id)
     missing = [index for index in range(suite.episodes) if index not in done]
     rewards = [episode.reward for episode in done.values()]
     with tqdm(desc=f"{player.name[-30:]} · {task}", unit="episode", total=suite.episodes, initial=len(done)) as bar:
@@ -151,7 +123,7 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
             batch, began = missing[start : start + batch_size], time.monotonic()
             played = list(zip(batch, play_episodes(game, player.policy, [(seeds[i], 0) for i in batch]), strict=True))
             whole = [(index, episode) for index, episode in played if not episode.error]
-            records.append_episodes(log, whole, time.monotonic() - began)
+            run_files.append_episodes(log, whole, time.monotonic() - began)
             rewards += [episode.reward for _, episode in whole]
             bar.update(len(whole))
             bar.set_postfix(reward=f"{sum(rewards) / max(len(rewards), 1):.3f}", failed=len(played) - len(whole))
@@ -159,8 +131,8 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:
     """Scores what the log holds and writes the final files; a complete run needs its log no more."""
-    game, log = make_game(config["task"]), folder / records.LOG
-    done, seconds = records.read_log(log, game.id)
+    game, log = make_game(config["task"]), folder / run_files.LOG
+    done, seconds = run_files.read_log(log, game.id)
     episodes = [done[index] for index in sorted(done)]
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
@@ -168,29 +140,10 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     seeds = [episode.seed for episode in episodes]
     summary: dict[str, Any] = {"run": run_hash(config), "complete": complete, "failed": config["episodes"] - len(episodes)}
     summary |= summarise(config["task"], seeds, scores, int(run_hash(config), 16))
-    records.write_tables(folder, sorted(done), episodes, scores, steps)
+    run_files.write_tables(folder, sorted(done), episodes, scores, steps)
     timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
-    records.write_json(folder / records.TIMING, timing)
-    records.write_json(folder / records.RESULTS, summary)
+    write_json(folder / run_files.TIMING, timing)
+    write_json(folder / run_files.RESULTS, summary)
     if complete:
         log.unlink(missing_ok=True)
     return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
-
-
-def load_result(folder: Path) -> Result:
-    """A stored run. Raises `UserError` for a folder that holds none."""
-    try:
-        config = json.loads((folder / records.CONFIG).read_text())
-        summary = json.loads((folder / records.RESULTS).read_text())
-        episodes, scores, steps = records.read_tables(folder, config["task"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
-    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
-
-
-def find_results(path: Path) -> list[Result]:
-    """Every run under a folder, in the order of their paths. Raises `UserError` where there is none."""
-    folders = sorted(file.parent for file in path.rglob(records.RESULTS))
-    if not folders:
-        raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
-    return [load_result(folder) for folder in folders]

@@ -7,54 +7,13 @@ play could expect is a martingale difference). Snake is not solved: its regrets 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from msgrpo_hub.episode import Episode
-from msgrpo_hub.evaluation.references import TIE, lake_values, optimal_actions, optimal_value, random_value
-from msgrpo_hub.evaluation.replay import replayed_states
-from msgrpo_hub.games import Game, played, told
+from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
+from msgrpo_hub.games import Game, make_game, played, told
 from msgrpo_hub.games.frozen_lake import FrozenLake
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepScore:
-    """What the rules say of one turn, whatever was played."""
-
-    legal_actions: tuple[str, ...]
-    optimal_actions: tuple[str, ...]
-    """Empty where the game is not solved."""
-    regret: float | None
-    """V*(s) − Q*(s, a), at least 0; None where the game is not solved."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeScore:
-    """What one episode was worth. The last six are None where the game is not solved."""
-
-    reward: float
-    success: bool
-    steps: int
-    unreadable: int
-    """Replies that ended and had no action that could be read."""
-    truncated_replies: int
-    """Replies cut at the token limit before an action."""
-    illegal: int
-    """Actions that could be read and were not legal."""
-    prompt_tokens: int | None
-    reply_tokens: int | None
-    value_optimal: float | None
-    """V*(s0)."""
-    value_random: float | None
-    """The expected return of uniformly random actions from s0."""
-    regret: float | None
-    """Σ of the steps' regrets."""
-    luck_adjusted: float | None
-    """V*(s0) − regret."""
-    optimal_steps: int | None
-    """Steps whose action was optimal."""
-    first_mistake: int | None
-    """The first step (from 0) whose action was not optimal; -1 where there is none."""
+from msgrpo_hub.games.solving import TIE, lake_values, optimal_actions, optimal_value, random_value
+from msgrpo_hub.rollout import replayed_states
 
 
 def score_steps(game: Game, episode: Episode) -> list[StepScore]:
@@ -126,3 +85,10 @@ def _against_optimum(game: Game, episode: Episode, regrets: list[float | None]) 
         "optimal_steps": len(known) - len(mistakes),
         "first_mistake": mistakes[0] if mistakes else -1,
     }
+
+
+def judged(episode: Episode) -> tuple[list[StepScore], EpisodeScore]:
+    """The scores of an episode's steps and of the episode. Raises `ValueError` for a record that does not replay."""
+    game = make_game(episode.game_id)
+    steps = score_steps(game, episode)
+    return steps, score_episode(game, episode, steps)

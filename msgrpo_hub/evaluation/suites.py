@@ -23,8 +23,8 @@ from msgrpo_hub.agent.policy import Chooser, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.evaluation.players import SCRIPTED, can_play
 from msgrpo_hub.games import Game, Split, episode_seed, make_game, stream
+from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
 HARNESS = 1

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.evaluation.players import SCRIPTED, can_play
-from msgrpo_hub.evaluation.scores import EpisodeScore
+from msgrpo_hub.episode import EpisodeScore
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import make_game
+from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
 REFERENCE = "planner"

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
-from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.evaluation.results import Result
 
 Row = Sequence[str]
 

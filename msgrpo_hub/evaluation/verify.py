@@ -11,15 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.episode import Episode
-from msgrpo_hub.evaluation import records
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.runner import Result, find_results
-from msgrpo_hub.evaluation.scores import StepScore, score_episode, score_steps
+from msgrpo_hub.episode import Episode, StepScore
+from msgrpo_hub.evaluation.results import Result, find_results, run_hash
+from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rollout import reply_status
+from msgrpo_hub.storage import run_files
 
 ROUNDING = 1e-9
 """How far exact values and intervals may differ, since processors add in different orders. Rewards may not differ at all."""
@@ -59,7 +58,7 @@ def problems(result: Result) -> list[str]:
     played = [seeds.get(episode.seed, -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
         return [*found, "its episodes are not those of the suite, each once and in order"]
-    for name, table in records.tables(played, result.episodes, result.scores, result.steps).items():
+    for name, table in run_files.tables(played, result.episodes, result.scores, result.steps).items():
         if not pq.read_table(result.folder / name).equals(table):
             found.append(f"{name} numbers its episodes or turns otherwise, or has other columns")
     for number, episode in enumerate(result.episodes):

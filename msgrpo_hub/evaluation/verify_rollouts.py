@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import records
-from msgrpo_hub.evaluation.rollout_tables import (
+from msgrpo_hub.evaluation.scores import judged, score_steps
+from msgrpo_hub.evaluation.verify import agree, reply_problems, verify
+from msgrpo_hub.games import make_game
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.rollouts import (
     EPISODE_COLUMNS,
     STEP_COLUMNS,
     Rollout,
@@ -19,9 +22,6 @@ from msgrpo_hub.evaluation.rollout_tables import (
     rows_of,
     shards,
 )
-from msgrpo_hub.evaluation.scores import score_steps
-from msgrpo_hub.evaluation.verify import agree, reply_problems, verify
-from msgrpo_hub.games import make_game
 
 
 @dataclass(kw_only=True)
@@ -42,7 +42,7 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
         UserError: there is neither.
     """
     own = verify_rollouts(folder)
-    return [*own, *verify(folder)] if not own or any(folder.rglob(records.RESULTS)) else own
+    return [*own, *verify(folder)] if not own or any(folder.rglob(run_files.RESULTS)) else own
 
 
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollo
     try:
         game, origin = make_game(episode.game_id), origin_of(head)
         found = reply_problems(game, episode, score_steps(game, episode))
-        expected_head, expected_steps = rows_of(rollout, origin)
+        expected_head, expected_steps = rows_of(rollout, origin, judged)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]
     blank = dict.fromkeys(EPISODE_COLUMNS), dict.fromkeys(STEP_COLUMNS)

@@ -18,16 +18,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from msgrpo_hub.agent.language_model import LanguageModel
-from msgrpo_hub.agent.probe import adapter_effect
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.bases import find_base, local_base
 from msgrpo_hub.hub.cards import AdapterCard, Base, render_adapter
-from msgrpo_hub.hub.contents import PICKLED
+from msgrpo_hub.hub.repo_files import PICKLED
 from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_score
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.models.adapter_check import adapter_effect
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.config import TrainConfig, to_toml
 
 FORMAT = "msgrpo-adapter-v1"

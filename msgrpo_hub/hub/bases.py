@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from msgrpo_hub.agent.downloads import POCKET, cached_commit, pocket_path, split_revision
-from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.downloads.fetching import cached_commit
+from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.hashes import content_hash
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
 from msgrpo_hub.hub.cards import Base, render_base
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, differences, listing, upload

@@ -10,7 +10,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.contents import local_path
+from msgrpo_hub.hub.repo_files import local_path
 
 _LICENSE_IDS = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m afl-3.0

@@ -31,8 +31,7 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES
 from msgrpo_hub.games import Game, make_game, played
 from msgrpo_hub.games.frozen_lake import FrozenLake

@@ -18,15 +18,13 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
-from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.downloads.hub_errors import said_in_words
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.evaluation import records
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.report import player_names
-from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.evaluation.results import Result, player_names, run_hash
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
-from msgrpo_hub.hub.untrusted import FILES, check_sizes, checked_run
+from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
 from msgrpo_hub.hub.uploading import Target, listing
+from msgrpo_hub.storage import run_files
 
 RUNS = "results"
 """Folder of the runs in a dataset."""
@@ -100,8 +98,8 @@ def place(folder: Path) -> str:
 
 def read_folder(path: Path) -> Leaderboard:
     """Reads the runs under a folder as `read_leaderboard` reads those of a dataset. Raises `UserError` where there is none."""
-    folders = {str(file.parent.relative_to(path)): file.parent for file in path.rglob(records.RESULTS)}
-    runs = {name: folder for name, folder in folders.items() if (folder / records.CONFIG).exists()}
+    folders = {str(file.parent.relative_to(path)): file.parent for file in path.rglob(run_files.RESULTS)}
+    runs = {name: folder for name, folder in folders.items() if (folder / run_files.CONFIG).exists()}
     if not runs:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
     return _judged(str(path), "", runs, {})

@@ -28,13 +28,12 @@ import pyarrow.parquet as pq
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.downloads.hub_errors import said_in_words
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.runner import Result
+from msgrpo_hub.evaluation.results import Result, run_hash
+from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, as_markdown, place, ranked, read_folder, read_published, same_play
 from msgrpo_hub.hub.results_card import ResultsCard, render_results
-from msgrpo_hub.hub.untrusted import FILES
 from msgrpo_hub.hub.uploading import Pushed, Target, differences, listing, upload
 
 TABLE = "leaderboard.parquet"

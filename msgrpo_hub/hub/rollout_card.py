@@ -12,9 +12,9 @@ import pyarrow as pa
 import yaml  # type: ignore[import-untyped]
 
 from msgrpo_hub import __version__
-from msgrpo_hub.evaluation.rollout_tables import COLUMNS, CONFIGS, FORMAT, Origin, Rollout
 from msgrpo_hub.hub.card_rules import check_card
 from msgrpo_hub.hub.cards import render
+from msgrpo_hub.storage.rollouts import COLUMNS, CONFIGS, FORMAT, Origin, Rollout
 
 SPLITS = ("train", "validation", "test")
 

@@ -9,12 +9,12 @@ from typing import TypedDict
 
 from huggingface_hub import HfApi, snapshot_download
 
-from msgrpo_hub.agent.hub_failures import said_in_words
 from msgrpo_hub.agent.prompt import Message
+from msgrpo_hub.downloads.hub_errors import said_in_words
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.rollout_tables import load_shards, prompt_messages, shards
 from msgrpo_hub.hub.uploading import check_repo_id
+from msgrpo_hub.storage.rollouts import load_shards, prompt_messages, shards
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
 """Names of the files that are read; no others are looked at."""

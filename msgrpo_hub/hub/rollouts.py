@@ -17,10 +17,15 @@ from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
-from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.downloads.hub_errors import said_in_words
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import records
-from msgrpo_hub.evaluation.rollout_tables import (
+from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.scores import judged
+from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
+from msgrpo_hub.hub.rollout_reading import SHARD
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.rollouts import (
     CONFIGS,
     FORMAT,
     ROWS,
@@ -32,12 +37,8 @@ from msgrpo_hub.evaluation.rollout_tables import (
     schema,
     tables,
 )
-from msgrpo_hub.evaluation.runner import Result, find_results
-from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
-from msgrpo_hub.hub.rollout_reading import SHARD
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
-from msgrpo_hub.training.folder import RunFolder
 from msgrpo_hub.training.rollout_log import Block, blocks
+from msgrpo_hub.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
         for read in shard.parts:
             rollouts = read()
             try:
-                written = tables(rollouts, shard.origin)
+                written = tables(rollouts, shard.origin, judged)
             except ValueError as error:
                 raise UserError(f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`") from error
             for config, table in written.items():
@@ -138,7 +139,7 @@ def shards_of(folder: Path) -> list[Shard]:
     """The shards of a run's own episodes, then those of the evaluations below it."""
     run = RunFolder(folder)
     found = [_trained(origin, block) for origin, own in [blocks(folder)] for block in own] if run.rollouts.is_dir() else []
-    results = find_results(folder) if any(folder.rglob(records.CONFIG)) else []
+    results = find_results(folder) if any(folder.rglob(run_files.CONFIG)) else []
     found += [_evaluated(result) for result in results if result.complete]
     if not found:
         raise UserError(
@@ -157,7 +158,7 @@ def _trained(origin: Origin, block: Block) -> Shard:
 
 def _evaluated(result: Result) -> Shard:
     digest = hashlib.sha256(FORMAT.encode())
-    for name in (records.CONFIG, records.EPISODES, records.STEPS):
+    for name in (run_files.CONFIG, run_files.EPISODES, run_files.STEPS):
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
     identity = result.config["identity"]
     origin = Origin(

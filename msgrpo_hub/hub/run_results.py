@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import records
-from msgrpo_hub.evaluation.hashes import content_hash
-from msgrpo_hub.evaluation.runner import Result, find_results
+from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.hub.cards import Figure, PlayerRow, TaskScore
+from msgrpo_hub.storage import run_files
 from msgrpo_hub.training.config import TrainConfig, load_config
-from msgrpo_hub.training.folder import RunFolder
 from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.run_folder import RunFolder
 
 RESULTS = "results"
 """Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` leaves its results."""
@@ -49,7 +49,7 @@ class FinishedRun:
     def files(self) -> dict[str, Path]:
         """Name in the repository → file, of what is pushed as it is."""
         kept = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
-        names = (records.CONFIG, records.RESULTS, records.EPISODES, records.STEPS)
+        names = (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
         return kept | {f"{place(result)}/{name}": result.folder / name for result in self.results for name in names}
 
 
@@ -109,7 +109,7 @@ def place(result: Result) -> str:
 def _results(folder: RunFolder) -> tuple[Result, ...]:
     """Results under the run's folder that were played with these very weights; those of others stay here."""
     path = folder.path / RESULTS
-    if not any(path.rglob(records.RESULTS)):
+    if not any(path.rglob(run_files.RESULTS)):
         return ()
     weights = content_hash(folder.adapter)
     found = [result for result in find_results(path) if result.complete]

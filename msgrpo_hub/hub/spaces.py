@@ -13,9 +13,9 @@ from huggingface_hub import HfApi, SpaceHardware
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from msgrpo_hub import __version__
-from msgrpo_hub.agent.hub_failures import said_in_words
+from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.sources import Sources, resolve
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.evaluation.sources import Sources, resolve
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 

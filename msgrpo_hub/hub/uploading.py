@@ -20,9 +20,9 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from msgrpo_hub.agent.hub_failures import patiently, said_in_words
+from msgrpo_hub.downloads.hub_errors import patiently, said_in_words
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.contents import check_folder
+from msgrpo_hub.hub.repo_files import check_folder
 
 RACES = 1
 """How often a push starts again on a new head."""

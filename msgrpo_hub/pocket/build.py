@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import user_text
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.token_tree import TokenTree, plant, tree_inputs
 from msgrpo_hub.pocket.card import measure, render
 from msgrpo_hub.pocket.lessons import Lesson, lessons, random_state, random_task
 from msgrpo_hub.pocket.tokenizer import build_tokenizer
-from msgrpo_hub.training.token_tree import TokenTree, plant, tree_inputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from msgrpo_hub.agent.language_model import LanguageModel
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy, choose_random, choose_random_legal, choose_random_safe
+from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.players.scripted import choose_random, choose_random_legal, choose_random_safe
 from msgrpo_hub.pocket.exam import exam
 from msgrpo_hub.rollout import play_episodes
 

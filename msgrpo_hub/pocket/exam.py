@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.prompt import Prompt, user_text
 from msgrpo_hub.games import Game
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.pocket.lessons import (
     Lesson,
     Task,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import Completion, Episode, Group
+from msgrpo_hub.models.token_tree import TokenTree, common_prefix, plant
 from msgrpo_hub.msgrpo import Normalisation, Sampler, TokenWeights, composite_return, group_advantages
-from msgrpo_hub.training.token_tree import TokenTree, common_prefix, plant
 
 
 @dataclass(frozen=True, slots=True)

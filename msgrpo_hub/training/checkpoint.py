@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.storage.files import write_atomically
 
 FORMAT = "msgrpo_hub-checkpoint-1"
 
@@ -30,18 +30,6 @@ class Progress:
     updates: int = 0
     best_update: int = 0
     best_reward: float = float("-inf")
-
-
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a file beside `path`, then puts it in place: the old file or the new one, never a part."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        write(beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def save_checkpoint(

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from msgrpo_hub.agent.attention import TRAINING, attention_of, base_of
+from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
+from msgrpo_hub.models.token_tree import trunk_inputs
 from msgrpo_hub.training.batch import Pack
-from msgrpo_hub.training.token_tree import trunk_inputs
 
 CHUNK_BYTES = 2**28
 """Of the float32 logits of a chunk."""

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from msgrpo_hub import __version__
+from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.sources import resolve
-from msgrpo_hub.training.checkpoint import write_atomically
+from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import TrainConfig
 
 

@@ -17,15 +17,14 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from msgrpo_hub.agent.downloads import POCKET, split_revision
+from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.rollout_tables import CONFIGS, FORMAT, Origin, Rollout, shards, tables, write_table
-from msgrpo_hub.evaluation.sources import public_name
+from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.rollouts import CONFIGS, FORMAT, Origin, Rollout, shards, tables, write_table
 from msgrpo_hub.training.batch import Drawn
-from msgrpo_hub.training.checkpoint import write_atomically
 from msgrpo_hub.training.config import TrainConfig, load_config
-from msgrpo_hub.training.folder import RunFolder, fingerprint
+from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 
 BLOCKS = 32
 """Into how many shards a whole run is published, at most: a data set of few files is quick to load and one commit."""

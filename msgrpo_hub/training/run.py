@@ -17,14 +17,15 @@ from accelerate.tracking import get_available_trackers
 from tqdm import tqdm
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.replay import replay_svg
-from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint, write_atomically
+from msgrpo_hub.rendering.curves import plot_curves
+from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.curves import plot_curves
-from msgrpo_hub.training.folder import RunFolder, fingerprint, said_plainly
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_base, record
 from msgrpo_hub.training.rollout_log import RolloutLog
+from msgrpo_hub.training.run_folder import RunFolder, fingerprint, said_plainly
 from msgrpo_hub.training.summary import episode_table, play_test, scores, telling_episode
 from msgrpo_hub.training.trainer import Trainer
 

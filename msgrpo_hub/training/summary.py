@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from peft import PeftModel
 
-from msgrpo_hub.agent.language_model import LanguageModel
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy, choose_random, choose_random_safe
+from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
-from msgrpo_hub.evaluation.references import choose_greedy, choose_optimal
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
 from msgrpo_hub.games import Game, episode_seed
 from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_safe
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.metrics import reply_rates
 

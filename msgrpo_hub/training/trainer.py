@@ -19,19 +19,20 @@ from accelerate.utils import gather_object
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
-from msgrpo_hub.agent.attention import TRAINING, attention_of
-from msgrpo_hub.agent.language_model import LanguageModel, split_revision
-from msgrpo_hub.agent.weights import merged
+from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.models.attention import TRAINING, attention_of
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS, LossTerms, policy_loss
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.batch import Drawn, Pack, draw, pack, to_rows
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.log_probs import token_log_probs
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
-from msgrpo_hub.training.starts import Starts
+from msgrpo_hub.training.start_states import Starts
 
 Keep = Callable[[int, Sequence[Group], Sequence[Sequence[float]], Sequence[Drawn]], None]
 

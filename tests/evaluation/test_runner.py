@@ -19,18 +19,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import evaluate, records
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.identity import Player, PlayerSettings, identify
-from msgrpo_hub.evaluation.runner import find_results, load_result, run_config, run_task
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import find_results, load_result, run_hash
+from msgrpo_hub.evaluation.runner import run_config, run_task
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import GAMES, episode_seed, make_game
+from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage import run_files
 
 SLIPPERY, SHORT = "FrozenLake-Slippery-v1", "Snake-Short-v1"
 LAKE = Suite(name="mine", tasks=(SLIPPERY,), episodes=12)
@@ -150,7 +152,7 @@ def killed(work: Any, moment: int) -> bool:
 
         def count(frame: Any, event: str, argument: Any) -> None:  # noqa: ARG001
             nonlocal left
-            if frame.f_code.co_filename.endswith(("evaluation/records.py", "evaluation/runner.py")):
+            if frame.f_code.co_filename.endswith(("storage/run_files.py", "storage/files.py", "evaluation/runner.py")):
                 left -= 1
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -343,10 +345,10 @@ def test_what_is_written_is_read_as_equal_objects(
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
     if usage is None or sum(usage) * game.horizon < 2**31:
-        records.write_tables(folder, range(len(episodes)), episodes, scores, steps)
-        assert records.read_tables(folder, game.id) == (episodes, scores, steps)
-    records.append_episodes(folder / "log", enumerate(episodes), 1.5)
-    assert records.read_log(folder / "log", game.id)[0] == dict(enumerate(episodes))
+        run_files.write_tables(folder, range(len(episodes)), episodes, scores, steps)
+        assert run_files.read_tables(folder, game.id) == (episodes, scores, steps)
+    run_files.append_episodes(folder / "log", enumerate(episodes), 1.5)
+    assert run_files.read_log(folder / "log", game.id)[0] == dict(enumerate(episodes))
 
 
 # ---- results of different runs are never mixed

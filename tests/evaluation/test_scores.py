@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.evaluation.players import SCRIPTED
-from msgrpo_hub.evaluation.replay import replayed_states
-from msgrpo_hub.evaluation.scores import EpisodeScore, StepScore, score_episode, score_steps
+from msgrpo_hub.episode import Completion, Episode, EpisodeScore, StepScore
+from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import GAMES, Game, episode_seed, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.rollout import play_episodes, replayed_states
 
 LAKES = [id for id in GAMES if id.startswith("FrozenLake")]
 SNAKES = [id for id in GAMES if id.startswith("Snake")]

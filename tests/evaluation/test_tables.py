@@ -12,10 +12,11 @@ import pytest
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import compare, evaluate
-from msgrpo_hub.evaluation.identity import Player
-from msgrpo_hub.evaluation.runner import Result, find_results, run_task
+from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import aligned, comparison_table, results_table, short, with_interval
+from msgrpo_hub.players.identity import Player
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Short-v1"
 SUITE = Suite(name="mine", tasks=(SNAKE, LAKE), episodes=30)

@@ -18,17 +18,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import evaluate, records
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.runner import Result, load_result
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import Result, load_result, run_hash
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage import run_files
 
 SLIPPERY, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1"
 SUITE = Suite(name="mine", tasks=(SLIPPERY, SNAKE, f"{SNAKE}:rotated"), episodes=32)
@@ -314,7 +315,7 @@ def test_a_lucky_member_in_the_place_of_an_unlucky_one_is_found(lake: Result) ->
     score = score_episode(game, best, score_steps(game, best))
     assert best.reward == 1.0
     episodes, scores = [best, *lake.episodes[1:]], [score, *lake.scores[1:]]
-    records.write_tables(lake.folder, range(32), episodes, scores, [score_steps(game, episode) for episode in episodes])
+    run_files.write_tables(lake.folder, range(32), episodes, scores, [score_steps(game, episode) for episode in episodes])
     figures = summarise(SLIPPERY, [e.seed for e in episodes], scores, int(run_hash(lake.config), 16))
     rewrite_json(lake, "results.json", lambda values: values.update(figures))
     assert found(lake) == "its episodes are not those of the suite, each once and in order"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.evaluation.references import choose_greedy
 from msgrpo_hub.games import GAMES, Game, Transition, draw, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.players.scripted import choose_greedy
 from msgrpo_hub.rollout import play_groups
 
 every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)

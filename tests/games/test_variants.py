@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.players import SCRIPTED, can_play
-from msgrpo_hub.evaluation.replay import replayed_states
 from msgrpo_hub.games import GAMES, VARIANTS, Game, episode_seed, make_game, stream
 from msgrpo_hub.games.environment import TextGameEnv
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.players.registry import SCRIPTED, can_play
+from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.rollout import play_episodes, replayed_states
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Standard-v1"
 NO_SUCH = {f"Snake-DownHill-v1:{name}" for name in ("rotated", "compass", "permuted-actions")}

@@ -13,7 +13,7 @@ from hub_server.client import Client
 from hub_server.lanes import Lane, Loopback
 from safetensors.torch import load_file, save_file
 
-from msgrpo_hub.agent.language_model import pocket_path
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.hub.adapters import FORMAT
 from msgrpo_hub.training.config import load_config
 

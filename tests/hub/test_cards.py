@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from safetensors.torch import load, load_file
 
-from msgrpo_hub.agent.language_model import pocket_path
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.card_rules import check_card, split_card

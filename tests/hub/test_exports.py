@@ -17,13 +17,14 @@ from hub_server.lanes import Loopback
 from huggingface_hub import parse_eval_result_entries
 
 from msgrpo_hub.agent import ScriptedPolicy
-from msgrpo_hub.agent.policy import choose_random
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.identity import Player
-from msgrpo_hub.evaluation.runner import Result, run_task
+from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.exports import every_eval_ever, record_path, write_exports
 from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
+from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.scripted import choose_random
 
 from .conftest import msgrpo, refused
 from .test_results import push, warm  # noqa: F401

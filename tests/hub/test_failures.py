@@ -10,13 +10,13 @@ from hub_server.client import Client, Finished
 from hub_server.lanes import Loopback
 from hub_server.operations import create, put
 
-from msgrpo_hub.agent.downloads import pocket_path
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.hub.uploading import Target
 
 from .conftest import msgrpo
 from .test_uploading import SMALL, push, said
 
-warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.agent.language_model")
+warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.models.language_model")
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
@@ -24,8 +24,8 @@ UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 def open_model(name: str) -> str:
     """Over there: loads a model, and returns the commit that it says it took."""
-    from msgrpo_hub.agent.downloads import look
-    from msgrpo_hub.agent.language_model import LanguageModel
+    from msgrpo_hub.downloads.fetching import look
+    from msgrpo_hub.models.language_model import LanguageModel
 
     LanguageModel.from_pretrained(name)
     return look(name.partition("@")[0]).commit

@@ -18,9 +18,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load, save
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.agent.downloads import pocket_path
+from msgrpo_hub.downloads.names import pocket_path
 
-warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.agent.language_model")
+warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.models.language_model")
 
 Files = dict[str, bytes]
 Change = Callable[[Files], object]
@@ -40,9 +40,9 @@ PICKLE = pickle.dumps(Payload())
 
 def open_model(name: str, adapter: str | None = None) -> tuple[str, bool]:
     """Over there: loads a model and says what became of it, and whether a payload ran."""
-    from msgrpo_hub.agent import loading
-    from msgrpo_hub.agent.language_model import LanguageModel
     from msgrpo_hub.errors import UserError
+    from msgrpo_hub.models import loading
+    from msgrpo_hub.models.language_model import LanguageModel
 
     loading.TEMPLATE_SECONDS = 0.5  # so that a template without end does not hold up the tests
     try:

@@ -25,19 +25,21 @@ from hypothesis import strategies as st
 from msgrpo_hub.agent import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import evaluate, records
-from msgrpo_hub.evaluation.hashes import run_hash
-from msgrpo_hub.evaluation.identity import Player
-from msgrpo_hub.evaluation.runner import finish, load_result, run_config
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import load_result, run_hash
+from msgrpo_hub.evaluation.runner import finish, run_config
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.evaluation.tables import results_table
+from msgrpo_hub.evaluation.untrusted import FILES, checked_run
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard, read_published
-from msgrpo_hub.hub.untrusted import FILES, checked_run
 from msgrpo_hub.hub.uploading import Target
+from msgrpo_hub.players.identity import Player
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import write_json
 
 from .conftest import msgrpo, refused
 from .test_results import FILES as NAMES
@@ -319,9 +321,9 @@ def test_who_knows_the_ice_in_advance_replays_and_is_flagged_above_the_optimum(t
     config = run_config(player, suite, task)
     run = tmp_path / "lucky" / "v1" / task / run_hash(config)
     run.mkdir(parents=True)
-    records.write_json(run / records.CONFIG, config)
+    write_json(run / run_files.CONFIG, config)
     episodes = [play_episodes(lake, Clairvoyant(best_path(lake, seed)), [(seed, 0)])[0] for seed in suite.seeds(task)]
-    records.append_episodes(run / records.LOG, list(enumerate(episodes)), 1.0)
+    run_files.append_episodes(run / run_files.LOG, list(enumerate(episodes)), 1.0)
     finish(run, config)
 
     board = read_leaderboard(tmp_path)

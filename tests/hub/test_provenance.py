@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hub_server.lanes import Loopback
 
-from msgrpo_hub.agent.language_model import pocket_path
+from msgrpo_hub.downloads.names import pocket_path
 
 from .conftest import FLAGS, msgrpo, refused
 

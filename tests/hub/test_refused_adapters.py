@@ -14,7 +14,7 @@ from hub_server.lanes import Loopback
 from hub_server.operations import put
 from safetensors.torch import load_file, save_file
 
-from msgrpo_hub.agent.language_model import pocket_path
+from msgrpo_hub.downloads.names import pocket_path
 
 from .conftest import msgrpo, push, refused, warm  # noqa: F401
 

@@ -22,13 +22,13 @@ from hub_server.operations import put
 from hub_server.store import Blob, Hub
 
 from msgrpo_hub.agent import ScriptedPolicy
-from msgrpo_hub.agent.policy import choose_random, choose_random_safe
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.identity import Player
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.uploading import Pushed
+from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.scripted import choose_random, choose_random_safe
 
 from .conftest import msgrpo, refused
 

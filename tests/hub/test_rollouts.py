@@ -18,12 +18,12 @@ import pytest
 from hub_server.lanes import Lane, Loopback
 
 from msgrpo_hub.episode import Episode
-from msgrpo_hub.evaluation.rollout_tables import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
-from msgrpo_hub.evaluation.runner import find_results
+from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.rollout_reading import load_rollouts, supervised
 from msgrpo_hub.hub.uploading import Pushed
+from msgrpo_hub.storage.rollouts import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
 
 from .conftest import msgrpo, refused
 
@@ -307,7 +307,7 @@ def test_a_dry_run_writes_exactly_what_a_push_sends_and_needs_nobody(loopback: L
 def test_no_path_and_no_name_of_the_machine_gets_in(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
     run, mine = tmp_path / "home" / "zaphod" / "run", tmp_path / "home" / "zaphod" / "my-base"
     shutil.copytree(saved, run)
-    from msgrpo_hub.agent.language_model import pocket_path
+    from msgrpo_hub.downloads.names import pocket_path
 
     shutil.copytree(pocket_path(), mine)
     (run / "config.toml").write_text((run / "config.toml").read_text().replace('"pocket"', f'"{mine}"'))
@@ -480,7 +480,7 @@ def fine_tuned(repo: str) -> tuple[float, float, list[str]]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer  # type: ignore[import-untyped]
 
-    from msgrpo_hub.agent.language_model import pocket_path
+    from msgrpo_hub.downloads.names import pocket_path
 
     examples = supervised(load(repo), keep=lambda episode: len(episode.steps) > 1)
     model = AutoModelForCausalLM.from_pretrained(pocket_path())

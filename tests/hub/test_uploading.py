@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.contents import check_folder
+from msgrpo_hub.hub.repo_files import check_folder
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, upload
 
 SMALL = {

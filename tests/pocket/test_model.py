@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from msgrpo_hub.agent import LanguageModel
-from msgrpo_hub.agent.language_model import pocket_path
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random_legal, choose_random_safe
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.players.scripted import choose_random_legal, choose_random_safe
 from msgrpo_hub.pocket.build import BuildConfig, make_model, make_tokenizer, train
 from msgrpo_hub.pocket.card import PERCEPTS, render
 from msgrpo_hub.pocket.exam import ask

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watch import bundled, watch
 
-from msgrpo_hub.evaluation import can_play, make_player, replayed_states
 from msgrpo_hub.games import GAMES, VARIANTS, make_game
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.players import can_play, make_player
+from msgrpo_hub.rollout import play_episodes, replayed_states
 
 SPACE = Path(replay.__file__).parent
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.agent import Prompt, build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import compare_paired, make_player
+from msgrpo_hub.evaluation import compare_paired
 from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
+from msgrpo_hub.players import make_player
 from msgrpo_hub.rollout import play_episodes
 
 LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"

@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.episode import Completion, Episode, Group, Step
+from msgrpo_hub.models.token_tree import plant
 from msgrpo_hub.msgrpo import NORMALISATIONS, group_advantages, policy_loss, sample_episodes, sample_top
 from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows
 from msgrpo_hub.training.log_probs import token_log_probs
-from msgrpo_hub.training.token_tree import plant
 
 pytestmark = pytest.mark.lowest
 

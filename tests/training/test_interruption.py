@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.checkpoint import load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.folder import fingerprint
+from msgrpo_hub.training.run_folder import fingerprint
 from msgrpo_hub.training.trainer import Trainer
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import nn
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, choose_random
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.rollout_tables import Rollout, load_shards
 from msgrpo_hub.games import make_game
+from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
+from msgrpo_hub.storage.rollouts import Rollout, load_shards
 from msgrpo_hub.training.batch import Drawn
 from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig, to_toml

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from accelerate import Accelerator
 
-from msgrpo_hub.agent.language_model import LanguageModel
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.evaluation.references import choose_optimal
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.players.scripted import choose_optimal
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.config import load_config
 from msgrpo_hub.training.summary import play_test, scores, table

@@ -28,7 +28,7 @@ from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.batch import draw, pack, to_rows
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.starts import Starts
+from msgrpo_hub.training.start_states import Starts
 from msgrpo_hub.training.trainer import Trainer, learning_rate
 
 pytestmark = pytest.mark.lowest

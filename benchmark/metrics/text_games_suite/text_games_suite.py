@@ -24,7 +24,7 @@ class Suite(evaluate.EvaluationSuite):
             output_dir: where everything that was played is kept; a second run with the same folder plays nothing again.
             settings: fields of `PlayerSettings`.
         """
-        from msgrpo_hub.evaluation import PlayerSettings
+        from msgrpo_hub.players import PlayerSettings
 
         results = play(model_or_pipeline, SUITE, output_dir, settings=PlayerSettings(**settings))
         return [{"task_name": result.task, "data_preprocessor": None, **_flat(result.summary)} for result in results]

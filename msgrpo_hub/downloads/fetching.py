@@ -1,0 +1,274 @@
+"""The one gate for models: base or adapter, from the Hub or a folder, looked at before any library loads it.
+
+A repository is resolved to a commit, its files are listed with their sizes, and only those that a model needs are
+downloaded, those with settings first. A folder may have come from anywhere, and is asked the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
+
+from msgrpo_hub.downloads.hub_errors import first_line, patiently, said_in_words
+from msgrpo_hub.downloads.inspection import (
+    check_adapter,
+    check_config,
+    check_links,
+    check_tokenizer,
+    check_weights,
+    is_revision,
+    parse,
+    weight_files,
+)
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
+
+LARGEST_BASE = 64_000_000_000
+"""Bytes of a base's weights: those of a model of 32 billion parameters in bfloat16."""
+LARGEST_ADAPTER = 4_000_000_000
+"""Bytes of an adapter's weights."""
+LARGEST_TOKENIZER = 64_000_000
+"""Bytes of each file of a tokenizer, and of the index of the weights: the largest known have half of it."""
+LARGEST_SETTINGS = 1_000_000
+"""Bytes of each other file."""
+
+ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, TOKENIZER, WEIGHTS, INDEX = "config.json", "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
+
+_SETTINGS = (CONFIG, "generation_config.json", "chat_template.jinja", "special_tokens_map.json")
+_TOKENIZER = (TOKENIZER, "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json")
+_VOCABULARIES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+_PICKLED = re.compile(r"(pytorch_model|adapter_model|model|consolidated).*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
+_REPOSITORY = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What a source holds, before anything of it is downloaded."""
+
+    source: str
+    """A repository's name, or a folder's path."""
+    commit: str
+    """Of a repository; empty for a folder."""
+    sizes: Mapping[str, int]
+    """Of the files that lie in no subfolder, in bytes."""
+    folder: Path | None = None
+    """Where the files lie already: a folder, or a repository in the cache while the Hub cannot be reached."""
+
+    @property
+    def is_adapter(self) -> bool:
+        return ADAPTER_SETTINGS in self.sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """A base or an adapter on this machine, looked at."""
+
+    source: str
+    commit: str
+    """Of a repository; empty for a folder."""
+    folder: Path
+    adapter: Mapping[str, Any] | None = None
+    """The settings of a LoRA adapter; None for a base."""
+
+
+def fetch(found: Listing) -> Fetched:
+    """Brings a base or an adapter to this machine, all files at one commit, and looks at it.
+
+    Raises:
+        UserError: it cannot be had, or something in it is not what a model needs; in a person's words.
+    """
+    return _fetch_adapter(found) if found.is_adapter else _fetch_base(found)
+
+
+def look(source: str, revision: str | None = None) -> Listing:
+    """Commit and files of a source. The Hub is asked first: its client would take a cached file whatever the Hub answers.
+
+    Args:
+        source: the name of a repository, or a folder.
+        revision: a branch, tag or commit of a repository; None is main.
+
+    Raises:
+        UserError: it cannot be found; in a person's words.
+    """
+    if Path(source).is_dir():
+        folder = Path(source)
+        return Listing(source=source, commit="", sizes=_sizes(folder), folder=folder)
+    if not _REPOSITORY.fullmatch(source) or Path(source).exists():
+        raise no_folder(source, "it is no folder")
+    if revision is not None and not is_revision(revision):
+        raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
+    with said_in_words(source):
+        try:
+            info = patiently(partial(HfApi().model_info, source, revision=revision, files_metadata=True))
+        except HfHubHTTPError:
+            raise
+        except HFValidationError as error:
+            raise no_folder(source, first_line(error)) from error
+        except (HTTPError, OfflineModeIsEnabled) as error:  # what the client raises where there is no network
+            return _in_cache(source, revision, error)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
+    found = Listing(source=source, commit=str(info.sha), sizes=sizes)
+    _remember(found, revision)
+    return found
+
+
+def cached_commit(source: str, revision: str | None = None) -> str:
+    """The commit of a repository that lies in the cache under a revision; empty where there is none."""
+    folder = _cached(source, revision)
+    return folder.name if folder else ""
+
+
+def read_settings(found: Listing) -> dict[str, Any]:
+    """The settings of an adapter: the first of its files that is downloaded. Raises `UserError` where they are not inert."""
+    settings = _read(found, ADAPTER_SETTINGS)
+    check_adapter(settings, found.source)
+    return settings
+
+
+def base_of(settings: Mapping[str, Any], adapter: str) -> str:
+    """The base model that an adapter names; the built-in base is found wherever it is installed.
+
+    Raises:
+        UserError: it names none, or that of a repository names anything but a repository.
+    """
+    base = str(settings.get("base_model_name_or_path") or "")
+    if not base:
+        raise UserError(f"the adapter {adapter!r} does not name its base model: give both, as BASE+ADAPTER")
+    if Path(base).parts[-3:] == pocket_path().parts[-3:]:
+        return str(pocket_path())
+    if not Path(adapter).is_dir() and (Path(base).exists() or not _REPOSITORY.fullmatch(base)):
+        raise UserError(
+            f"the adapter {adapter!r} names {base!r} as its base: expected a repository; or give both, as BASE+ADAPTER"
+        )
+    return base
+
+
+def no_folder(source: str, why: str) -> UserError:
+    """One line for a folder that holds no model."""
+    return UserError(f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({why})")
+
+
+def _remember(found: Listing, revision: str | None) -> None:
+    """Lets the cache know which commit a branch or tag names, for a time without a network: that is by way of a file."""
+    name = ADAPTER_SETTINGS if found.is_adapter else CONFIG
+    if revision != found.commit and found.sizes.get(name, LARGEST_SETTINGS) < LARGEST_SETTINGS:
+        with said_in_words(found.source):
+            patiently(partial(hf_hub_download, found.source, name, revision=revision))
+
+
+def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
+    """The same, without the Hub: what was downloaded before."""
+    folder = _cached(source, revision)
+    if not folder:
+        at = f" at revision {revision!r}" if revision else ""
+        raise UserError(
+            f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
+            f"({first_line(error)})"
+        ) from error
+    log.warning("the Hub cannot be reached: taking %s from the cache, at commit %s", source, folder.name)
+    return Listing(source=source, commit=folder.name, sizes=_sizes(folder), folder=folder)
+
+
+def _cached(source: str, revision: str | None) -> Path | None:
+    kept = (try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG))
+    return next((Path(path).parent for path in kept if isinstance(path, str)), None)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def _fetch_adapter(found: Listing) -> Fetched:
+    settings = read_settings(found)
+    _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
+    folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS])
+    check_weights(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
+    return Fetched(source=found.source, commit=found.commit, folder=folder, adapter=settings)
+
+
+def _fetch_base(found: Listing) -> Fetched:
+    config = _read(found, CONFIG)
+    weights = [WEIGHTS]
+    if WEIGHTS not in found.sizes and INDEX in found.sizes:
+        weights = weight_files(_read(found, INDEX), found.source)
+    _check_size(found, weights, LARGEST_BASE)
+    check_config(config, found.source, sum(found.sizes[name] for name in weights))
+    if TOKENIZER in found.sizes:
+        check_tokenizer(_read(found, TOKENIZER), found.source)
+    others = [name for name in (*_SETTINGS, *_TOKENIZER, *_VOCABULARIES, INDEX) if name in found.sizes]
+    for name in others:
+        _check_size(found, [name], LARGEST_SETTINGS if name in _SETTINGS else LARGEST_TOKENIZER)
+    folder = _download(found, [*others, *weights])
+    for name in weights:
+        check_weights(folder / name, found.source)
+    return Fetched(source=found.source, commit=found.commit, folder=folder)
+
+
+def _check_size(found: Listing, names: Iterable[str], limit: int) -> None:
+    """Refuses files that are missing, or together larger than what anybody would load."""
+    for name in names:
+        if name not in found.sizes:
+            raise _missing(found, name)
+    total = sum(found.sizes[name] for name in names)
+    if total > limit:
+        what = ", ".join(list(names)[:2])
+        raise UserError(
+            f"{found.source!r} is not loaded: {what} would be {total / 1e6:,.0f} MB; expected at most {limit / 1e6:,.0f} MB"
+        )
+
+
+def _missing(found: Listing, name: str) -> UserError:
+    """One line for a file that a model needs and the source does not have."""
+    pickled = sorted(other for other in found.sizes if _PICKLED.fullmatch(other))
+    if pickled and name.endswith(".safetensors"):
+        return UserError(
+            f"{found.source!r} has {pickled[0]}, which can run code when it is loaded, and no {name}: expected safetensors"
+        )
+    if found.folder and found.commit:
+        return UserError(
+            f"cannot load {found.source!r}: the cache holds commit {found.commit} without its {name}, and the Hub cannot be "
+            "reached: connect once to download it"
+        )
+    if found.folder:
+        return no_folder(found.source, f"no {name}")
+    return UserError(
+        f"{found.source!r} holds no model: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})"
+    )
+
+
+def _read(found: Listing, name: str) -> dict[str, Any]:
+    """One of the small files that say what the others are."""
+    _check_size(found, [name], LARGEST_TOKENIZER if name in (INDEX, TOKENIZER) else LARGEST_SETTINGS)
+    return parse((_download(found, [name]) / name).read_bytes(), name, found.source)
+
+
+def _download(found: Listing, names: list[str]) -> Path:
+    """The folder in which the named files lie, all of them whole and of one commit."""
+    if found.folder:
+        check_links(found.folder, names, found.source)
+        return found.folder
+    kept = [try_to_load_from_cache(found.source, name, revision=found.commit) for name in names]
+    if all(
+        isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(kept, names, strict=True)
+    ):
+        return Path(str(kept[0])).parent
+    with said_in_words(found.source):
+        download = partial(snapshot_download, found.source, revision=found.commit, allow_patterns=names)
+        folder = Path(patiently(download))
+    for name in names:  # where listing the files fails, the client returns what there is
+        if not (folder / name).is_file() or (folder / name).stat().st_size != found.sizes[name]:
+            raise UserError(
+                f"{name} of {found.source!r} did not arrive whole: check the network, then run the same command again"
+            )
+    return folder

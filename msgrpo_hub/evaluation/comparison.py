@@ -1,0 +1,57 @@
+"""Comparison of two stored players, task by task, on the same episodes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.paired import TaskComparison, compare_tasks
+from msgrpo_hub.evaluation.results import Result, find_results
+
+
+def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
+    """Compares the second player with the first on every task that both have played, on the seeds that both have played.
+
+    Args:
+        first: the base of the comparison: a folder with the runs of one player, or its results.
+        second: the other player, likewise.
+
+    Returns:
+        One comparison per task: of rewards and of success, second minus first, with Holm over all that is returned.
+
+    Raises:
+        UserError: where a side holds more than one run of a task, or both have no task in common.
+    """
+    a, b = _by_task(first), _by_task(second)
+    common = [task for task in a if task in b]
+    if not common:
+        raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two players on one suite")
+    pairs = {}
+    for task in common:
+        for what in ("task_hash", "harness"):
+            if (one := a[task].config[what]) != (other := b[task].config[what]):
+                raise UserError(f"{task} was another game for each ({what} {one} and {other}): play both with one version")
+        pairs[task] = _aligned(a[task], b[task])
+    return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()))
+
+
+def _by_task(given: Path | str | Sequence[Result]) -> dict[str, Result]:
+    results = find_results(Path(given)) if isinstance(given, (str, Path)) else list(given)
+    tasks: dict[str, Result] = {}
+    for result in results:
+        if (other := tasks.setdefault(result.task, result)) is not result:
+            raise UserError(f"two runs of {result.task}, {other.folder} and {result.folder}: expected one; give a deeper folder")
+    return tasks
+
+
+def _aligned(a: Result, b: Result) -> tuple[list[float], list[float], list[bool], list[bool]]:
+    """Rewards and successes of the episodes that both have, in one order."""
+    of_b = {episode.seed: score for episode, score in zip(b.episodes, b.scores, strict=True)}
+    shared = [(score, of_b[e.seed]) for e, score in zip(a.episodes, a.scores, strict=True) if e.seed in of_b]
+    if not shared:
+        splits = f"{a.config['split']} and {b.config['split']}"
+        raise UserError(f"{a.task}: no episode in common ({splits} episodes); expected two runs on one split")
+    rewards = [one.reward for one, _ in shared], [other.reward for _, other in shared]
+    return *rewards, [one.success for one, _ in shared], [other.success for _, other in shared]

@@ -1,0 +1,84 @@
+"""Results: a finished or unfinished run as it is stored, read back from its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.storage import run_files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One player on one task."""
+
+    folder: Path
+    config: dict[str, Any]
+    """Player, task, suite and everything else that decides the result."""
+    summary: dict[str, Any]
+    episodes: list[Episode] = field(repr=False)
+    scores: list[EpisodeScore] = field(repr=False)
+    steps: list[list[StepScore]] = field(repr=False)
+
+    @property
+    def player(self) -> str:
+        return str(self.config["player"])
+
+    @property
+    def task(self) -> str:
+        return str(self.config["task"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode was played to its end."""
+        return bool(self.summary["complete"])
+
+
+def load_result(folder: Path) -> Result:
+    """A stored run. Raises `UserError` for a folder that holds none."""
+    try:
+        config = json.loads((folder / run_files.CONFIG).read_text())
+        summary = json.loads((folder / run_files.RESULTS).read_text())
+        episodes, scores, steps = run_files.read_tables(folder, config["task"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
+    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
+
+
+def find_results(path: Path) -> list[Result]:
+    """Every run under a folder, in the order of their paths. Raises `UserError` where there is none."""
+    folders = sorted(file.parent for file in path.rglob(run_files.RESULTS))
+    if not folders:
+        raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
+    return [load_result(folder) for folder in folders]
+
+
+def run_hash(config: Mapping[str, Any]) -> str:
+    """The name of a run: equal for equal configurations, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_SHOWN = 12
+"""Characters of a commit or a hash that a name shows."""
+
+
+def player_names(results: Sequence[Result]) -> dict[str, str]:
+    """A name for each identity, which no other has: the player's, with what sets it apart where two have the same."""
+    identities = {player_key(result): result for result in results}
+    names = {}
+    for key, result in identities.items():
+        same = [other.config["identity"] for other in identities.values() if other.player == result.player]
+        told = result.config["identity"].items()
+        apart = [f"{what} {str(value)[:_SHOWN]}" for what, value in told if any(other.get(what) != value for other in same)]
+        names[key] = f"{result.player} ({', '.join(apart)})" if apart else result.player
+    return names
+
+
+def player_key(result: Result) -> str:
+    return json.dumps([result.player, result.config["identity"]], sort_keys=True)

@@ -1,0 +1,137 @@
+"""A run of somebody else: nothing in its files is believed before it follows from the rules.
+
+The files are JSON and Parquet, which run no code. What they may hold is fixed before anything is computed from it: sizes,
+keys, types, columns. Then the run is played again, as by `msgrpo verify`. That leaves one claim that nobody can check: that
+this player gave these replies.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import Result, load_result
+from msgrpo_hub.evaluation.suites import HARNESS
+from msgrpo_hub.evaluation.verify import problems
+from msgrpo_hub.games import make_game
+from msgrpo_hub.storage import run_files
+
+FILES = {run_files.CONFIG: 100_000, run_files.RESULTS: 100_000, run_files.EPISODES: 10_000_000, run_files.STEPS: 100_000_000}
+"""The files of a published run, and how many bytes each may have."""
+
+_MOST_EPISODES = 10_000
+_LONGEST_REPLY = 200_000  # characters
+_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
+
+_KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
+_NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
+"""What names may consist of: they are shown in terminals and in Markdown."""
+
+_MAY_BE_NULL = {
+    run_files.EPISODES: {"prompt_tokens", "reply_tokens", "value_optimal", "value_random", "regret", "luck_adjusted"}
+    | {"optimal_steps", "first_mistake"},
+    run_files.STEPS: {"action", "prompt_tokens", "reply_tokens", "regret"},
+}
+
+
+def check_sizes(sizes: Mapping[str, int]) -> None:
+    """Raises `UserError` for a run, known by the sizes of its files, that lacks one or has one that is too large."""
+    for name, largest in FILES.items():
+        if name not in sizes:
+            raise UserError(f"it has no {name}")
+        if sizes[name] > largest:
+            raise UserError(f"its {name} has {sizes[name]:,} bytes: expected at most {largest:,}")
+
+
+def checked_run(folder: Path) -> Result:
+    """The run in a folder, played again.
+
+    Raises:
+        UserError: with the first problem; the run must not be shown among others.
+    """
+    check_sizes({name: (folder / name).stat().st_size for name in FILES if (folder / name).is_file()})
+    config = _read_json(folder / run_files.CONFIG)
+    _check_config(config)
+    if _read_json(folder / run_files.RESULTS).get("complete") is not True:
+        raise UserError("it is not complete")
+    episodes = _check_table(folder / run_files.EPISODES, config["episodes"])
+    steps = _check_table(folder / run_files.STEPS, config["episodes"] * make_game(config["task"]).horizon)
+    if episodes.num_rows != config["episodes"]:
+        raise UserError(f"it has {episodes.num_rows} episodes, its configuration says {config['episodes']}")
+    for column in ("reply", "observation"):
+        if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
+            raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
+    result = load_result(folder)
+    if found := problems(result):
+        raise UserError(found[0])
+    return result
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: brackets within brackets within brackets
+        raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
+    if not isinstance(value, dict):
+        raise UserError(f"its {path.name} is no JSON object")
+    return value
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    if config.keys() != _KEYS:
+        raise UserError(f"its {run_files.CONFIG} has other keys than {', '.join(sorted(_KEYS))}")
+    if config["harness"] != HARNESS:
+        raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
+    episodes = config["episodes"]
+    if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:
+        raise UserError(f"its number of episodes is not between 1 and {_MOST_EPISODES:,}")
+    identity = config["identity"]
+    if not isinstance(identity, dict) or len(identity) > 40 or not {"kind"} <= identity.keys():
+        raise UserError("its identity does not say what kind of player it is")
+    named = [config[key] for key in ("player", "task", "task_hash", "suite", "split")]
+    if not all(_is_name(value) for value in [*named, *identity]):
+        raise UserError("it has a name that is not plain: expected letters, digits and simple signs")
+    settings = [identity.get(name) for name in ("temperature", "max_new_tokens")]
+    if not all(value is None or _is_number(value) for value in settings):
+        raise UserError("its temperature or its limit of tokens is no number")
+    if not all(value is None or _is_number(value) or _is_name(value) for value in identity.values()):
+        raise UserError("its identity has values that are neither plain names nor numbers")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(_NAME.fullmatch(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # which neither infinity nor NaN is
+
+
+def _check_table(path: Path, most_rows: int) -> pa.Table:
+    """The content of a Parquet file: of the right columns and types, without holes, and not too large."""
+    [expected] = [table.schema for name, table in run_files.tables((), (), (), ()).items() if name == path.name]
+    try:
+        file = pq.ParquetFile(path)
+        about = file.metadata
+        unpacked = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
+        if not file.schema_arrow.equals(expected) or about.num_rows > most_rows or unpacked > _UNPACKED:
+            raise UserError(f"its {path.name} has other columns, or more rows than the game has turns")
+        table = file.read()
+        table.validate(full=True)
+    except (OSError, ValueError, NotImplementedError) as error:  # ValueError: what Arrow raises for a broken file, and ours
+        known = isinstance(error, UserError)
+        raise error if known else UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
+    if holes := [name for name in table.column_names if name not in _MAY_BE_NULL[path.name] and table[name].null_count]:
+        raise UserError(f"its {path.name} has rows without {holes[0]}")
+    return table

@@ -1,0 +1,31 @@
+"""The adapter probe: an adapter that is loaded and changes nothing is an adapter that was not applied."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from peft import PeftModel
+
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.models.language_model import LanguageModel
+
+PROBE = "FrozenLake-NotSlippery-v1"
+
+
+def adapter_effect(agent: LanguageModel) -> float:
+    """The largest difference, in nats, that the adapter makes to the next token's log-probabilities after a probe prompt."""
+    game = make_game(PROBE)
+    state = game.initial_state(stream(episode_seed(PROBE, "validation", 0), "initial_state"))
+    [ids] = agent.encode([build_prompt(game, state)])
+    adapted = _log_probs(agent, ids)
+    with cast(PeftModel, agent.model).disable_adapter():
+        plain = _log_probs(agent, ids)
+    return float((adapted - plain).abs().max())
+
+
+@torch.no_grad()
+def _log_probs(agent: LanguageModel, ids: tuple[int, ...]) -> torch.Tensor:
+    logits = agent.model(torch.tensor([ids], device=agent.model.device)).logits[0, -1]
+    return torch.log_softmax(logits.float(), dim=-1)

@@ -1,0 +1,265 @@
+"""The acting engine: samples many replies while computing every distinct beginning once.
+
+- Each distinct prompt is prefilled once, whatever the number of samples asked of it.
+- What all prompts share (the rules) is computed once per version of the weights and kept.
+- Samples with the same reply so far share one row of the KV cache; the row forks when they draw different tokens.
+- Finished rows leave the batch.
+- While episodes are played, what the model would say after a prompt and the beginning of a reply is remembered, so that
+  states that come up again, in other episodes and later turns, are not computed again.
+
+The sampled tokens are those of plain sampling with the same generators: sample i draws one uniform number from its own
+generator for each of its tokens, and the token is the inverse of the cumulative distribution there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.attention import RowCache, acting, attention_of
+from msgrpo_hub.models.logit_cache import Memory, Place
+from msgrpo_hub.models.sampling import Replies, Sample, TokenIds, fork, not_finite
+from msgrpo_hub.models.weights import weights_version
+
+
+@dataclass
+class Engine:
+    """Samples replies of one causal language model.
+
+    Args:
+        model: any causal LM of transformers, with or without LoRA.
+        end_ids: the tokens that end a reply; they are part of it.
+        max_rows: how many samples at most advance in one batch; a bound on memory, without effect on results.
+    """
+
+    model: PreTrainedModel | PeftModel
+    end_ids: frozenset[int]
+    max_rows: int = 512
+    forward_rows: int = 0
+    """Rows given to the model so far (prefills and decoding steps)."""
+    _checked: bool = False
+    _room: int = 0
+    _memory: Memory = field(default_factory=Memory)
+    _prefix: TokenIds = ()
+    _prefix_cache: RowCache | None = None
+    _prefix_weights: tuple[object, ...] = ()
+
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[TokenIds],
+        rngs: Sequence[np.random.Generator],
+        temperature: float,
+        max_new_tokens: int,
+    ) -> list[Sample]:
+        """One reply per prompt. Temperature 0 is greedy; the log-probabilities are then those at temperature 1."""
+        replies = Replies([Sample(prompt) for prompt in prompts], rngs, temperature, max_new_tokens, self.end_ids)
+        if not self._checked:
+            self._check(prompts[0])
+        with acting(self.model):
+            self._keep_prefix(prompts)
+            order = sorted(self._recall(replies), key=lambda i: prompts[i])  # equal prompts side by side
+            for start in range(0, len(order), self.max_rows):
+                self._sample_batch(replies, order[start : start + self.max_rows])
+        return replies.samples
+
+    @contextmanager
+    def remembering(self, room: int = 2**30) -> Iterator[None]:
+        """While it lasts, what was computed for a prompt and the beginning of a reply is not computed again.
+
+        It should end with the play of some episodes, so that no result depends on what was played before.
+
+        Args:
+            room: for the logits, in bytes; what does not fit is computed again.
+        """
+        self._room, self._memory = room, Memory(room)
+        try:
+            with acting(self.model):
+                yield
+        finally:
+            self._room, self._memory = 0, Memory()
+
+    @torch.no_grad()
+    def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
+        """log p of each token of each continuation (one token at least) of each prompt, in nats, at temperature 1.
+
+        Equal pairs are computed once, and the continuations of a prompt share its keys and values.
+        """
+        pairs = {(prompt, tokens) for prompt, given in zip(prompts, continuations, strict=True) for tokens in given}
+        order = sorted(pairs)  # equal prompts side by side
+        assert all(tokens for _, tokens in order)
+        if not self._checked:
+            self._check(prompts[0])
+        scores: list[list[float]] = []
+        with acting(self.model):
+            self._keep_prefix(prompts)
+            for start in range(0, len(order), self.max_rows):
+                scores += self._score_batch(order[start : start + self.max_rows])
+        of_pair = dict(zip(order, scores, strict=True))
+        return [[of_pair[prompt, tokens] for tokens in given] for prompt, given in zip(prompts, continuations, strict=True)]
+
+    def _check(self, prompt: TokenIds) -> None:
+        """Compares the engine with a plain forward once: sinks, recurrent states and the like are not our attention."""
+        ids = torch.tensor([prompt], device=self.model.device)
+        rows, training = self.forward_rows, self.model.training
+        self.model.eval()
+        with attention_of(self.model, "eager"):  # some versions of transformers leave out softcapping elsewhere
+            plain = torch.log_softmax(self.model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
+        self.model.train(training)
+        try:
+            with acting(self.model):
+                self._keep_prefix([prompt])
+                ours = torch.log_softmax(self._prefill([prompt])[0][0, -1], -1)
+            difference = (ours - plain).abs().max().item()
+        except UserError:
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise self._unsupported(f"{type(error).__name__}: {error}") from error
+        if math.isnan(difference):
+            raise not_finite()
+        if not difference < (1e-3 if self.model.dtype == torch.float32 else 0.5):
+            raise self._unsupported(f"log-probabilities differ by {difference:.2g}")
+        self._checked, self.forward_rows, self._prefix_weights = True, rows, ()
+
+    def _unsupported(self, reason: str) -> UserError:
+        kind = getattr(self.model.config, "model_type", "unknown")
+        return UserError(
+            f"models of type {kind!r} cannot act here, because their attention is not plain softmax attention ({reason}): "
+            "take a causal language model with ordinary attention, such as Qwen, Llama, Gemma, Mistral or Phi"
+        )
+
+    def _recall(self, replies: Replies) -> list[int]:
+        """Grows replies as far as they go through what is remembered. Returns the numbers of those that did not end."""
+        places: dict[int, Place] = {i: (-1, sample.prompt_ids) for i, sample in enumerate(replies.samples)}
+        for position in itertools.count():
+            live = [i for i, place in places.items() if place in self._memory]
+            if not live:
+                return list(places)
+            nodes, logits, rows = self._memory.recall([places[i] for i in live])
+            tokens, going = replies.grow(live, position, logits, rows)
+            places |= zip(live, zip(nodes, tokens.tolist(), strict=True), strict=True)
+            for k in set(range(len(live))).difference(going):
+                del places[live[k]]
+        raise AssertionError
+
+    def _sample_batch(self, replies: Replies, live: list[int]) -> None:
+        """Grows the replies with these numbers, token by token, until all have ended.
+
+        The tokens that they have already are taken as they are, so that all begin at their prompts and share rows.
+        """
+        prompts = [replies.samples[i].prompt_ids for i in live]
+        number = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+        logits, cache, visible = self._prefill(list(number))
+        rows = torch.tensor([number[prompt] for prompt in prompts], device=logits.device)
+        places: list[Place] = [(-1, prompt) for prompt in number]
+        for position in itertools.count():
+            nodes = self._memory.remember(places, logits[:, -1])
+            tokens, going = replies.grow(live, position, logits[:, -1], rows)
+            live = [live[k] for k in going]
+            if not live:
+                return
+            parents, next_tokens, rows = fork(rows[going], tokens[going])
+            places = [(nodes[row], token) for row, token in zip(parents.tolist(), next_tokens.tolist(), strict=True)]
+            if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(logits), device=parents.device)):
+                cache.select(parents)
+                visible = visible[parents]
+            visible = torch.cat([visible, visible.new_ones(len(parents), 1)], dim=1)
+            positions = visible.sum(1, keepdim=True) - 1 + len(self._prefix)
+            logits = self._forward(next_tokens[:, None], visible[:, None], positions, cache)
+
+    def _score_batch(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[list[float]]:
+        """Two passes: the distinct prompts with the tokens that all continuations begin with, then what is left of each."""
+        common = _common_beginning([tokens for _, tokens in pairs])
+        head, tails = pairs[0][1][:common], [tokens[common:] for _, tokens in pairs]
+        distinct = list(dict.fromkeys(prompt for prompt, _ in pairs))
+        number = {prompt: row for row, prompt in enumerate(distinct)}
+        logits, cache, visible = self._prefill([prompt + head for prompt in distinct], keep=common + 1)
+        log_p, device = torch.log_softmax(logits, -1), logits.device
+        rows = torch.tensor([number[prompt] for prompt, _ in pairs], device=device)
+        width = max(map(len, tails)) - 1
+        tokens = torch.tensor([tail + (0,) * (width + 1 - len(tail)) for tail in tails], device=device)
+        scores = [log_p[rows, k, token] for k, token in enumerate(head)] + [log_p[rows, common, tokens[:, 0]]]
+        if width:
+            cache.select(rows)
+            before = visible[rows, None].expand(-1, width, -1)
+            causal = visible.new_ones(width, width).tril().expand(len(rows), -1, -1)  # hides the padding on the right too
+            positions = visible.sum(1)[rows, None] + len(self._prefix) + torch.arange(width, device=device)
+            rest = self._forward(tokens[:, :-1], torch.cat([before, causal], 2), positions, cache, keep=width)
+            scores += torch.log_softmax(rest, -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
+        table = torch.stack(scores, 1)
+        if table.isnan().any():
+            raise not_finite()
+        return [row[: len(continuation)] for row, (_, continuation) in zip(table.tolist(), pairs, strict=True)]
+
+    def _prefill(self, prompts: Sequence[TokenIds], keep: int = 1) -> tuple[Tensor, RowCache, Tensor]:
+        """The logits after the last `keep` tokens of each prompt (rows, keep, vocabulary), the KV cache of what follows the
+        shared beginning, and which of it is visible.
+
+        Shorter prompts are padded on the left: `visible` (rows, length) is false there.
+        """
+        tails = [prompt[len(self._prefix) :] for prompt in prompts]
+        longest = max(map(len, tails))
+        padded = torch.tensor([(0,) * (longest - len(tail)) + tail for tail in tails], device=self.model.device)
+        lengths = torch.tensor([len(tail) for tail in tails], device=self.model.device)
+        place = torch.arange(longest, device=self.model.device)
+        visible = place >= longest - lengths[:, None]
+        positions = (visible.cumsum(1) - 1).clamp(min=0) + len(self._prefix)
+        causal = (place[None, :, None] >= place) & visible[:, None, :]
+        causal |= torch.eye(longest, dtype=torch.bool, device=place.device)  # padding too sees a token: else some kernels say NaN
+        cache = RowCache()
+        return self._forward(padded, causal, positions, cache, keep), cache, visible
+
+    def _forward(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache, keep: int = 1) -> Tensor:
+        """Next-token logits after the last `keep` tokens (rows, keep, vocabulary) in float32; the cache grows by the tokens.
+
+        `visible` (rows, tokens or 1, length) says which own tokens each new token attends to.
+        """
+        self.forward_rows += len(token_ids)
+        dtype = self.model.dtype
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
+        output = self.model(
+            input_ids=token_ids,
+            attention_mask=mask[:, None],
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=keep,
+            shared_prefix=self._prefix_cache,
+        )
+        logits: Tensor = output.logits[:, -keep:]
+        return logits.float()
+
+    def _keep_prefix(self, prompts: Sequence[TokenIds]) -> None:
+        """Computes the KV of the tokens that all prompts begin with, unless the last call had just these weights and tokens.
+
+        What other weights would have said is forgotten.
+        What is shared depends on the prompts of this call alone, so no result depends on earlier calls.
+        """
+        shared, weights = _common_beginning(prompts), weights_version(self.model)
+        if prompts[0][:shared] == self._prefix and weights == self._prefix_weights:
+            return
+        if weights != self._prefix_weights:
+            self._memory = Memory(self._room)
+        self._prefix, self._prefix_cache, self._prefix_weights = prompts[0][:shared], None, weights
+        if shared:
+            cache = RowCache()
+            ids = torch.tensor([self._prefix], device=self.model.device)
+            causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
+            self._forward(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
+            self._prefix_cache = cache
+
+
+def _common_beginning(sequences: Sequence[TokenIds]) -> int:
+    """How many tokens all sequences begin with; at least one token of each is left over."""
+    first, last = min(sequences), max(sequences)  # the common beginning of a sorted list is that of its ends
+    limit = min(map(len, sequences)) - 1
+    return next((k for k in range(limit) if first[k] != last[k]), limit)

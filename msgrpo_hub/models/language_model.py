@@ -1,0 +1,166 @@
+"""A language model as a policy (the paper's LAP): base or LoRA adapter, from the Hub or a folder, or the built-in base."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import jinja2
+import numpy as np
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from msgrpo_hub.agent.prompt import Message, Prompt
+from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.loading import Dtype, fetch_both, load_adapter, load_base, render, set_template
+from msgrpo_hub.models.sampling import TokenIds
+from msgrpo_hub.models.tokenization import cutting_tokens, tokenize
+
+__all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
+
+
+@dataclass
+class LanguageModel:
+    """A causal language model with a chat template that answers prompts.
+
+    Args:
+        model: the model; with LoRA it is a `peft.PeftModel`.
+        tokenizer: its tokenizer, with a chat template.
+        temperature: of sampling; 0 is greedy.
+        max_new_tokens: the limit of a reply; one cut there is marked `finish="length"`.
+        max_rows: how many samples advance together at most; a bound on memory, without effect on results.
+        name: what the model was loaded from.
+    """
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+    temperature: float = 1.0
+    max_new_tokens: int = 256
+    max_rows: int = 512
+    name: str = ""
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise UserError(f"temperature = {self.temperature}: expected at least 0, which is greedy")
+        if self.max_new_tokens < 1:
+            raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
+        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
+        self._system_role = _takes_system_role(self.tokenizer)
+        self._cutting = cutting_tokens(self.tokenizer)
+        self._prompt_ids: dict[Prompt, TokenIds] = {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_or_path: str,
+        adapter: str | None = None,
+        revision: str | None = None,
+        *,
+        dtype: Dtype = "auto",
+        device: str | None = None,
+        chat_template: str | None = None,
+        temperature: float = 1.0,
+        max_new_tokens: int = 256,
+    ) -> LanguageModel:
+        """Loads a model from the Hub or a folder.
+
+        Args:
+            repo_or_path: a base model, a LoRA adapter (its base is then loaded at the revision that the adapter's config
+                names), or `pocket`, the built-in base.
+            adapter: a LoRA adapter to put on the base; `name@revision` is allowed.
+            revision: of `repo_or_path`; `name@revision` is the same.
+            dtype: of the base weights; `auto` is that of the checkpoint.
+            device: such as `cuda`; by default a GPU where there is one.
+            chat_template: a file with a Jinja chat template, for models without one.
+
+        Raises:
+            UserError: the model, adapter or template cannot be found or do not fit together.
+        """
+        source, revision = split_revision(repo_or_path, revision)
+        source = str(pocket_path()) if source == POCKET else source
+        adapter, adapter_revision = split_revision(adapter, None) if adapter else (None, None)
+        base, added = fetch_both(source, revision, adapter, adapter_revision)
+        model, tokenizer = load_base(base, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        adapted = load_adapter(model, added) if added else model
+        set_template(tokenizer, base.source, chat_template)
+        return cls(adapted, tokenizer, temperature, max_new_tokens, name=repo_or_path)
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
+        ids = self.encode(prompts)
+        samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens)
+        distinct = list(dict.fromkeys(tuple(sample.token_ids) for sample in samples))
+        decoded = self.tokenizer.batch_decode(list(map(list, distinct)), skip_special_tokens=True)
+        texts = dict(zip(distinct, decoded, strict=True))
+        return [
+            Completion(
+                text=texts[tuple(sample.token_ids)],
+                finish=sample.finish,
+                prompt_ids=sample.prompt_ids,
+                token_ids=tuple(sample.token_ids),
+                log_probs=tuple(sample.log_probs),
+                entropies=tuple(sample.entropies),
+            )
+            for sample in samples
+        ]
+
+    def remembering(self) -> AbstractContextManager[None]:
+        """While it lasts, what was computed for a prompt is not computed again; see `Engine.remembering`."""
+        return self.engine.remembering()
+
+    def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
+        """The token ids of prompts, through the chat template; equal prompts are encoded once."""
+        new = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._prompt_ids))
+        if new:
+            if len(self._prompt_ids) > 100_000:
+                self._prompt_ids.clear()
+                new = list(dict.fromkeys(prompts))
+            texts = [self.render(prompt) for prompt in new]
+            encoded = tokenize(self.tokenizer, texts, self._cutting)
+            self._check_length(max(map(len, encoded)))
+            self._prompt_ids.update(zip(new, encoded, strict=True))
+        return [self._prompt_ids[prompt] for prompt in prompts]
+
+    def render(self, prompt: Prompt) -> str:
+        """The prompt as text. A template without a system role gets the system text at the head of the user message."""
+        messages = prompt.messages if self._system_role else _merge_system(prompt.messages)
+        return render(self.tokenizer, messages)
+
+    def _check_length(self, longest: int) -> None:
+        config = self.model.config.get_text_config()
+        slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
+        window = getattr(config, "sliding_window", None) if slides else None  # the engine attends to everything before
+        limit = min(filter(None, (getattr(config, "max_position_embeddings", None), window)), default=None)
+        if limit and longest + self.max_new_tokens > limit:
+            raise UserError(
+                f"a prompt of {longest} tokens and a reply of up to {self.max_new_tokens} do not fit into the "
+                f"{limit} positions that {self.name!r} attends to: lower --max-new-tokens or take a model with a longer context"
+            )
+
+
+def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every token that ends a reply: the tokenizer's and those of the generation config."""
+    config = model.generation_config
+    given = config.eos_token_id if config is not None else None
+    ends = given if isinstance(given, list) else [given]
+    return frozenset(token for token in [*ends, tokenizer.eos_token_id] if token is not None)
+
+
+def _merge_system(messages: list[Message]) -> list[Message]:
+    system, user = messages
+    return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}]
+
+
+def _takes_system_role(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the chat template accepts a system message and shows it."""
+    messages = [{"role": "system", "content": "a marker"}, {"role": "user", "content": "a question"}]
+    try:
+        return "a marker" in render(tokenizer, messages)
+    except (jinja2.TemplateError, ValueError):
+        return False

@@ -1,0 +1,135 @@
+"""Who plays: the player of a name, with all that decides its replies, pinned to commits, so that results never mix.
+
+A Hub id is resolved to the commit that it names now and loaded at that commit; base and adapter have a revision each. A
+folder counts by the hash of its weights. A cache keyed by name alone would report one model's play as another's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from msgrpo_hub.agent.policy import Policy
+from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.players.registry import SCRIPTED, check_near_miss, entry_point, make_player
+
+Mode = Literal["generate", "score"]
+"""`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
+
+VERSION = 1
+"""Version of the scripted players: raised when one of them would play otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerSettings:
+    """How players that are models act. Scripted players have no use for it."""
+
+    mode: Mode = "generate"
+    """How a model acts: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
+    temperature: float = 0.5
+    """Of sampling; 0 is greedy."""
+    max_new_tokens: int = 256
+    """Limit of a reply, in tokens."""
+    chat_template: str = ""
+    """File with a Jinja chat template, for a model without one."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise unknown("mode", self.mode, get_args(Mode))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """A policy, and what makes its results its own."""
+
+    name: str
+    """As results show it: the name that was given, of a folder its last part."""
+    policy: Policy
+    identity: dict[str, Any]
+    """All that decides its replies, as plain data: part of the run hash."""
+    folder: str
+    """`<org>__<model>/<commit>`, where its results go."""
+
+
+def identify(name: str, settings: PlayerSettings) -> Player:
+    """The player of a name, ready to play and pinned. Raises `UserError` where it cannot be found."""
+    if name in SCRIPTED:
+        return _simple(name, make_player(name), {"kind": "scripted", "player": name, "version": VERSION})
+    kind, separator, rest = name.partition(":")
+    if separator and kind in ("endpoint", "provider"):
+        return _endpoint(name, settings)
+    if separator and kind == "dqn":
+        shown = f"dqn:{Path(rest).name}" if Path(rest).is_absolute() else name
+        return _simple(shown, make_player(name), {"kind": "dqn", "weights": content_hash(Path(rest))})
+    if point := entry_point(name):
+        package = point.dist.name if point.dist else ""
+        version = point.dist.version if point.dist else ""
+        return _simple(name, make_player(name), {"kind": "entry point", "player": name, "package": package, "version": version})
+    return _language_model(name, settings)
+
+
+def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
+    return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/v{identity.get('version', 1)}")
+
+
+def _endpoint(name: str, settings: PlayerSettings) -> Player:
+    if settings.mode == "score":
+        raise UserError(f"{name!r} is behind a server, which gives no log-probabilities of our choosing: take --mode generate")
+    policy = make_player(name, temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
+    identity = {
+        "kind": "endpoint",
+        "server": name,
+        "temperature": settings.temperature,
+        "max_new_tokens": settings.max_new_tokens,
+        "huggingface_hub": importlib.metadata.version("huggingface_hub"),
+    }
+    return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/unpinned")
+
+
+def _language_model(name: str, settings: PlayerSettings) -> Player:
+    from msgrpo_hub.downloads.names import named, public_name
+    from msgrpo_hub.downloads.sources import resolve
+    from msgrpo_hub.models.adapter_check import adapter_effect
+
+    check_near_miss(name)
+    sources = resolve(name)
+    policy: Any = make_player(
+        sources.pinned,
+        temperature=settings.temperature,
+        max_new_tokens=settings.max_new_tokens,
+        chat_template=settings.chat_template or None,
+    )
+    policy.name = name  # in errors; what it was loaded from is pinned and may be a path
+    if sources.adapter and adapter_effect(policy) == 0:
+        raise UserError(f"the adapter {sources.adapter!r} does not change its base: after a probe prompt both say the same")
+    identity = {
+        "kind": "language model",
+        **sources.identity(),
+        "mode": settings.mode,
+        "temperature": settings.temperature if settings.mode == "generate" else None,
+        "max_new_tokens": settings.max_new_tokens if settings.mode == "generate" else None,
+        "chat_template": hashlib.sha256(json.dumps(policy.tokenizer.chat_template).encode()).hexdigest()[:16],
+        "dtype": str(policy.model.dtype).removeprefix("torch."),
+        "device": policy.model.device.type,
+        **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
+    }
+    if settings.mode == "score":
+        from msgrpo_hub.models.scoring import ScorePolicy
+
+        policy = ScorePolicy(policy)
+    folder = "+".join(_folder_name(source) for source, _ in named(name))
+    shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
+    return Player(name=shown, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}")
+
+
+def _folder_name(name: str) -> str:
+    """A name as one folder: `org/model` is `org__model`; of a path, the last two parts."""
+    path = Path(name)
+    last = path.parts[-2:] if path.name.strip(".") else path.resolve().parts[-1:]
+    short = "/".join(last) if path.exists() or path.is_absolute() else name
+    return "".join(c if c.isalnum() or c in "-_.+" else "__" if c == "/" else "-" for c in short).strip("-.") or "player"

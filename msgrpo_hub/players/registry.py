@@ -1,0 +1,85 @@
+"""Players by name: scripted ones, the built-in base, any model of the Hub or of this machine, and those of other packages."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
+from msgrpo_hub.downloads.names import split_adapter
+from msgrpo_hub.errors import unknown
+from msgrpo_hub.games import Game, played
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.snake import Snake
+from msgrpo_hub.players.dqn import load_dqn, trained_games
+from msgrpo_hub.players.planner import choose_planner
+from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_legal, choose_random_safe
+
+SCRIPTED: dict[str, Chooser] = {
+    "random": choose_random,
+    "random-legal": choose_random_legal,
+    "random-safe": choose_random_safe,
+    "greedy": choose_greedy,
+    "planner": choose_planner,
+    "optimal": choose_optimal,
+}
+
+KNOWS: dict[str, tuple[type, ...]] = {"greedy": (FrozenLake, Snake), "planner": (Snake,), "optimal": (FrozenLake,)}
+"""Scripted players that know the rules of some games only."""
+
+GROUP = "msgrpo_hub.players"
+"""The entry point group through which other packages add players: the name is the player's, the object makes its policy."""
+
+
+def make_player(name: str, *, temperature: float = 1.0, max_new_tokens: int = 256, chat_template: str | None = None) -> Policy:
+    """The player of a name.
+
+    Args:
+        name: a scripted player, `pocket`, a Hub id or a folder (base or LoRA adapter, `@revision` allowed), `base+adapter`,
+            `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, or a player of another package.
+        temperature: of a language model; 0 is greedy.
+        max_new_tokens: limit of a language model's reply.
+        chat_template: file with a Jinja chat template, for a model without one.
+
+    Raises:
+        UserError: no such player can be found.
+    """
+    if name in SCRIPTED:
+        return ScriptedPolicy(SCRIPTED[name])
+    kind, separator, rest = name.partition(":")
+    if separator and kind == "dqn":
+        return load_dqn(rest)
+    if separator and kind in ("endpoint", "provider"):
+        from msgrpo_hub.models.endpoint import make_endpoint  # the HTTP client is loaded only where it is used
+
+        return make_endpoint(name, temperature=temperature, max_new_tokens=max_new_tokens)
+    if point := entry_point(name):
+        policy: Policy = point.load()()
+        return policy
+    check_near_miss(name)
+    from msgrpo_hub.models.language_model import LanguageModel  # torch is loaded only for a language model
+
+    base, adapter = split_adapter(name)
+    return LanguageModel.from_pretrained(
+        base, adapter or None, chat_template=chat_template, temperature=temperature, max_new_tokens=max_new_tokens
+    )
+
+
+def entry_point(name: str) -> EntryPoint | None:
+    """The player that another package adds under a name, if one does."""
+    return next(iter(entry_points(group=GROUP, name=name)), None)
+
+
+def can_play(name: str, game: Game) -> bool:
+    """Whether a player knows a game: only solved games have an optimal player, and a DQN knows what it was trained on."""
+    if name.startswith("dqn:"):
+        return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
+    return name not in KNOWS or isinstance(played(game), KNOWS[name])
+
+
+def check_near_miss(name: str) -> None:
+    """Refuses a name that is nearly that of a player we know, before it is looked for on the Hub."""
+    names = [*SCRIPTED, "pocket", *entry_points(group=GROUP).names]
+    if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not Path(name).exists():
+        raise unknown("player", name, names)

@@ -1,0 +1,216 @@
+"""A report: one HTML file with the tables, the plots and the replays of a folder of results.
+
+The file needs nothing else, from no server and from no folder. Replies are anyone's text: the template escapes, the script
+sets text only, and a content security policy lets the browser run no other script than ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from msgrpo_hub import __version__
+from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
+from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
+from msgrpo_hub.games import make_game
+from msgrpo_hub.rendering.board_art import STYLE
+from msgrpo_hub.rendering.report_plots import (
+    ENDINGS,
+    REPLIES,
+    Forest,
+    Mistakes,
+    Segment,
+    endings,
+    first_mistakes,
+    forest,
+    legend,
+    number,
+    replies,
+)
+from msgrpo_hub.rendering.report_replay import episode_numbers, replay_data, shapes, shown_end, worst_episodes
+from msgrpo_hub.storage.files import write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worst:
+    """One of a player's worst episodes."""
+
+    seed: str
+    number: int
+    reward: float
+    regret: float | None
+    end: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One task as all its players have played it, on the same seeds; players in the order of their rewards."""
+
+    rows: list[tuple[str, Result]]
+    """Each player's name, and its result."""
+    fullest: Result
+    """The one with most episodes: it has all references."""
+    base: str
+    """With whom the others are compared."""
+    forest: Forest
+    endings: list[list[Segment]]
+    replies: list[list[Segment]]
+    mistakes: list[Mistakes | None]
+    worst: list[list[Worst]]
+    compared: list[tuple[str, Comparison, Comparison]]
+    """Player, and its rewards and successes against the base's."""
+
+
+def write_report(folder: Path, output: Path) -> Path:
+    """Writes the page of all runs under a folder.
+
+    Raises:
+        UserError: for a folder without runs, or a run that does not replay.
+    """
+    page = report_page(find_results(folder))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
+    return output
+
+
+def report_page(results: Sequence[Result]) -> str:
+    """The page of some runs. Equal runs give equal pages, to the byte."""
+    names = player_names(results)
+    groups = _same_episodes(results)
+    bases = [_base(group) for group in groups]
+    groups = [sorted(group, key=_by_reward) for group in groups]
+    compared = _compare(groups, bases, names)
+    sections = [_section(*parts, names) for parts in zip(groups, bases, compared, strict=True)]
+    listed = [result for group in groups for result in group]
+    return _render(
+        sections=sections,
+        players=list(names.values()),
+        runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
+        identities=[(names[key], json.loads(key)[1]) for key in names],
+        tests=2 * sum(map(len, compared)),
+        shapes=shapes(result.task for result in listed),
+        data=replay_data(groups, bases, lambda result: names[player_key(result)]),
+    )
+
+
+def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the very same episodes together, in the order of tasks; of a player who has played them twice, one."""
+
+    def played(result: Result) -> list[str]:
+        return [str(result.config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")]
+
+    return [_each_player_once(group) for _, group in groupby(sorted(results, key=played), key=played)]
+
+
+def _each_player_once(results: Iterable[Result]) -> list[Result]:
+    found: dict[str, Result] = {}
+    for result in results:
+        found.setdefault(player_key(result), result)
+    return list(found.values())
+
+
+def _by_reward(result: Result) -> float:
+    reward = result.summary["reward"]
+    return -reward["mean"] if reward else float("inf")
+
+
+def _base(group: Sequence[Result]) -> Result:
+    """With whom the others are compared: the first model without an adapter, or else the first of all."""
+    models = [result for result in group if result.config["identity"].get("kind") == "language model"]
+    return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
+
+
+def _compare(
+    groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]
+) -> list[list[tuple[str, Comparison, Comparison]]]:
+    """Everyone against the base of each task, with Holm over all tests of the page. Runs that are not complete are left out."""
+    family = {
+        run_hash(other.config): (_rewards(base), _rewards(other), _successes(base), _successes(other))
+        for group, base in zip(groups, bases, strict=True)
+        for other in group
+        if other is not base and base.complete and other.complete
+    }
+    compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()))}
+    return [
+        [
+            (names[player_key(result)], row.rewards, row.success)
+            for result in group
+            if (row := compared.get(run_hash(result.config)))
+        ]
+        for group in groups
+    ]
+
+
+def _rewards(result: Result) -> list[float]:
+    return [score.reward for score in result.scores]
+
+
+def _successes(result: Result) -> list[float]:
+    return [float(score.success) for score in result.scores]
+
+
+def _section(
+    results: list[Result], base: Result, compared: list[tuple[str, Comparison, Comparison]], names: dict[str, str]
+) -> Section:
+    shown = [names[player_key(result)] for result in results]
+    return Section(
+        rows=list(zip(shown, results, strict=True)),
+        fullest=max(results, key=lambda result: int(result.summary["episodes"])),
+        base=names[player_key(base)],
+        forest=forest(results, shown),
+        endings=[endings(result) for result in results],
+        replies=[replies(result) for result in results],
+        mistakes=first_mistakes(results, make_game(results[0].task).horizon),
+        worst=[_worst(result) for result in results],
+        compared=compared,
+    )
+
+
+def _worst(result: Result) -> list[Worst]:
+    numbers = episode_numbers(result)
+    return [
+        Worst(
+            seed=str(result.episodes[position].seed),
+            number=numbers[result.episodes[position].seed],
+            reward=result.scores[position].reward,
+            regret=result.scores[position].regret,
+            end=shown_end(result.episodes[position]),
+        )
+        for position in worst_episodes(result)
+    ]
+
+
+def _render(**context: Any) -> str:
+    style = STYLE + _part("report_page.css")
+    script = _part("report_board.js") + _part("report_page.js")
+    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    template = _environment().from_string(_part("report_page.html"))
+    page = template.render(style=style, script=script, policy=policy, version=__version__, **context)
+    return page.lstrip()
+
+
+def _environment() -> Environment:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    environment.filters |= {"number": number, "legend": legend}
+    environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES}
+    return environment
+
+
+def _part(name: str) -> str:
+    return (files("msgrpo_hub.rendering") / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """What a content security policy knows a script or a style sheet by."""
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

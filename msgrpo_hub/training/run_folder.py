@@ -1,0 +1,104 @@
+"""The output folder of a run: who may write there, and what lies where."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
+
+_FREE = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
+"""Fields that may differ when a run goes on."""
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of a run, all below `path`."""
+
+    path: Path
+
+    config = property(lambda self: self.path / "config.toml")
+    provenance = property(lambda self: self.path / "provenance.json")
+    metrics = property(lambda self: self.path / "metrics.jsonl")
+    rollouts = property(lambda self: self.path / "rollouts")
+    checkpoint = property(lambda self: self.path / "checkpoint.safetensors")
+    adapter = property(lambda self: self.path / "adapter")
+    best = property(lambda self: self.path / "best")
+    curves = property(lambda self: self.path / "curves.png")
+    replay = property(lambda self: self.path / "replay.svg")
+    test_episodes = property(lambda self: self.path / "test_episodes.parquet")
+    summary = property(lambda self: self.path / "summary.json")
+
+    def check(self, config: TrainConfig, resume: bool) -> None:
+        """Makes sure that a run can use the folder, or says in one line why not; nothing is written yet.
+
+        Raises:
+            UserError: it holds another run, or cannot be written.
+        """
+        if self.config.exists():
+            if not resume:
+                raise UserError(f"{str(self.path)!r} already holds a run: go on with --resume, or name another --output-dir")
+            self._check_same(config)
+        elif (foreign := [p.name for p in (self.metrics, self.checkpoint, self.summary) if p.exists()]) != []:
+            raise UserError(f"{str(self.path)!r} holds {foreign[0]} but no config.toml: name an empty or a new --output-dir")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise UserError(
+                f"cannot write to the output folder {str(self.path)!r} ({error.strerror}): expected a writable folder, "
+                "name another --output-dir"
+            ) from error
+
+    def claim(self, config: TrainConfig) -> None:
+        """Writes the configuration; from now on the folder belongs to this run."""
+        for left in [*self.path.rglob(".tmp*"), *self.path.rglob(".*.new")]:  # of a run that was killed while writing
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink(missing_ok=True)
+        if not self.config.exists():
+            with said_plainly(self.path, 0):
+                write_atomically(self.config, lambda beside: beside.write_text(to_toml(config)))
+
+    def _check_same(self, config: TrainConfig) -> None:
+        there = load_config(self.config)
+        for name, value in asdict(config).items():
+            if name not in _FREE and getattr(there, name) != value:
+                raise UserError(
+                    f"{str(self.path)!r} holds a run with {name} = {getattr(there, name)!r}, not {value!r}: "
+                    "go on with the same configuration, or name another --output-dir"
+                )
+
+
+def fingerprint(config: TrainConfig) -> str:
+    """Identifies the run that a checkpoint belongs to."""
+    fixed = {name: value for name, value in asdict(config).items() if name not in _FREE}
+    return hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()
+
+
+@contextmanager
+def said_plainly(path: Path, updates: int) -> Iterator[None]:
+    """Turns a full disk or a vanished permission into one line that says what is safe."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, OSError) and error.errno not in _DISK:
+            raise
+        reason = error.strerror if isinstance(error, OSError) else error  # safetensors wraps what the disk said
+        raise UserError(
+            f"cannot write to {str(path)!r} ({reason}): {updates} updates are safe there; make room, then go on with --resume"
+        ) from error

@@ -1,0 +1,172 @@
+"""What may stand in the files of a model: sound settings pass as they are, and all else is named. No model is loaded here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from peft import LoraConfig
+
+from msgrpo_hub.downloads.fetching import base_of, fetch, look
+from msgrpo_hub.downloads.inspection import (
+    check_adapter,
+    check_config,
+    check_tokenizer,
+    check_weights,
+    is_revision,
+    parse,
+    weight_files,
+)
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
+
+PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "target_modules": ["q_proj"]}
+
+
+def test_the_built_in_base_passes_where_it_lies() -> None:
+    found = fetch(look(str(pocket_path())))
+    assert (found.folder, found.commit, found.adapter) == (pocket_path(), "", None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"task_type": "CAUSAL_LM", "target_modules": "all-linear"},
+        {"rank_pattern": {"^layers.0.q_proj": 4}, "alpha_pattern": {"k_proj": 0.5}, "use_rslora": True},
+        {"use_dora": True, "layers_to_transform": [0, 1], "layers_pattern": "layers", "target_modules": ["q_proj"]},
+        {"init_lora_weights": "gaussian", "lora_dropout": 0.1, "exclude_modules": ["lm_head"]},
+    ],
+    ids=str,
+)
+def test_every_plain_adapter_that_peft_writes_passes(tmp_path: Path, options: dict[str, Any]) -> None:
+    """PEFT itself is the oracle: whatever settings its version knows, those that are switched off are no reason."""
+    LoraConfig(base_model_name_or_path="org/base", **options).save_pretrained(str(tmp_path))
+    check_adapter(json.loads((tmp_path / "adapter_config.json").read_text()), "it")
+
+
+def test_the_class_that_peft_notes_without_a_task_type_is_no_reason() -> None:
+    noted = {"base_model_class": "Qwen2ForCausalLM", "parent_library": "transformers.models.qwen2.modeling_qwen2"}
+    check_adapter(PLAIN | {"auto_mapping": noted}, "it")
+    for library in ("os", "transformersx", "transformers.models; import os", "evil.transformers"):
+        with pytest.raises(UserError, match="its auto_mapping is"):
+            check_adapter(PLAIN | {"auto_mapping": noted | {"parent_library": library}}, "it")
+
+
+names = st.text(min_size=1).filter(lambda name: name not in LoraConfig.__dataclass_fields__)
+switched_on = st.one_of(st.just(True), st.text(min_size=1), st.integers(min_value=1), st.just([0]), st.just({"a": None}))
+
+
+@given(name=names, value=switched_on)
+def test_a_setting_that_nobody_knows_is_refused_where_it_is_switched_on(name: str, value: Any) -> None:
+    check_adapter(PLAIN | {name: None}, "it")
+    with pytest.raises(UserError, match="is not loaded: its ") as error:
+        check_adapter(PLAIN | {name: value}, "it")
+    assert "Traceback" not in str(error.value)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(LoraConfig.__dataclass_fields__)),
+        st.recursive(
+            st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        ),
+    )
+)
+def test_whatever_the_values_settings_pass_or_are_refused_in_one_line(settings: dict[str, Any]) -> None:
+    try:
+        check_adapter(settings, "it")
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", "exp/1", "refs/pr/2", "0" * 40])
+def test_names_of_revisions_are_revisions(revision: str) -> None:
+    assert is_revision(revision)
+
+
+@given(st.builds("{}{}{}".format, st.text(), st.sampled_from(["..", "//", "\n", "\\", " ", "~", "\0"]), st.text()))
+@example("/etc/passwd")
+@example(".hidden")
+def test_no_path_is_a_revision(text: str) -> None:
+    assert not is_revision(text)
+
+
+def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() -> None:
+    """Of Qwen2.5-3B: 3.09e9 parameters, 6.17e9 bytes in bfloat16."""
+    config = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "vocab_size": 151936}
+    check_config(config, "it", 6_170_000_000)
+    check_config({"text_config": config}, "it", 6_170_000_000)
+    for inside in (config, {"text_config": config}):
+        with pytest.raises(UserError, match="far larger than its weights"):
+            check_config(inside, "it", 60_000_000)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"name_or_path": "/home/maker/model", "special_tokens_map_file": "/home/maker/special_tokens_map.json"},
+        {"unk_token": "/", "additional_special_tokens": ["/", "~"], "chat_template": "../{{ messages }}", "tokenizer_file": None},
+        {"fast_tokenizer_files": ["tokenizer.4.0.json"], "model_input_names": ["input_ids"], "tokenizer_class": "Qwen2Tokenizer"},
+    ],
+)
+def test_what_tokenizers_have_in_their_settings_is_no_reason(config: dict[str, Any]) -> None:
+    check_tokenizer(config, "it")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "~/.netrc", "../x", "a/../../x", "C:\\x", "\\\\server\\x", "..\\x"])
+@pytest.mark.parametrize("name", ["vocab_file", "merges_file", "spm_file", "tokenizer_file", "whatever"])
+def test_a_path_in_the_settings_of_a_tokenizer_is_named(name: str, path: str) -> None:
+    for value in (path, ["tokenizer.json", path]):
+        with pytest.raises(UserError, match=f"its tokenizer's {name} is"):
+            check_tokenizer({name: value}, "it")
+
+
+def test_an_index_names_files_beside_it() -> None:
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (2, 1, 2)]
+    index = {"metadata": {"total_size": 1}, "weight_map": dict(zip("abc", names, strict=True))}
+    assert weight_files(index, "it") == sorted(set(names))
+
+
+@pytest.mark.parametrize("weight_map", [None, {}, [], {"a": 1}, {"a": "x.bin"}, {"a": "b/x.safetensors"}, {"a": ".safetensors"}])
+def test_an_index_of_anything_else_is_refused(weight_map: Any) -> None:
+    with pytest.raises(UserError, match="'it' is not loaded: its"):
+        weight_files({"weight_map": weight_map}, "it")
+
+
+@given(st.binary(max_size=300))
+def test_whatever_the_bytes_a_header_passes_or_is_refused_in_one_line(content: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.safetensors")
+        path.write_bytes(content)
+        try:
+            check_weights(path, "it")
+        except UserError as error:
+            assert len(str(error).splitlines()) == 1  # noqa: PT017
+
+
+@given(st.binary())
+def test_whatever_the_bytes_json_is_an_object_or_is_refused(content: bytes) -> None:
+    try:
+        assert isinstance(parse(content, "it", "it"), dict)
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017
+
+
+def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
+    settings = {"base_model_name_or_path": str(tmp_path)}
+    assert base_of(settings, str(tmp_path)) == str(tmp_path)
+    with pytest.raises(UserError, match="as its base: expected a repository"):
+        base_of(settings, "org/adapter")
+
+
+def test_a_repository_with_the_name_of_a_folder_here_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org" / "base").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="names 'org/base' as its base"):
+        base_of({"base_model_name_or_path": "org/base"}, "org/adapter")

@@ -1,0 +1,184 @@
+"""Exact lake values against gymnasium's own transition table, walked trajectory by trajectory, and against play.
+
+`test_references.py` walks the tree of our own rules. Here the tree is gymnasium's: a map drawn as gymnasium wants it, its
+table `P`, exact fractions, and nothing of ours but the numbers under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from msgrpo_hub.agent.policy import Chooser
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
+from msgrpo_hub.games.board import Cell
+from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.solving import lake_values, optimal_value, random_value
+from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.scripted import choose_optimal
+
+LAKES = [game_id for game_id, game in GAMES.items() if isinstance(game, FrozenLake)]
+RNG = np.random.default_rng(0)
+"""The optimal player draws nothing from it."""
+
+
+# ---- gymnasium's table
+
+
+Table = dict[int, dict[int, list[tuple[Fraction, int, int, bool]]]]
+"""Cell → action → (probability, next cell, reward, whether the episode ends)."""
+
+
+@lru_cache(maxsize=64)
+def table_of(size: int, holes: tuple[Cell, ...], slippery: bool) -> Table:
+    """gymnasium's `P` of a hand-drawn map; its probabilities are 1 and 1/3 up to rounding."""
+    rows = [["H" if (r, c) in holes else "F" for c in range(size)] for r in range(size)]
+    rows[0][0], rows[-1][-1] = "S", "G"
+    env: Any = gymnasium.make("FrozenLake-v1", desc=["".join(row) for row in rows], is_slippery=slippery)
+    return {
+        cell: {
+            action: [(Fraction(p).limit_denominator(3), after, int(reward), ended) for p, after, reward, ended in ways]
+            for action, ways in actions.items()
+        }
+        for cell, actions in env.unwrapped.P.items()
+    }
+
+
+def summed(table: Table, cell: int, turns: int, best: bool, exactly: bool = False) -> Fraction:
+    """The expected return by summing over every trajectory; with `exactly`, only the last turn is paid."""
+    values = [summed_after(table, cell, action, turns, best, exactly) for action in table[cell]] if turns else []
+    return Fraction(0) if not values else max(values) if best else sum(values, Fraction(0)) / len(values)
+
+
+def summed_after(table: Table, cell: int, action: int, turns: int, best: bool, exactly: bool = False) -> Fraction:
+    """The same, after a first action."""
+    total = Fraction(0)
+    for probability, after, reward, ended in table[cell][action]:
+        paid = reward if turns == 1 or not exactly else 0
+        total += probability * (paid + (0 if ended else summed(table, after, turns - 1, best, exactly)))
+    return total
+
+
+def maps_of(size: int) -> list[tuple[Cell, ...]]:
+    """Every set of holes that leaves start and goal free."""
+    cells = [(r, c) for r in range(size) for c in range(size)][1:-1]
+    return [holes for count in range(len(cells) + 1) for holes in combinations(cells, count)]
+
+
+FIRM = [(size, holes, False, turns) for size, turns in ((2, 5), (3, 5)) for holes in maps_of(size)[:: 1 if size == 2 else 5]]
+SLIPPERY = [(size, holes, True, turns) for size, turns in ((2, 4), (3, 3)) for holes in maps_of(size)[:: 1 if size == 2 else 9]]
+
+
+@pytest.mark.parametrize("exactly", [False, True])
+@pytest.mark.parametrize("best", [True, False])
+def test_values_of_every_map_equal_the_sum_over_gymnasiums_trajectories(best: bool, exactly: bool) -> None:
+    for size, holes, slippery, turns in FIRM + SLIPPERY:
+        values = lake_values(FrozenLake("lake", size=size, slippery=slippery, horizon=turns, exactly=exactly), holes)
+        solved = (values.optimal if best else values.uniform)[turns, 0]
+        assert solved == pytest.approx(float(summed(table_of(size, holes, slippery), 0, turns, best, exactly)), abs=1e-9)
+
+
+@pytest.mark.parametrize("holes", [((0, 1),), ((0, 2), (1, 1)), ((1, 0), (2, 1))])
+@pytest.mark.parametrize("slippery", [False, True])
+def test_every_action_value_equals_the_sum_over_gymnasiums_trajectories(holes: tuple[Cell, ...], slippery: bool) -> None:
+    values, table = lake_values(FrozenLake("lake", size=3, slippery=slippery, horizon=3), holes), table_of(3, holes, slippery)
+    for turns in (1, 2, 3):
+        for cell in range(9):
+            sums = [float(summed_after(table, cell, action, turns, best=True)) for action in range(4)]
+            assert values.action_values(divmod(cell, 3), turns).tolist() == pytest.approx(sums, abs=1e-9)
+            assert values.uniform[turns, cell] == pytest.approx(float(summed(table, cell, turns, best=False)), abs=1e-9)
+
+
+def test_two_turns_on_the_smallest_slippery_lake_are_what_they_are_by_hand() -> None:
+    # 2×2 without holes. Beside the goal, three of the four actions may go there, each with chance 1/3. From the start, Down
+    # and Right each come to a cell beside the goal with chance 2/3.
+    values = lake_values(FrozenLake("lake", size=2, slippery=True, horizon=2), ())
+    assert values.optimal[1].tolist() == pytest.approx([0, 1 / 3, 1 / 3, 0])
+    assert values.optimal[2, 0] == pytest.approx(2 / 3 * 1 / 3)
+    assert values.uniform[1].tolist() == pytest.approx([0, 1 / 4, 1 / 4, 0])
+
+
+# ---- play
+
+
+def played_reward(game: FrozenLake, choose: Chooser, seed: int, member: int = 0) -> float:
+    """One episode without the prompts that a rollout writes."""
+    state, ended, reward = game.initial_state(stream(seed, "initial_state")), False, 0.0
+    dynamics, sampling = stream(seed, "dynamics", member), stream(seed, "sampling", member)
+    while not ended:
+        after = game.step(state, choose(game, state, sampling), dynamics)
+        state, reward, ended = after.state, reward + after.reward, after.terminated or after.truncated
+    return reward
+
+
+def lake(game_id: str) -> FrozenLake:
+    game = make_game(game_id)
+    assert isinstance(game, FrozenLake)
+    return game
+
+
+def standard_errors(rewards: list[float], values: list[float]) -> float:
+    """By how many standard errors rewards lie above values: a return is 1 or 0, so its variance is v(1 − v)."""
+    v = np.array(values)
+    spread = np.sqrt(np.sum(v * (1 - v)))
+    gap = float(np.sum(np.array(rewards) - v))
+    return 0.0 if abs(gap) < 1e-9 else gap / max(float(spread), 1e-9)
+
+
+@pytest.mark.parametrize("game_id", LAKES)
+@pytest.mark.parametrize(("player", "value"), [("optimal", optimal_value), ("random", random_value)])
+def test_play_on_every_lake_earns_the_exact_value(game_id: str, player: str, value: Callable[..., float]) -> None:
+    game, seeds = lake(game_id), [episode_seed(game_id, "validation", index) for index in range(300)]
+    rewards = [played_reward(game, SCRIPTED[player], seed) for seed in seeds]
+    assert abs(standard_errors(rewards, [value(game, seed) for seed in seeds])) < 3
+
+
+@pytest.mark.parametrize("game_id", LAKES)
+def test_no_scripted_player_is_above_the_optimum(game_id: str) -> None:
+    game, seeds = lake(game_id), [episode_seed(game_id, "validation", index) for index in range(150)]
+    optimum = [optimal_value(game, seed) for seed in seeds]
+    above = {}
+    for name, choose in SCRIPTED.items():
+        try:
+            rewards = [played_reward(game, choose, seed) for seed in seeds]
+        except UserError:  # a player of another game
+            continue
+        above[name] = standard_errors(rewards, optimum)
+    assert set(above) >= {"random", "random-safe", "greedy", "optimal"}
+    assert max(above.values()) < 3
+
+
+def test_a_reward_that_is_too_good_is_noticed() -> None:
+    game, seeds = lake("FrozenLake-Slippery-v1"), [episode_seed("FrozenLake-Slippery-v1", "validation", i) for i in range(50)]
+    assert standard_errors([1.0] * 50, [optimal_value(game, seed) for seed in seeds]) > 3
+
+
+@pytest.mark.parametrize("game_id", LAKES)
+def test_the_optimal_player_is_worth_the_optimum_exactly(game_id: str) -> None:
+    """Its own value, by following what it chooses from every state it can come to: no simulation, no maximum."""
+    game = lake(game_id)
+    for index in range(5):
+        seed = episode_seed(game_id, "validation", index)
+        start = game.initial_state(stream(seed, "initial_state"))
+        worth: dict[LakeState, Fraction] = {}
+
+        def value(state: LakeState, worth: dict[LakeState, Fraction] = worth) -> Fraction:
+            if state.terminal or state.turn == game.horizon:
+                return Fraction(0)
+            if state not in worth:
+                action = choose_optimal(game, state, RNG)
+                worth[state] = sum(
+                    (p * (int(after.player == after.goal and game.goal_counts(game.horizon - state.turn)) + value(after)))
+                    for p, after in game.outcomes(state, action)
+                )
+            return worth[state]
+
+        assert float(value(start)) == pytest.approx(optimal_value(game, seed), abs=1e-12)

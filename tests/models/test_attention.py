@@ -1,0 +1,91 @@
+"""Attention over a shared beginning is ordinary attention over the whole row; no path of it differs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_engine import END, sampled, some_prompts, tiny_model
+
+from msgrpo_hub.models.attention import acting, attend
+from msgrpo_hub.models.engine import Engine
+
+
+@given(
+    rows=st.integers(1, 3),
+    key_heads=st.integers(1, 3),
+    share=st.integers(1, 3),
+    queries=st.sampled_from([1, 2, 5]),
+    shared=st.integers(0, 4),
+    earlier=st.integers(0, 3),
+    softcap=st.sampled_from([None, 2.0]),
+    scaling=st.sampled_from([None, 0.3]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=150, deadline=None)
+def test_attention_is_one_softmax_over_the_shared_keys_and_the_own(
+    rows: int,
+    key_heads: int,
+    share: int,
+    queries: int,
+    shared: int,
+    earlier: int,
+    softcap: float | None,
+    scaling: float | None,
+    seed: int,
+) -> None:
+    rng, size, own = np.random.default_rng(seed), 4, earlier + queries
+    q = rng.normal(size=(rows, key_heads * share, queries, size))
+    k, v = (rng.normal(size=(rows, key_heads, own, size)) for _ in range(2))
+    first_k, first_v = (rng.normal(size=(key_heads, shared, size)) for _ in range(2))
+    seen = (rng.random((rows, 1, queries, own)) < 0.5) | np.eye(queries, own, earlier, dtype=bool)
+    mask = torch.zeros(seen.shape).masked_fill(~torch.from_numpy(seen), torch.finfo(torch.float32).min)
+
+    q_, k_, v_, first_k_, first_v_ = (torch.from_numpy(states).float() for states in (q, k, v, first_k, first_v))
+    given_first = (first_k_, first_v_) if shared else None
+    ours = attend(q_, k_, v_, mask, given_first, scaling, softcap).numpy()
+
+    for row in range(rows):
+        for head in range(key_heads * share):
+            keys = np.concatenate([first_k[head // share], k[row, head // share]])
+            values = np.concatenate([first_v[head // share], v[row, head // share]])
+            for query in range(queries):
+                scores = keys @ q[row, head, query] * (1 / math.sqrt(size) if scaling is None else scaling)
+                scores = scores if softcap is None else softcap * np.tanh(scores / softcap)
+                weights = np.exp(scores) * np.concatenate([np.ones(shared), seen[row, 0, query]])
+                assert ours[row, head, query] == pytest.approx(weights @ values / weights.sum(), abs=1e-5)
+
+
+def test_no_token_sees_nothing_not_even_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that say NaN there would hand it on, through the values of padding: zero times NaN is NaN."""
+    engine, seen = Engine(tiny_model(), END), list[torch.Tensor]()
+    forward = engine._forward
+
+    def watched(token_ids: torch.Tensor, visible: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
+        seen.append(visible)
+        return forward(token_ids, visible, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "_forward", watched)
+    sampled(engine, [(5,), (7, 8, 9), (5, 1, 2, 3, 4)])
+    assert any(not visible.all() for visible in seen)
+    assert all(visible.any(-1).all() for visible in seen)
+
+
+def test_a_play_of_many_turns_switches_the_attention_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model()
+    engine, base, switched = Engine(model, END), model.get_base_model(), list[str]()
+    before, switch = base.config._attn_implementation, base.set_attn_implementation
+    monkeypatch.setattr(base, "set_attn_implementation", lambda name: (switched.append(name), switch(name)))
+    engine._checked = True
+    with engine.remembering():
+        for seed in range(3):
+            sampled(engine, some_prompts(seed))
+    assert len(switched) == 2
+    assert base.config._attn_implementation == before
+    with acting(model), acting(model):
+        assert base.config._attn_implementation != before
+    assert base.config._attn_implementation == before

@@ -1,0 +1,357 @@
+"""Acting by comparing the log-probabilities of replies, against plain forwards of each prompt with each reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, PeftModel, get_peft_model
+from tokenizers.processors import TemplateProcessing
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from msgrpo_hub.agent.policy import Policy
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.downloads.names import POCKET
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
+from msgrpo_hub.games.snake import SnakeState
+from msgrpo_hub.models.attention import attention_of
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.scoring import ScorePolicy
+from msgrpo_hub.rollout import play_episodes
+
+Ids = tuple[int, ...]
+MakeFolder = Callable[..., Path]
+
+TOLERANCE = 1e-5
+VOCABULARY = 300
+
+
+def random_ids(rng: np.random.Generator, length: int) -> Ids:
+    return tuple(rng.integers(0, 250, length).tolist())
+
+
+def some_pairs() -> tuple[list[Ids], list[list[Ids]]]:
+    """Prompts of unequal length that begin alike, two of them equal, with continuations of all kinds.
+
+    Lengths are unequal, some begin alike, one is the beginning of another, one is given twice; one prompt has a single
+    continuation and one has none.
+    """
+    rng = np.random.default_rng(0)
+    rules = random_ids(rng, 6)
+    prompts = [rules + random_ids(rng, length) for length in (3, 9, 5, 1, 2)]
+    tag = random_ids(rng, 2)
+    alike = [tag + random_ids(rng, length) for length in (1, 4, 2, 1)]
+    return [*prompts, prompts[0]], [
+        alike,
+        [*alike, random_ids(rng, 1), alike[1][:3], alike[0]],
+        [random_ids(rng, 3)],
+        [random_ids(rng, length) for length in (2, 1, 6)],
+        [],
+        [alike[2], random_ids(rng, 5)],
+    ]
+
+
+def plain_log_probs(model: torch.nn.Module, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """log p of each token, from one forward pass of the prompt with its continuation."""
+    with torch.no_grad(), attention_of(model, "eager"):  # some versions of transformers leave out softcapping elsewhere
+        logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits.double(), -1).gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
+
+
+def assert_plain(model: torch.nn.Module, engine: Engine) -> None:
+    prompts, continuations = some_pairs()
+    scores = engine.score(prompts, continuations)
+    assert [len(row) for row in scores] == [4, 7, 1, 3, 0, 2]
+    for prompt, given_tokens, row in zip(prompts, continuations, scores, strict=True):
+        for tokens, log_probs in zip(given_tokens, row, strict=True):
+            assert log_probs == pytest.approx(plain_log_probs(model, prompt, tokens), abs=TOLERANCE)
+
+
+def tiny_model() -> PeftModel:
+    """A random adapter on a random base."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+    )
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(Qwen2ForCausalLM(config), lora)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def model() -> PeftModel:
+    return tiny_model()
+
+
+def engine_of(model: PeftModel, max_rows: int = 512) -> Engine:
+    return Engine(model, frozenset(), max_rows)
+
+
+# ---- against plain forwards
+
+
+@pytest.mark.lowest
+@pytest.mark.parametrize("max_rows", [512, 5, 1])
+def test_scores_are_those_of_a_plain_forward(family: LanguageModel, max_rows: int) -> None:
+    assert_plain(family.model, Engine(family.model, frozenset(), max_rows))
+
+
+def test_scores_follow_the_adapter_on_and_off(model: PeftModel) -> None:
+    engine = engine_of(model)
+    assert_plain(model, engine)
+    with model.disable_adapter():
+        assert_plain(model, engine)
+    assert_plain(model, engine)
+    with model.disable_adapter():
+        base = engine.score([(1, 2, 3)], [[(4, 5)]])
+    assert base != engine.score([(1, 2, 3)], [[(4, 5)]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_probabilities_of_all_single_tokens_add_up_to_one(dtype: torch.dtype) -> None:
+    """Also in bfloat16, whose own log-softmax is off by per cents: probabilities are computed in float32."""
+    engine = engine_of(tiny_model().to(dtype))
+    (scores,) = engine.score([(7, 8, 9)], [[(token,) for token in range(VOCABULARY)]])
+    assert sum(np.exp(log_p) for (log_p,) in scores) == pytest.approx(1, abs=1e-5)
+
+
+def test_prompts_of_one_token_and_without_a_common_beginning(model: PeftModel) -> None:
+    prompts, continuations = [(5,), (7, 8, 9), (6,)], [[(1, 2), (3,)], [(1, 2)], [(4, 4, 4)]]
+    scores = engine_of(model).score(prompts, continuations)
+    for prompt, given_tokens, row in zip(prompts, continuations, scores, strict=True):
+        expected = [plain_log_probs(model, prompt, tokens) for tokens in given_tokens]
+        assert row == [pytest.approx(log_probs, abs=TOLERANCE) for log_probs in expected]
+
+
+# ---- what is shared changes nothing
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple),
+            st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple), max_size=3),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    max_rows=st.sampled_from([1, 2, 3, 512]),
+)
+@settings(max_examples=20, deadline=None)
+def test_company_order_duplicates_and_max_rows_change_no_score(
+    model: PeftModel, rows: list[tuple[Ids, list[Ids]]], max_rows: int
+) -> None:
+    """Few tokens, so that equal prompts, common beginnings and equal continuations are frequent."""
+    engine, alone = engine_of(model, max_rows), engine_of(model)
+    scores = engine.score([prompt for prompt, _ in rows], [given_tokens for _, given_tokens in rows])
+    for (prompt, given_tokens), row in zip(rows, scores, strict=True):
+        for tokens, log_probs in zip(given_tokens, row, strict=True):
+            assert log_probs == pytest.approx(alone.score([prompt], [[tokens]])[0][0], abs=TOLERANCE)
+
+
+def test_scoring_and_sampling_in_turn_do_not_disturb_each_other(model: PeftModel) -> None:
+    prompts, continuations = some_pairs()
+
+    def sampled(engine: Engine) -> object:
+        return engine.sample(prompts, [np.random.default_rng(i) for i in range(len(prompts))], 1.0, 6)
+
+    fresh, replies = engine_of(model).score(prompts, continuations), sampled(engine_of(model))
+    engine = engine_of(model)
+    assert (engine.score(prompts, continuations), sampled(engine)) == (fresh, replies)
+    assert (sampled(engine), engine.score(prompts, continuations)) == (replies, fresh)
+
+
+# ---- the work that is done
+
+
+def test_a_distinct_prompt_is_one_row_and_a_distinct_continuation_another(model: PeftModel) -> None:
+    engine = engine_of(model)
+    prompts = [(1, 2, 3), (1, 2, 4), (1, 2, 3), (1, 2, 3)]
+    candidates: list[Ids] = [(9, 5, 6), (9, 7, 6), (9, 8, 6)]
+    engine.score(prompts, [candidates, candidates, candidates, [*candidates, *candidates]])
+    assert engine.forward_rows == 1 + 2 + 2 * 3  # 1 for what all prompts share
+
+
+def test_candidates_that_differ_in_their_last_token_only_need_no_second_pass(model: PeftModel) -> None:
+    engine = engine_of(model)
+    engine.score([(1, 2, 3), (1, 2, 4)], [[(9, 5), (9, 7)], [(9, 5)]])
+    assert engine.forward_rows == 1 + 2
+
+
+@pytest.mark.parametrize("max_rows", [1, 4])
+def test_no_forward_pass_has_more_than_max_rows(model: PeftModel, max_rows: int) -> None:
+    sizes: list[int] = []
+    hook = model.get_input_embeddings().register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
+    engine_of(model, max_rows).score(*some_pairs())
+    hook.remove()
+    assert max(sizes) == max_rows
+
+
+def test_scoring_leaves_attention_mode_and_gradients_as_they_were() -> None:
+    model = tiny_model().train()
+    before = model.get_base_model().config._attn_implementation
+    engine_of(model).score(*some_pairs())
+    assert model.get_base_model().config._attn_implementation == before
+    assert all(module.training for module in model.modules())
+    assert model(torch.tensor([[1, 2]])).logits.requires_grad
+
+
+# ---- models that cannot be scored
+
+
+def test_a_model_whose_attention_the_engine_cannot_do_is_refused(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
+    agent = LanguageModel.from_pretrained(str(make_folder("mamba")))
+    with pytest.raises(UserError, match="mamba"):
+        act(ScorePolicy(agent), prompts)
+
+
+def test_weights_that_are_not_finite_are_refused_once_checked_too() -> None:
+    model = tiny_model()
+    engine = engine_of(model)
+    engine.score([(1, 2)], [[(3,)]])
+    with torch.no_grad():
+        model.get_base_model().lm_head.weight[5, 0] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        engine.score([(1, 2)], [[(3,)]])
+
+
+# ---- the policy
+
+
+def act(policy: Policy, prompts: Sequence[Prompt]) -> list[str]:
+    return [reply.text for reply in policy.complete(prompts, [np.random.default_rng(0)] * len(prompts))]
+
+
+def candidate_ids(agent: LanguageModel, action: str) -> list[int]:
+    return list(agent.tokenizer(f"<action>{action}</action>", add_special_tokens=False)["input_ids"])
+
+
+def corner() -> Prompt:
+    """The top left corner of a lake: only Down and Right are legal, in this order."""
+    game = make_game("FrozenLake-NotSlippery-v1")
+    prompt = build_prompt(game, game.initial_state(np.random.default_rng(0)))
+    assert game.legal_actions(prompt.state) == ("Down", "Right")
+    return prompt
+
+
+def trapped() -> Prompt:
+    """A snake in a corner, shut in by its own body."""
+    game = make_game("Snake-Solo-v1")
+    state = game.initial_state(np.random.default_rng(0))
+    assert isinstance(state, SnakeState)
+    return build_prompt(game, replace(state, snake=((0, 0), (0, 1), (1, 1), (1, 0)), items=(((3, 3), (4, 4), (5, 5)),)))
+
+
+def fond_of(folder: Path, action: str | None, nats: float = 20.0) -> LanguageModel:
+    """A model that never looks at what it reads: the tokens of one action's reply have the logit `nats`, all others 0."""
+    agent = LanguageModel.from_pretrained(str(folder))
+    model = agent.model
+    with torch.no_grad():
+        model.model.embed_tokens.weight.fill_(1.0)
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.model.norm.weight.fill_(1.0)  # every hidden state is now a vector of ones
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[candidate_ids(agent, action) if action else []] = nats / model.config.hidden_size
+    return agent
+
+
+def test_the_choice_is_the_legal_action_of_the_highest_plain_log_prob(family: LanguageModel, prompts: list[Prompt]) -> None:
+    replies = ScorePolicy(family).complete(prompts, [np.random.default_rng(0)] * len(prompts))
+    for prompt, prompt_ids, reply in zip(prompts, family.encode(prompts), replies, strict=True):
+        log_probs = {
+            action: plain_log_probs(family.model, prompt_ids, candidate_ids(family, action))
+            for action in prompt.game.legal_actions(prompt.state)
+        }
+        best = max(log_probs, key=lambda action: sum(log_probs[action]))
+        assert (reply.text, reply.finish, reply.prompt_ids) == (f"<action>{best}</action>", "stop", prompt_ids)
+        assert list(reply.token_ids) == candidate_ids(family, best)
+        assert reply.log_probs == pytest.approx(log_probs[best], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("action", ["Down", "Right"])
+def test_a_model_rigged_for_an_action_chooses_it(qwen2_folder: Path, action: str) -> None:
+    agent = fond_of(qwen2_folder, action, 5.0)
+    (reply,) = ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)])
+    assert reply.text == f"<action>{action}</action>"
+    favoured = len(set(reply.token_ids))
+    log_p = 5.0 - np.log(agent.model.config.vocab_size - favoured + favoured * np.exp(5.0))
+    assert reply.log_probs == pytest.approx([log_p] * len(reply.token_ids), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("action", ["Up", "Left"])
+def test_an_action_that_is_not_legal_is_not_chosen_however_likely(qwen2_folder: Path, action: str) -> None:
+    assert act(ScorePolicy(fond_of(qwen2_folder, action)), [corner()])[0] in ("<action>Down</action>", "<action>Right</action>")
+
+
+@pytest.mark.parametrize("action", ["Up", "Down", "Left", "Right"])
+def test_all_actions_are_candidates_where_none_is_legal(qwen2_folder: Path, action: str) -> None:
+    assert trapped().game.legal_actions(trapped().state) == ()
+    assert act(ScorePolicy(fond_of(qwen2_folder, action)), [trapped()]) == [f"<action>{action}</action>"]
+
+
+def test_a_reply_of_more_tokens_is_less_likely_and_of_equal_ones_the_first_in_the_game_wins(qwen2_folder: Path) -> None:
+    """Where every token has the same probability, a score is -log(vocabulary) per token and nothing divides it."""
+    agent = fond_of(qwen2_folder, None)
+    lengths = {action: len(candidate_ids(agent, action)) for action in ("Left", "Down", "Right", "Up")}
+    assert lengths == {"Left": 3, "Down": 6, "Right": 7, "Up": 3}
+    assert act(ScorePolicy(agent), [trapped(), corner()]) == ["<action>Left</action>", "<action>Down</action>"]
+    (reply,) = ScorePolicy(agent).complete([trapped()], [np.random.default_rng(0)])
+    assert sum(reply.log_probs) == pytest.approx(-3 * np.log(agent.model.config.vocab_size), abs=TOLERANCE)
+
+
+def test_the_temperature_of_the_model_changes_nothing(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    agents = [LanguageModel.from_pretrained(str(qwen2_folder), temperature=temperature) for temperature in (0.0, 0.5, 1.0)]
+    greedy, *others = [ScorePolicy(agent).complete(prompts, [np.random.default_rng(0)] * len(prompts)) for agent in agents]
+    assert others == [greedy, greedy]
+
+
+def test_a_reply_is_tokenised_with_nothing_added(qwen2_folder: Path) -> None:
+    agent = LanguageModel.from_pretrained(str(qwen2_folder))
+    (plain,) = ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)])
+    bos = TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", agent.tokenizer.pad_token_id)])
+    agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's
+    assert agent.tokenizer("Up")["input_ids"][0] == agent.tokenizer.pad_token_id
+    assert ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)]) == [plain]
+
+
+def test_no_random_number_is_used(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    rng = np.random.default_rng(0)
+    ScorePolicy(LanguageModel.from_pretrained(str(qwen2_folder))).complete(prompts, [rng] * len(prompts))
+    assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
+
+
+def test_a_limit_too_short_to_name_an_action_is_refused(qwen2_folder: Path) -> None:
+    agent = LanguageModel.from_pretrained(str(qwen2_folder), max_new_tokens=2)
+    longest = max(len(candidate_ids(agent, action)) for action in ("Down", "Right"))
+    with pytest.raises(UserError, match=f"max_new_tokens = 2: expected at least {longest}"):
+        act(ScorePolicy(agent), [corner()])
+
+
+@pytest.mark.parametrize("name", ["FrozenLake-Slippery-v1", "Snake-Standard-v1"])
+def test_the_built_in_base_plays_whole_episodes_without_an_unreadable_reply(name: str) -> None:
+    game, policy = make_game(name), ScorePolicy(LanguageModel.from_pretrained(POCKET))
+    episodes = play_episodes(game, policy, [(seed, 0) for seed in range(4)])
+    assert all(episode.terminated or episode.truncated for episode in episodes)
+    steps = [step for episode in episodes for step in episode.steps]
+    assert {step.status for step in steps} == {"ok"}
+    assert all(step.legal for step in steps if "Lake" in name)  # a snake may be shut in
+    assert all(len(step.completion.log_probs) == len(step.completion.token_ids) > 0 for step in steps)

@@ -1,0 +1,90 @@
+"""Tokenising the shared pieces of prompts once gives the ids of tokenising every prompt whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.tokenization import cutting_tokens, tokenize
+
+pytestmark = pytest.mark.lowest
+
+LETTERS = "abc ▁\nABĠĊ"
+MERGES = [("a", "b"), ("▁", "a"), ("▁", "ab"), ("▁", "▁"), ("Ġ", "a"), ("c", "c"), ("A", "B"), ("▁", "c")]
+SPECIAL = ("<s>", "<s>[c]", "</s>", "[c]")
+
+
+def make(
+    pre_tokenizer: pre_tokenizers.PreTokenizer, normalizer: normalizers.Normalizer | None = None, **special: bool
+) -> PreTrainedTokenizerFast:
+    """A BPE tokenizer over a few letters."""
+    vocab = {piece: i for i, piece in enumerate(dict.fromkeys([*LETTERS, *"<>/[]s", *map("".join, MERGES)]))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=MERGES))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.add_special_tokens([AddedToken(token, special=True, **{"normalized": False, **special}) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken("abc", special=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<s>")
+
+
+KINDS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "bytes, as Qwen": lambda: make(pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "bytes, a space before": lambda: make(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "a space before the text, as Gemma 1 or Llama 2": lambda: make(pre_tokenizers.Metaspace(prepend_scheme="first")),
+    "a space before every piece": lambda: make(pre_tokenizers.Metaspace(prepend_scheme="always")),
+    "a normaliser that adds": lambda: make(pre_tokenizers.Split("▁", "merged_with_next"), normalizers.Prepend("▁")),
+    "lower case": lambda: make(pre_tokenizers.Whitespace(), normalizers.Lowercase()),
+    "special tokens that take space on the left": lambda: make(pre_tokenizers.Metaspace(prepend_scheme="first"), lstrip=True),
+    "special tokens that take space on the right": lambda: make(pre_tokenizers.Metaspace(prepend_scheme="first"), rstrip=True),
+    "special words": lambda: make(pre_tokenizers.ByteLevel(add_prefix_space=False), single_word=True),
+    "normalised special tokens": lambda: make(pre_tokenizers.Metaspace(), normalizers.Lowercase(), normalized=True),
+}
+
+texts = st.lists(st.lists(st.sampled_from([*LETTERS, *SPECIAL, "ab", "abc", "  ", "<s"])).map("".join), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=texts)
+def test_texts_cut_at_special_tokens_have_the_ids_of_whole_texts(kind: str, texts: list[str]) -> None:
+    tokenizer = KINDS[kind]()
+    whole = [tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    assert tokenize(tokenizer, texts, cutting_tokens(tokenizer)) == whole
+
+
+def test_what_stands_before_two_prompts_is_tokenised_once(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    agent = LanguageModel.from_pretrained(str(qwen2_folder))
+    read: list[str] = []
+
+    class Reading(type(agent.tokenizer)):  # type: ignore[misc]
+        def __call__(self, texts: list[str], **options: object) -> object:
+            read.extend(texts)
+            return super().__call__(texts, **options)
+
+    agent.tokenizer.__class__ = Reading
+    agent.encode(prompts)
+    for system in {prompt.system for prompt in prompts}:
+        assert sum(system in text for text in read) == 1
+    assert sum(prompts[0].user in text for text in read) == 1
+
+
+def test_a_tokenizer_of_another_make_gets_whole_texts() -> None:
+    """Such as those of SentencePiece or mistral-common: how they cut is not known here."""
+    read: list[str] = []
+
+    class Other(PreTrainedTokenizerBase):
+        def __call__(self, texts: list[str], **_options: object) -> dict[str, list[list[int]]]:
+            read.extend(texts)
+            return {"input_ids": [[len(text)] for text in texts]}
+
+    other = Other()
+    assert tokenize(other, ["<s>ab</s>", "<s>b</s>", "<s>ab</s>"], cutting_tokens(other)) == [(9,), (8,), (9,)]
+    assert read == ["<s>ab</s>", "<s>b</s>"]

@@ -1,0 +1,97 @@
+"""Acting with merged weights: the same policy, faster, and the base comes back bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.weights import merged, weights_version
+
+PROMPTS = [(1, 2, 3, 4, 5), (1, 2, 3, 9), (1, 2, 3, 4, 7, 8)]
+
+
+def lora_model(dtype: torch.dtype = torch.float32, **settings: object) -> PeftModel:
+    """A tiny model with a LoRA adapter that does something."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2
+    )
+    model = get_peft_model(Qwen2ForCausalLM(config).to(dtype), LoraConfig(r=4, target_modules="all-linear", **settings)).eval()
+    stir(model, 1)
+    return model
+
+
+def stir(model: PeftModel, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+
+
+def sampled(model: PeftModel) -> tuple[list[list[int]], list[float]]:
+    samples = Engine(model, frozenset({0})).sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 12)
+    return [sample.token_ids for sample in samples], [p for sample in samples for p in sample.log_probs]
+
+
+def test_merged_weights_sample_the_same_tokens_with_the_same_log_probs() -> None:
+    model = lora_model()
+    tokens, log_probs = sampled(model)
+    with merged(model):
+        merged_tokens, merged_log_probs = sampled(model)
+    assert merged_tokens == tokens
+    np.testing.assert_allclose(merged_log_probs, log_probs, atol=1e-5)
+    with model.disable_adapter():
+        assert max(abs(a - b) for a, b in zip(sampled(model)[1], log_probs, strict=False)) > 0.01  # the adapter does matter
+
+
+def test_the_base_comes_back_bit_for_bit_also_after_an_error() -> None:
+    model = lora_model()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    changed = []
+
+    def fail() -> None:
+        changed.extend(name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name]))
+        raise KeyError
+
+    with pytest.raises(KeyError), merged(model):
+        fail()
+    assert changed
+    after = model.state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    assert all(weight.requires_grad for name, weight in model.named_parameters() if "lora_" in name)
+
+
+def test_no_stale_keys_and_values_when_the_adapter_changes_between_two_merges() -> None:
+    """Freed tensors give their addresses to the next ones: an engine that went by addresses alone would not notice."""
+    model = lora_model()
+    engine = Engine(model, frozenset({0}))
+    versions = set()
+    for seed in range(6):
+        stir(model, seed)
+        with merged(model):
+            versions.add(weights_version(model))
+            kept = engine.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
+        fresh = Engine(model, frozenset({0})).sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
+        for a, b in zip(kept, fresh, strict=True):
+            assert a.token_ids == b.token_ids
+            np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-5)
+    assert len(versions) == 6
+
+
+@pytest.mark.parametrize("model", [lora_model(torch.bfloat16), lora_model(use_dora=True)], ids=["bfloat16", "DoRA"])
+def test_what_cannot_be_merged_exactly_is_left_alone(model: PeftModel) -> None:
+    before = weights_version(model)
+    with merged(model):
+        assert weights_version(model) == before
+
+
+def test_a_model_without_an_adapter_is_left_alone() -> None:
+    model = lora_model().unload()
+    before = weights_version(model)
+    with merged(model):
+        assert weights_version(model) == before

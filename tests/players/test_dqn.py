@@ -1,0 +1,209 @@
+"""The DQN: what numpy plays is what was trained, on boards that nobody is evaluated on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.games.environment import planes
+from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.players.dqn import centred, load_dqn, read_network, trained_games
+from msgrpo_hub.rollout import play_episodes
+
+GAME = "FrozenLake-NotSlippery-v1"
+SEATS = [(episode_seed(GAME, "validation", index), 0) for index in range(20)]
+
+
+def train(folder: Path, **changes: Any) -> Any:
+    """A small network and a short training. Skipped without the extra `dqn`."""
+    pytest.importorskip("stable_baselines3")
+    from benchmark.dqn.train import train_dqn
+
+    return train_dqn(GAME, folder, **{"steps": 384, "seed": 3, "every": 200, "learning_starts": 100, **changes})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    folder = tmp_path_factory.mktemp("weights")
+    return train(folder, every=1000), folder  # one evaluation, at the end: the last network is what is exported
+
+
+def boards(count: int) -> list[Any]:
+    """Lakes with the player somewhere on them."""
+    game, rng = make_game(GAME), np.random.default_rng(0)
+    states = [game.initial_state(rng) for _ in range(count)]
+    return [LakeState(4, state.holes, (int(rng.integers(4)), int(rng.integers(4)))) for state in states]
+
+
+# ---- what numpy plays
+
+
+def test_the_q_values_of_numpy_are_those_of_the_network_that_was_trained(trained: tuple[Any, Path]) -> None:
+    import torch
+
+    model, folder = trained
+    game, network = make_game(GAME), read_network(folder / f"{GAME}.safetensors")
+    seen = np.stack([centred(game, planes(game, state)) for state in boards(100)])
+    with torch.no_grad():
+        expected = model.q_net(torch.from_numpy(seen)).numpy()
+    assert np.ptp(expected) > 0.01  # values that say something
+    assert np.abs(np.stack([network.values(row) for row in seen]) - expected).max() < 1e-3
+
+
+def test_the_player_takes_the_action_that_stable_baselines3_takes(trained: tuple[Any, Path]) -> None:
+    model, folder = trained
+    game, choose = make_game(GAME), load_dqn(folder).choose
+    for state in boards(50):
+        seen = centred(game, planes(game, state))
+        best, second = np.sort(read_network(folder / f"{GAME}.safetensors").values(seen))[:-3:-1]
+        if best - second > 2e-3:  # closer ones may change places in half precision
+            assert choose(game, state, np.random.default_rng()) == game.actions[int(model.predict(seen, deterministic=True)[0])]
+
+
+def test_a_variant_is_played_with_the_network_of_its_game(trained: tuple[Any, Path]) -> None:
+    policy = load_dqn(trained[1])
+    rewards = [
+        [e.reward for e in play_episodes(make_game(name), policy, SEATS)] for name in (GAME, f"{GAME}:reflected", f"{GAME}:grid")
+    ]
+    assert rewards[0] == rewards[1] == rewards[2]
+
+
+def test_the_file_says_where_it_comes_from(trained: tuple[Any, Path]) -> None:
+    path = trained[1] / f"{GAME}.safetensors"
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    assert metadata["game"] == GAME
+    assert metadata["task"] == task_hash(make_game(GAME))
+    assert (metadata["steps"], metadata["seed"]) == ("384", "3")
+    assert metadata["command"].startswith("python -m benchmark.dqn.train")
+    assert metadata["stable_baselines3"]
+    assert path.stat().st_size < 1e6
+    assert [file.name for file in trained[1].iterdir()] == [path.name]  # no checkpoint is left
+
+
+def test_playing_loads_neither_torch_nor_stable_baselines3(trained: tuple[Any, Path]) -> None:
+    program = f"""
+import sys
+from msgrpo_hub.players.dqn import load_dqn
+from msgrpo_hub.games import make_game
+from msgrpo_hub.rollout import play_episodes
+play_episodes(make_game({GAME!r}), load_dqn({str(trained[1])!r}), [(0, 0)])
+print(*({{"torch", "stable_baselines3"}} & set(sys.modules)))"""
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip() == ""
+
+
+# ---- what a network sees
+
+
+def test_walls_and_things_lie_around_the_player() -> None:
+    game, state = FrozenLake("lake", size=2), LakeState(2, ((0, 1),))
+    seen = centred(game, planes(game, state)).reshape(3, 3, 3)  # planes: ice, hole, goal; the player at (1, 1)
+    assert np.argwhere(seen[0]).tolist() == [[2, 1]]
+    assert np.argwhere(seen[1]).tolist() == [[1, 2]]
+    assert np.argwhere(seen[2]).tolist() == [[2, 2]]
+    assert not seen[:, 0].any()  # the wall above
+    assert not seen[:, :, 0].any()  # the wall to the left
+
+
+def test_a_network_by_hand_plays_what_it_says(tmp_path: Path) -> None:
+    # Two layers: the hidden unit fires where the cell below is ice; then Down is worth 1, else Right is.
+    game = FrozenLake("lake", size=2)
+    weight = np.zeros((1, 27), np.float16)
+    weight[0, 7] = 1  # plane of ice, row 2, column 1
+    layers = {"0.weight": weight, "0.bias": np.zeros(1, np.float16)}
+    layers |= {"2.weight": np.array([[0], [1], [0], [0]], np.float16), "2.bias": np.array([0, 0, 0.5, 0], np.float16)}
+    save_file(layers, tmp_path / "lake.safetensors")
+    choose = load_dqn(tmp_path).choose
+    assert choose(game, LakeState(2, ((0, 1),)), np.random.default_rng()) == "Down"
+    assert choose(game, LakeState(2, ((1, 0),)), np.random.default_rng()) == "Right"
+
+
+# ---- what a user can mend
+
+
+def test_a_game_without_weights_names_those_there_are(trained: tuple[Any, Path]) -> None:
+    policy: ScriptedPolicy = load_dqn(trained[1])
+    with pytest.raises(UserError, match=f"no DQN for Snake-Solo-v1.*expected one of {GAME}"):
+        play_episodes(make_game("Snake-Solo-v1"), policy, [(0, 0)])
+    assert trained_games(trained[1]) == (GAME,)
+
+
+def test_a_folder_without_weights_says_what_makes_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no DQN in .*benchmark\.dqn\.train"):
+        load_dqn(tmp_path)
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / f"{GAME}.safetensors").write_bytes(b"not weights")
+    with pytest.raises(UserError, match=f"{GAME}.*is no Q-network"):
+        load_dqn(tmp_path)
+
+
+def test_a_network_for_another_board_is_refused(tmp_path: Path) -> None:
+    save_file({"0.weight": np.zeros((4, 10), np.float16), "0.bias": np.zeros(4, np.float16)}, tmp_path / f"{GAME}.safetensors")
+    with pytest.raises(UserError, match="reads 10 cells, but the game shows 147"):
+        play_episodes(make_game(GAME), load_dqn(tmp_path), [(0, 0)])
+
+
+# ---- how it is trained
+
+
+def test_no_training_episode_starts_from_a_board_that_is_evaluated_on() -> None:
+    pytest.importorskip("stable_baselines3")
+    from benchmark.dqn.train import NoHeldOutStarts, environments, held_out_boards
+
+    held_out = held_out_boards(GAME)
+    game = make_game(GAME)
+    for split, count in (("test", 1000), ("validation", 200)):
+        seeds = [episode_seed(GAME, split, index) for index in range(count)]  # type: ignore[arg-type]
+        assert {game.observe(game.initial_state(stream(seed, "initial_state"))) for seed in seeds} <= held_out
+    guarded = environments(GAME, 1).envs[0]
+    free = guarded
+    while not isinstance(free, NoHeldOutStarts):
+        free = free.env
+    free = free.env  # the same, without the guard
+
+    def starts(env: Any) -> list[str]:
+        env.reset(seed=0)
+        return [game.observe((env.reset(), env.unwrapped.state)[1]) for _ in range(300)]
+
+    assert sum(board in held_out for board in starts(free)) > 30  # small lakes do recur
+    assert not set(starts(guarded)) & held_out
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    from benchmark.dqn.train import checkpoint
+
+    process = multiprocessing.get_context("spawn").Process(target=train, args=(tmp_path,), kwargs={"steps": 10**6})
+    process.start()
+    try:
+        patience = time.monotonic() + 300
+        while not checkpoint(tmp_path, GAME).exists():
+            assert process.is_alive()
+            assert time.monotonic() < patience
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.join()
+    with pytest.raises(UserError, match="is of seed 3, not 4"):
+        train(tmp_path, seed=4)
+    model = train(tmp_path, steps=2000)
+    assert model._num_timesteps_at_start >= 200
+    assert model.num_timesteps >= 2000
+    assert trained_games(tmp_path) == (GAME,)
+    assert not checkpoint(tmp_path, GAME).exists()

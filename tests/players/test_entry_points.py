@@ -1,0 +1,192 @@
+"""Another package adds a game and a player: the README's example, installed as a distribution and used as a user does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from msgrpo_hub.cli import main
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.suites import hash_of
+from msgrpo_hub.games import GAMES, all_games, make_game
+from msgrpo_hub.players.registry import make_player
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+SECTION = README.partition("\n## Add a game or a player\n")[2].partition("\n## ")[0]
+FIRM = "FrozenLake-NotSlippery-v1"
+
+
+def fenced(language: str) -> dict[str, str]:
+    """The code blocks of the section in a language, by the file name in their first line."""
+    return dict(re.findall(rf"```{language}\n# (\S+)\n(.*?)```", SECTION, re.DOTALL))
+
+
+CODE, FILES = fenced("py"), fenced("toml")
+
+
+def as_ini(pyproject: str) -> str:
+    """The entry points of a pyproject.toml in the form that pip writes."""
+    groups = tomllib.loads(pyproject)["project"]["entry-points"]
+    return "\n".join(f"[{group}]\n" + "\n".join(f"{n} = {o}" for n, o in points.items()) for group, points in groups.items())
+
+
+def distribution(folder: Path, entry_points: str = "", **changes: str) -> Path:
+    """A folder with the example installed in it as pip does it, after some changes of its modules."""
+    info = folder / "lamp-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lamp\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(entry_points or as_ini(FILES["pyproject.toml"]))
+    for name, text in CODE.items():
+        (folder / name).write_text(changes.get(name.removesuffix(".py"), text))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return distribution(tmp_path_factory.mktemp("lamp") / "site")
+
+
+Install = Callable[[Path], None]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a distribution on the path of this process, until the test ends."""
+
+    def put(site: Path) -> None:
+        monkeypatch.syspath_prepend(site)
+        forget()
+
+    def forget() -> None:
+        hash_of.cache_clear()
+        for name in ("lamp", "moth"):
+            sys.modules.pop(name, None)
+
+    yield put
+    forget()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command in this process, in a folder with the example's suite: (exit status, standard output, standard error)."""
+    (tmp_path / "lamps.toml").write_text(FILES["lamps.toml"])
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = 0
+        capsys.readouterr()
+        try:
+            main(list(arguments))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_the_example_is_a_game_and_a_player_in_25_lines_each() -> None:
+    assert list(CODE) == ["lamp.py", "moth.py"]
+    for text in CODE.values():
+        assert len([line for line in text.splitlines() if line.strip()]) <= 25
+
+
+def test_the_commands_of_the_example_do_what_they_say(installed: Path, tmp_path: Path) -> None:
+    """In processes of their own, which find the package as any other."""
+    [block] = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)
+    (tmp_path / "lamps.toml").write_text(FILES["lamps.toml"])
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    ended = {}
+    for command in block.splitlines():
+        program, name, *rest = command.split()
+        assert program == "msgrpo"
+        line = [Path(sys.executable).with_name(program), name, *rest]
+        ended[name] = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert ended[name].returncode == 0, ended[name].stderr
+    assert "Lamp-v1: success after" in ended["play"].stdout
+    table = ended["eval"].stdout
+    assert re.search(r"^moth +1\.000 \[1\.000, 1\.000\] +1\.000 \[0\.929, 1\.000\]", table, re.MULTILINE)
+    assert re.search(r"^random +0\.\d+", table, re.MULTILINE)
+    assert ended["verify"].stdout.count("ok ") == 2
+
+
+def test_results_name_the_package_of_the_player_and_its_version(installed: Path, install: Install, run: Run) -> None:
+    install(installed)
+    code, out, err = run("eval", "moth", "--suite", "lamps.toml", "--json")
+    assert code == 0, err
+    [row] = json.loads(out)
+    assert row["identity"] == {"kind": "entry point", "player": "moth", "package": "lamp", "version": "1.2"}
+    assert "/moth/v1.2/Lamp-v1/" in f"/{row['folder']}/"
+    assert (row["normalised"], row["luck_adjusted"], list(row["references"])) == (None, None, ["random"])
+    assert run("report", row["folder"])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("eval random optimal --suite lamps.toml", "'optimal' can play no task of the suite 'lamps'"),
+        ("eval greedy --suite lamps.toml", "'greedy' can play no task of the suite 'lamps'"),
+        ("play Lamp-v1 --player greedy", "the player 'greedy' does not know Lamp-v1: use 'random-safe' instead"),
+        ("play Lamp-v1 --player planner", "Lamp-v1 has no planner"),
+        ("play Lamp-v1 --player optimal", "Lamp-v1 has no exact optimum"),
+        ("play Lamp-v2", "unknown game 'Lamp-v2': did you mean 'Lamp-v1'?"),
+        ("play Lamp-v1:compass", "Lamp-v1 has no variants: expected 'Lamp-v1' alone"),
+        ("play Lamp-v1 --player mothh", "unknown player 'mothh': did you mean 'moth'?"),
+        ("eval mothh --suite lamps.toml", "unknown player 'mothh': did you mean 'moth'?"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(
+    arguments: str, words: str, installed: Path, install: Install, run: Run
+) -> None:
+    install(installed)
+    code, out, err = run(*arguments.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {words}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("player", ["random", "random-safe", "pocket"])
+def test_our_players_play_a_game_of_another_package(player: str, installed: Path, install: Install, run: Run) -> None:
+    install(installed)
+    code, out, err = run("play", "Lamp-v1", "--player", player, "--max-new-tokens", "8", "--json")
+    assert code == 0, err
+    assert json.loads(out)["game"] == "Lamp-v1"
+
+
+def test_the_game_is_listed_after_ours_and_drawn(installed: Path, install: Install, run: Run) -> None:
+    install(installed)
+    assert list(all_games()) == [*GAMES, "Lamp-v1"]
+    assert [line.split()[0] for line in run("games")[1].splitlines() if line] == [*GAMES, "Lamp-v1"]
+    drawn = run("play", "Lamp-v1", "--player", "random", "--seed", "1")[1]
+    assert drawn.startswith("┌─────────┐\n│ ")
+    assert "L" in drawn
+    assert "Lamp-v1" not in GAMES
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("float(found)", "2.0 * found"), ("It is dark.", "It is night."), ("turn == 7", "turn == 6")]
+)
+def test_a_changed_rule_needs_a_new_id(old: str, new: str, install: Install, run: Run, tmp_path: Path) -> None:
+    assert CODE["lamp.py"].count(old) == 1
+    install(distribution(tmp_path / "site", lamp=CODE["lamp.py"].replace(old, new)))
+    code, out, err = run("eval", "random", "--suite", "lamps.toml")
+    assert (code, out) == (2, "")
+    assert re.match(r"error: Lamp-v1 has hash \w+, suite 'lamps.toml' froze \w+: a changed game needs a new version", err)
+
+
+def test_a_package_cannot_take_a_name_of_ours_or_give_its_game_two(install: Install, tmp_path: Path) -> None:
+    points = f"[msgrpo_hub.games]\nLamp-v9 = lamp:Lamp\n{FIRM} = lamp:Lamp\n[msgrpo_hub.players]\ngreedy = moth:moth\n"
+    ours, greedy = make_game(FIRM), make_player("greedy")
+    install(distribution(tmp_path / "site", points))
+    with pytest.raises(UserError, match=r"the game of the entry point 'Lamp-v9' has the id 'Lamp-v1': expected the same"):
+        make_game("Lamp-v9")
+    assert make_game(FIRM) is ours
+    assert make_player("greedy") == greedy

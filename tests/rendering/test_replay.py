@@ -1,0 +1,178 @@
+"""Episodes replay from their actions alone, a changed record does not, and the picture is sound XML of the same states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.games import GAMES, make_game
+from msgrpo_hub.players.scripted import choose_greedy, choose_random, choose_random_safe
+from msgrpo_hub.rendering.board_svg import _path, moves
+from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rendering.timeline import Timeline
+from msgrpo_hub.rollout import play_groups, replayed_states
+
+LAKE = "FrozenLake-Slippery-v1"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Says:
+    """Answers every prompt with one text."""
+
+    def __init__(self, text: str, finish: str = "stop") -> None:
+        self.completion = Completion(text=text, finish=finish)  # type: ignore[arg-type]
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+        return [self.completion] * len(prompts)
+
+
+def play(game_id: str, policy: object = None, seed: int = 7, members: int = 1) -> list[Episode]:
+    policy = policy or ScriptedPolicy(choose_random_safe)
+    return list(play_groups(make_game(game_id), policy, [seed], members)[0].episodes)  # type: ignore[arg-type]
+
+
+@pytest.mark.lowest
+@pytest.mark.parametrize("game_id", GAMES)
+def test_every_game_replays_what_was_observed(game_id: str) -> None:
+    game = make_game(game_id)
+    for episode in play(game_id, ScriptedPolicy(choose_random), members=5) + play(game_id, members=5):
+        states = replayed_states(game, episode)
+        assert len(states) == len(episode.steps) + 1
+        assert [game.observe(state) for state in states[:-1]] == [step.observation for step in episode.steps]
+
+
+TAMPERINGS: dict[str, Callable[[Episode], Episode]] = {
+    "an observation": lambda e: replace(e, steps=(replace(e.steps[0], observation="A board."), *e.steps[1:])),
+    "an action": lambda e: replace(e, steps=(replace(e.steps[0], action=None), *e.steps[1:])),
+    "a reward": lambda e: replace(e, steps=(*e.steps[:-1], replace(e.steps[-1], reward=e.steps[-1].reward + 1e-9))),
+    "a lost last step": lambda e: replace(e, steps=e.steps[:-1]),
+    "no step at all": lambda e: replace(e, steps=()),
+    "a step after the end": lambda e: replace(e, steps=(*e.steps, e.steps[-1])),
+    "the end": lambda e: replace(e, terminated=not e.terminated),
+    "success": lambda e: replace(e, success=not e.success),
+    "the game": lambda e: replace(e, game_id="Snake-Solo-v1"),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_a_tampered_record_is_refused(what: str) -> None:
+    (episode,) = play(LAKE)
+    with pytest.raises(ValueError, match=r"FrozenLake-Slippery-v1"):
+        replayed_states(make_game(LAKE), TAMPERINGS[what](episode))
+
+
+def test_another_member_has_other_dynamics_and_does_not_replay() -> None:
+    """Their rewards are mostly the same (a safe snake eats little), so this is found by the observations."""
+    game = make_game("Snake-Standard-v1")
+    for episode in play(game.id, members=10):
+        with pytest.raises(ValueError, match="another observation"):
+            replayed_states(game, replace(episode, member=episode.member + 100))
+
+
+@pytest.mark.parametrize("game_id", GAMES)
+def test_every_game_draws_as_xml_without_script_or_outside_references(game_id: str) -> None:
+    titled = [("random", play(game_id, ScriptedPolicy(choose_random))[0]), ("safe", play(game_id)[0])]
+    text = replay_svg(make_game(game_id), titled)
+    root = ElementTree.fromstring(text)
+    assert root.tag == f"{SVG}svg"
+    defined = {element.get("id") for element in root.iter() if element.get("id")}
+    used = {element.get("href") for element in root.iter(f"{SVG}use")}
+    assert {reference.lstrip("#") for reference in used if reference} <= defined
+    assert "<script" not in text
+    assert len(text) < 120_000
+
+
+def test_every_class_handed_out_has_a_rule_and_keyframes() -> None:
+    text = replay_svg(make_game(LAKE), [("safe", play(LAKE)[0])])
+    names = set(re.findall(r"\b(?:v\d+-(?:\d+|end)|g\d+)\b(?=\")", text))
+    assert names
+    for name in names:
+        assert f".{name}{{" in text
+        assert f"@keyframes {name}{{" in text
+
+
+def test_each_turn_shows_its_action_and_the_end_shows_the_outcome() -> None:
+    (episode,) = play("FrozenLake-NotSlippery-v1", Says("<think>on I go</think><action>Right</action>"))
+    words = " ".join(ElementTree.fromstring(replay_svg(make_game(episode.game_id), [("me", episode)])).itertext())
+    assert words.count("→ Right") == words.count("on I go") == len(episode.steps)
+    assert f"{len(episode.steps)}/8 {'lost' if episode.terminated else 'out of turns'}" in words
+
+
+def test_unreadable_and_cut_replies_are_told_apart_and_shown() -> None:
+    game = make_game("FrozenLake-NotSlippery-v1")
+    (unreadable,) = play(game.id, Says("no idea"))
+    (cut,) = play(game.id, Says("<think>well, let me see", "length"))
+    words = " ".join(ElementTree.fromstring(replay_svg(game, [("a", unreadable), ("b", cut)])).itertext())
+    assert words.count("unreadable") == words.count("no idea") == 8
+    assert words.count("cut off") == words.count("well, let me see") == 8
+
+
+def test_hostile_replies_and_titles_stay_text() -> None:
+    hostile = "<think></text><script>alert(1)</script>\x00\ud800 & ]]> " + "x" * 500 + "</think><action>Up</action>"
+    (episode,) = play("FrozenLake-NotSlippery-v1", Says(hostile))
+    text = replay_svg(make_game(episode.game_id), [('"<b>&\x1b', episode)])
+    assert "<script" not in text
+    ElementTree.fromstring(text)
+    assert max(len(line.text or "") for line in ElementTree.fromstring(text).iter(f"{SVG}text")) <= 50
+
+
+def test_only_episodes_of_one_seed_stand_side_by_side() -> None:
+    game = make_game(LAKE)
+    with pytest.raises(ValueError, match="same seed"):
+        replay_svg(game, [("a", play(LAKE, seed=1)[0]), ("b", play(LAKE, seed=2)[0])])
+    with pytest.raises(ValueError, match="same seed"):
+        replay_svg(game, [])
+
+
+def test_a_snake_is_the_last_stretch_of_its_heads_path() -> None:
+    game = make_game("Snake-Solo-v1")
+    for episode in play(game.id, members=20):
+        bodies = [state.snake for state in replayed_states(game, episode)]
+        path, heads = _path(bodies)
+        for body, head in zip(bodies, heads, strict=True):
+            assert tuple(reversed(path[head - len(body) + 1 : head + 1])) == body
+
+
+def test_without_motion_the_last_state_is_seen() -> None:
+    timeline = Timeline(3)
+    early, late = timeline.shown(0, 2), timeline.shown(2, None)
+    gliding = timeline.gliding(["x:0", "x:1", "x:1", "x:2"])
+    style = timeline.style()
+    assert f".{early}{{visibility:hidden" in style
+    assert f".{late}{{visibility:visible" in style
+    assert f".{gliding}{{x:2;" in style
+    assert timeline.shown(0, None) == ""
+    assert "prefers-reduced-motion" in style
+
+
+@pytest.mark.parametrize("variant", ["reflected", "rotated", "permuted-actions", "compass"])
+def test_a_variant_is_drawn_as_it_is_shown(variant: str) -> None:
+    """Where the head stands in each drawn state is where the observation says that it does."""
+    game = make_game(f"Snake-Solo-v1:{variant}")
+    [episode] = play(game.id, ScriptedPolicy(choose_greedy), seed=5)
+    states = replayed_states(game, episode)
+    heads = [re.search(r"Your head: \((\d+), (\d+)\)", game.observe(state)) for state in states]
+    places = [f"translate({int(head[2]) + 0.5:g}px,{int(head[1]) + 0.5:g}px)" for head in heads if head]
+    drawn = replay_svg(game, [("greedy", episode)])
+    assert len(places) == len(states)
+    assert all(place in drawn for place in places)
+    arrow = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}[moves(game)[str(episode.steps[0].action)]]
+    assert f"{arrow} {episode.steps[0].action}" in drawn
+
+
+def test_other_symbols_are_drawn_as_what_they_stand_for() -> None:
+    own, other = (make_game(name) for name in ("FrozenLake-NotSlippery-v1", "FrozenLake-NotSlippery-v1:other-symbols"))
+    greedy = ScriptedPolicy(choose_greedy)
+    one, two = (replay_svg(game, [("greedy", *play(game.id, greedy, seed=3))]) for game in (own, other))
+    for drawn in (one, two):
+        assert 'class="ice"' in drawn
+        assert 'class="tile"' not in drawn
+    assert one.count("<use") == two.count("<use")

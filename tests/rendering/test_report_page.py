@@ -1,0 +1,303 @@
+"""The page in a real browser: plots are drawn, the replay moves by every means, hostile text does nothing, all is readable."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browser import OpenPage
+from reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED, failed_run
+
+from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.rendering.report import report_page, write_report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+TASKS = (CORRIDOR, LAKE, MIRRORED)
+
+
+@pytest.fixture(scope="module")
+def path(report_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(report_folder, tmp_path_factory.mktemp("page") / "report.html")
+
+
+def turn(page: Page) -> int:
+    return int(page.input_value("#slider"))
+
+
+def choose(page: Page, task: str, a: str = BASE, b: str = ADAPTER) -> None:
+    page.select_option("#choose-task", label=task)
+    page.select_option("#choose-a", label=a)
+    page.select_option("#choose-b", label=b)
+
+
+def shown(page: Page) -> dict[str, Any]:
+    """The data of the two episodes that are replayed."""
+    found: dict[str, Any] = page.evaluate("({a: episodeOf('a'), b: episodeOf('b')})")
+    return found
+
+
+def test_every_plot_is_drawn_inside_its_place(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    sizes = page.evaluate(
+        """() => ['.forest .marks circle', '.forest .marks line', '.stack rect', '.mistakes rect', '.board'].map((what) =>
+          [...document.querySelectorAll(what)].map((mark) => {
+            const [a, b] = [mark, mark.closest('figure, article')].map((each) => each.getBoundingClientRect());
+            const inside = a.left >= b.left - 5 && a.right <= b.right + 5 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+            return [a.width, a.height, inside];
+          }))"""
+    )
+    circles, whiskers, bars, mistakes, boards = sizes
+    assert len(circles) == 3 * 3 + 1 + 4  # players of each task; luck-adjusted ones again
+    assert len(boards) == 2
+    for drawn in (circles, bars, mistakes, boards):
+        assert drawn
+        assert all(width > 0 and height > 0 and inside for width, height, inside in drawn)
+    assert any(width > 50 for width, _, _ in whiskers)
+    assert all(inside for _, _, inside in whiskers)
+
+
+def test_the_replay_begins_with_the_base_and_its_adapter(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    for task in TASKS:
+        page.select_option("#choose-task", label=task)
+        assert page.locator(".boards h3").all_inner_texts() == [BASE, ADAPTER]
+
+
+def test_slider_keys_and_buttons_step_the_boards(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    choose(page, LAKE)
+    places = [state["walker"] for state in shown(page)["a"]["states"]]
+
+    def place() -> list[float]:
+        told = page.locator("#panel-a use[href='#walker']").get_attribute("transform") or ""
+        return [float(part) for part in told[len("translate(") :].split(")")[0].split()]
+
+    for number, walker in enumerate(places):
+        assert turn(page) == number
+        assert place() == [walker % 4 + 0.5, walker // 4 + 0.5]
+        page.keyboard.press("ArrowRight")
+    page.locator("#slider").focus()
+    page.keyboard.press("ArrowLeft")
+    steps = turn(page)
+    page.click("#back")
+    assert turn(page) == steps - 1
+    page.click("#forward")
+    assert turn(page) == steps
+    page.locator("#slider").fill("1")
+    assert page.inner_text("#turn").startswith("turn 2 of")
+    page.locator("#choose-a").focus()  # in a list, arrow keys choose
+    page.keyboard.press("ArrowRight")
+    assert turn(page) in (0, 1)
+
+
+def test_play_runs_to_the_end_and_pauses(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    page.clock.install()
+    choose(page, LAKE)
+    page.click("#play")
+    assert page.inner_text("#play") == "Pause"
+    page.clock.run_for(2_500)
+    assert turn(page) == 2
+    page.click("#play")
+    page.clock.run_for(5_000)
+    assert turn(page) == 2
+    page.click("#play")
+    page.clock.run_for(60_000)
+    assert turn(page) == int(page.get_attribute("#slider", "max") or 0) > 2
+    assert page.inner_text("#play") == "Play"
+    assert page.inner_text("#panel-a .status").startswith("The end: ")
+    page.click("#play")  # from the end, it begins again
+    assert turn(page) == 0
+
+
+def test_the_first_difference_is_the_first_turn_with_other_actions_and_is_marked(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    choose(page, MIRRORED)
+    for index in range(page.locator("#choose-seed option").count()):
+        page.select_option("#choose-seed", index=index)
+        a, b = ([step["action"] for step in shown(page)[side]["steps"]] for side in "ab")
+        expected = next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        assert a != b
+        page.click("#divergence")
+        assert turn(page) == expected
+        mark, slider = page.locator("#mark").bounding_box(), page.locator("#slider").bounding_box()
+        assert mark
+        assert slider
+        share = expected / max(len(a), len(b))
+        assert mark["x"] + 6 == pytest.approx(slider["x"] + 8 + (slider["width"] - 16) * share, abs=1.5)
+    page.select_option("#choose-b", label=BASE)
+    assert page.locator("#divergence").is_disabled()
+    assert page.locator("#mark").is_hidden()
+    page.select_option("#choose-b", label="nobody")
+    assert page.locator(".board").count() == 1
+
+
+def test_each_turn_tells_reply_action_moves_reward_and_regret(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    choose(page, LAKE)
+    actions, episode = page.evaluate("task().actions"), shown(page)["a"]
+    reward = regret = 0.0
+    for step in episode["steps"]:
+        panel = page.locator("#panel-a")
+        assert panel.locator(".reply").text_content() == step["reply"]
+        classes = {item.inner_text(): item.get_attribute("class") or "" for item in panel.locator(".deeds li").all()}
+        assert [name for name, kinds in classes.items() if "is-chosen" in kinds] == [
+            action for index, action in enumerate(actions) if index == step["action"]
+        ]
+        assert {name for name, kinds in classes.items() if "not-legal" not in kinds} == {actions[i] for i in step["legal"]}
+        if len(step["optimal"]) < 4:
+            assert {name for name, kinds in classes.items() if "is-optimal" in kinds} == {actions[i] for i in step["optimal"]}
+            assert panel.locator(".board circle.optimal").count() == len(step["optimal"])
+        assert panel.locator(".board circle.legal").count() == len(step["legal"])
+        sums = panel.locator(".sums b").all_inner_texts()
+        assert [float(told) for told in sums] == pytest.approx([reward, step["reward"], regret, step["regret"]], abs=1e-3)
+        reward, regret = reward + step["reward"], regret + step["regret"]
+        page.keyboard.press("ArrowRight")
+
+
+def test_a_mirrored_snake_and_a_game_of_another_package_are_drawn(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    choose(page, MIRRORED)
+    state = shown(page)["a"]["states"][0]
+    apples = [use.bounding_box() for use in page.locator("#panel-a .board use[href^='#piece']").all()]
+    assert len(apples) == len(state["pieces"]["A"]) == 5
+    assert all(box and box["width"] > 5 for box in apples)
+    assert page.locator("#panel-a .board circle.head").count() == 2
+    choose(page, CORRIDOR)
+    assert sorted(page.locator("#panel-a .board use").evaluate_all("all => all.map(u => u.getAttribute('href'))")) == sorted(
+        ["#piece-119-97-108-108-119"] * 5 + ["#piece-121-111-117-60"]
+    )  # five walls "w" and you "<", which have a letter each
+    assert page.locator("#panel-a .board text").all_text_contents() == ["?"]  # a symbol that the game does not explain
+
+
+def test_a_worst_episode_opens_in_the_replay(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    button = page.locator(f"section:has(h2:text-is('{MIRRORED}')) .show:enabled").first
+    player, seed = button.get_attribute("data-player"), button.get_attribute("data-seed")
+    button.click()
+    assert page.evaluate("[task().title, seed().seed, DATA.players[chosen.a]]") == [MIRRORED, seed, player]
+    assert page.locator("#replay-title").evaluate("each => each === document.activeElement")
+
+
+def test_hostile_replies_and_names_do_nothing_but_stand_there(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    data = page.evaluate("DATA")
+    found = [
+        (task, seed, player, number)
+        for task, each in enumerate(data["tasks"])
+        for seed, one in enumerate(each["seeds"])
+        for player, episode in one["episodes"].items()
+        for number, step in enumerate(episode["steps"])
+        if step["reply"] == HOSTILE
+    ]
+    assert {task for task, *_ in found} == {0, 1, 2}
+    for task, seed, player, number in found[:: len(found) // 10]:
+        page.select_option("#choose-task", str(task))
+        page.select_option("#choose-seed", str(seed))
+        page.select_option("#choose-a", player)
+        page.locator("#slider").fill(str(number))
+        assert page.locator("#panel-a .reply").text_content() == HOSTILE
+        assert page.inner_text("#panel-a .status") == "No action could be read"
+    page.select_option("#choose-a", label=ADAPTER)
+    assert page.inner_text("#panel-a h3") == ADAPTER
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    assert page.evaluate("typeof pwned") == "undefined"
+
+
+def test_the_policy_of_the_page_runs_no_script_but_ours(path: Path, tmp_path: Path, chromium: Browser) -> None:
+    """Were anything ever put in as markup, the browser would still not run it."""
+    attacked = tmp_path / "attacked.html"
+    attacked.write_text(path.read_text(encoding="utf-8").replace("<footer>", f"<footer>{HOSTILE}"), encoding="utf-8")
+    page = chromium.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(attacked.as_uri())
+    assert page.locator("img").count() == 1
+    assert page.evaluate("typeof pwned") == "undefined"
+    assert sum("Content Security Policy" in text for text in said) >= 2
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_the_screen_and_its_text_stands_out(path: Path, open_page: OpenPage, width: int, scheme: str) -> None:
+    """Contrast as WCAG 2.2 §1.4.3 has it: at least 4.5 for text, against what lies behind it."""
+    page = open_page(path, width=width, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}[scheme]
+    choose(page, LAKE)
+    faint = page.evaluate(CONTRASTS)
+    assert faint["checked"] > 100
+    assert faint["low"] == []
+
+
+CONTRASTS = """() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (text) => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = rgb(text).slice(0, 3).map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const rect = each.namespaceURI.endsWith('svg') && each.querySelector(':scope > rect');
+      const color = rect ? getComputedStyle(rect).fill : getComputedStyle(each).backgroundColor;
+      if ((rgb(color)[3] ?? 1) > 0) return color;
+    }
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const low = [];
+  let checked = 0;
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.getClientRects().length) continue;
+    if (element.closest('title, defs, :disabled')) continue;
+    const style = getComputedStyle(element);
+    const color = element.namespaceURI.endsWith('svg') ? style.fill : style.color;
+    const [a, b] = [light(color), light(behind(element))].sort((x, y) => y - x);
+    checked += 1;
+    if ((a + 0.05) / (b + 0.05) < 4.5) low.push([element.className.baseVal ?? element.className, color, behind(element)]);
+  }
+  return {checked, low};
+}"""
+
+
+def test_every_control_and_every_picture_has_a_name(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path)
+    for role in ("button", "combobox", "slider", "img", "region"):
+        assert page.get_by_role(role, name=re.compile(r"\S")).count() == page.get_by_role(role).count() > 0  # type: ignore[arg-type]
+
+
+def test_without_scripts_tables_and_plots_are_there_and_the_replay_is_not(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path, java_script_enabled=False)
+    assert page.locator("table:visible").count() >= 8
+    assert page.locator(".forest .marks circle:visible").count() > 0
+    assert page.locator("#replay").is_hidden()
+    assert page.get_by_text("Replays need JavaScript").is_visible()
+    assert page.locator(".show:enabled").count() == 0
+
+
+def test_results_of_one_player_have_a_replay_of_one_board(
+    report_results: list[Result], tmp_path: Path, open_page: OpenPage
+) -> None:
+    alone = tmp_path / "alone.html"
+    alone.write_text(report_page([result for result in report_results if result.player == BASE]), encoding="utf-8")
+    page = open_page(alone)
+    assert page.locator(".board").count() == 1
+    assert page.locator("#divergence").is_disabled()
+    page.keyboard.press("ArrowRight")
+    assert turn(page) == 1
+
+
+def test_results_without_any_episode_are_a_page_without_replay(tmp_path: Path, open_page: OpenPage) -> None:
+    silent = tmp_path / "silent.html"
+    silent.write_text(report_page([failed_run(tmp_path, every=1)]), encoding="utf-8")
+    page = open_page(silent)
+    assert page.locator("#replay").is_hidden()
+    assert page.get_by_text("30 of 30 episodes are missing").is_visible()

@@ -1,0 +1,286 @@
+"""Rollout tables: they give back what was played, add what the rules say, and a changed one is found out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.cli import main
+from msgrpo_hub.episode import Completion, Episode, Step
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.scores import judged, score_steps
+from msgrpo_hub.evaluation.verify_rollouts import verify_folder
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.rollout import play_groups, replayed_states
+from msgrpo_hub.storage import rollouts as rollout_tables
+from msgrpo_hub.storage.rollouts import (
+    CONFIGS,
+    Origin,
+    Rollout,
+    load_shards,
+    read_rollouts,
+    read_shard,
+    schema,
+    shards,
+    tables,
+    write_table,
+)
+
+LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
+ORIGIN = Origin(split="train", player="training", run="0123", base="pocket", temperature=1.0, max_new_tokens=32)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def played(game: str, groups: int = 2) -> list[Rollout]:
+    """Random play with invented advantages."""
+    seeds = [episode_seed(game, "train", index) for index in range(groups)]
+    return [
+        Rollout(episode=episode, update=1, advantage=0.5 - episode.member, drawn=bool(episode.member % 2))
+        for group in play_groups(make_game(game), ScriptedPolicy(choose_random), seeds, 3)
+        for episode in group.episodes
+    ]
+
+
+def save(folder: Path, rollouts: list[Rollout], origin: Origin | None = ORIGIN, name: str = "train-1.parquet") -> Path:
+    for config, table in tables(rollouts, origin, judged).items():
+        (folder / config).mkdir(parents=True, exist_ok=True)
+        write_table(table, folder / config / name)
+    return folder
+
+
+# ---- there and back
+
+
+@st.composite
+def completions(draw: st.DrawFn) -> Completion:
+    count = draw(st.integers(0, 4))
+    own: Any = {name: tuple(draw(st.lists(NUMBERS, min_size=count, max_size=count))) for name in ("log_probs", "entropies")}
+    own["token_ids"] = tuple(draw(st.lists(st.integers(0, 2**31 - 1), min_size=count, max_size=count)))
+    own["prompt_ids"] = tuple(draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4)))
+    usage = draw(st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
+    tokens = own if draw(st.booleans()) else {"usage": usage}  # of a model here, or of a server or a scripted player
+    return Completion(text=draw(TEXT), finish=draw(st.sampled_from(["stop", "length"])), **tokens)
+
+
+STEPS = st.builds(
+    Step,
+    observation=TEXT,
+    completion=completions(),
+    action=st.none() | TEXT,
+    status=st.sampled_from(["ok", "unreadable", "truncated_reply"]),
+    legal=st.booleans(),
+    reward=NUMBERS,
+)
+EPISODES = st.builds(
+    Episode,
+    game_id=st.sampled_from([LAKE, SNAKE]),
+    seed=st.integers(0, 2**63 - 1),
+    member=st.integers(0, 10**6),
+    steps=st.lists(STEPS, max_size=3).map(tuple),
+    terminated=st.booleans(),
+    truncated=st.booleans(),
+    success=st.booleans(),
+    error=TEXT,
+)
+ROLLOUTS = st.builds(
+    Rollout,
+    episode=EPISODES,
+    update=st.none() | st.integers(1, 10**6),
+    advantage=st.none() | NUMBERS,
+    drawn=st.none() | st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rollouts=st.lists(ROLLOUTS, max_size=4, unique_by=lambda r: (r.episode.seed, r.episode.member, r.update)))
+def test_what_is_written_comes_back_equal(rollouts: list[Rollout], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = save(tmp_path_factory.getbasetemp() / "shards", rollouts, origin=None)
+    assert list(load_shards(folder)) == [rollouts]
+
+
+@pytest.mark.parametrize("game", [LAKE, SNAKE])
+def test_with_what_the_rules_say_it_comes_back_equal_too(game: str, tmp_path: Path) -> None:
+    rollouts = played(game)
+    assert list(load_shards(save(tmp_path, rollouts))) == [rollouts]
+
+
+def test_equal_episodes_are_equal_bytes_and_row_groups_are_small(tmp_path: Path) -> None:
+    rollouts = [replace(rollout, update=update) for update in range(1, 61) for rollout in played(LAKE)]
+    first, second = save(tmp_path / "1", rollouts), save(tmp_path / "2", rollouts)
+    for config in CONFIGS:
+        assert (first / config / "train-1.parquet").read_bytes() == (second / config / "train-1.parquet").read_bytes()
+    with pq.ParquetFile(first / "steps" / "train-1.parquet") as file:
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+    assert max(sizes) == 1000 < sum(sizes)
+
+
+def test_rows_say_what_the_rules_say(tmp_path: Path) -> None:
+    """Against the states themselves, which are not in the tables."""
+    rollouts = played(LAKE)
+    heads, steps = (table.to_pylist() for table in read_shard(*shards(save(tmp_path, rollouts))[0]))
+    game = make_game(LAKE)
+    by_episode = {head["episode"]: [row for row in steps if row["episode"] == head["episode"]] for head in heads}
+    assert len(by_episode) == len(rollouts)
+    for head, rollout in zip(heads, rollouts, strict=True):
+        episode, rows = rollout.episode, by_episode[head["episode"]]
+        scores, states = score_steps(game, episode), replayed_states(game, episode)
+        assert [row["optimal_actions"] for row in rows] == [list(score.optimal_actions) for score in scores]
+        assert [row["prompt"] for row in rows] == [build_prompt(game, state).messages for state in states[: len(rows)]]
+        assert [row["turn"] for row in rows] == list(range(len(rows)))
+        assert head["regret"] == pytest.approx(sum(row["regret"] for row in rows))
+        assert head["actions"] == [step.action for step in episode.steps]
+        told = ("seed", "member", "update", "advantage", "drawn", "success")
+        assert {tuple(row[name] for name in told) for row in rows} == {tuple(head[name] for name in told)}
+        assert (head["run"], head["base"], head["split"]) == ("0123", "pocket", "train")
+
+
+def test_an_unfinished_pair_of_shards_does_not_count_and_a_missing_half_is_said(tmp_path: Path) -> None:
+    save(tmp_path, played(LAKE))
+    shutil.copy(tmp_path / "steps" / "train-1.parquet", tmp_path / "steps" / "train-2.parquet")
+    assert [heads.name for heads, _ in shards(tmp_path)] == ["train-1.parquet"]
+    (tmp_path / "steps" / "train-1.parquet").unlink()
+    with pytest.raises(UserError, match=r"train-1.parquet' cannot be read"):
+        list(load_shards(tmp_path))
+
+
+# ---- refused
+
+
+def rewrite(folder: Path, config: str, change: Callable[[list[dict[str, Any]]], Any]) -> None:
+    """Rewrites a shard with pyarrow, row by row."""
+    path = folder / config / "train-1.parquet"
+    rows = pq.ParquetFile(path).read().to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema(config)), path)
+
+
+SPOILED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str]] = {
+    "a step is missing": ("steps", lambda rows: rows.pop(0), "not where they should be"),
+    "a step of nobody": ("steps", lambda rows: rows.append(rows[-1] | {"seed": 1, "turn": 0}), "steps of no episode"),
+    "an episode is missing": ("default", lambda rows: rows.pop(0), "not where they should be"),
+    "an unknown status": ("steps", lambda rows: rows[0].update(status="fine"), "'fine'"),
+    "a count that is none": ("default", lambda rows: rows[0].update(steps=None), "refused"),
+    "tokens that are none": ("steps", lambda rows: rows[0].update(token_ids=None), "refused"),
+}
+
+
+@pytest.mark.parametrize(("config", "change", "words"), SPOILED.values(), ids=SPOILED)
+def test_an_inconsistent_shard_is_refused_in_one_line(
+    config: str, change: Callable[[list[dict[str, Any]]], Any], words: str, tmp_path: Path
+) -> None:
+    rewrite(save(tmp_path, played(LAKE)), config, change)
+    with pytest.raises(UserError, match=words) as caught:
+        list(load_shards(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shard_with_other_columns_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, played(LAKE)) / "steps" / "train-1.parquet"
+    table = pq.ParquetFile(path).read()
+    for other in (table.drop_columns("reply"), table.append_column("more", table["turn"]), table.select(["turn"])):
+        pq.write_table(other, path)
+        with pytest.raises(UserError, match="has other columns: expected those of msgrpo-rollouts-v1"):
+            list(load_shards(tmp_path))
+
+
+def test_a_shard_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, played(LAKE))
+    monkeypatch.setattr(rollout_tables, "LARGEST", 1000)
+    with pytest.raises(UserError, match=r"unpacks to .* bytes at once: expected at most 1000"):
+        list(load_shards(tmp_path))
+
+
+# ---- verification
+
+
+def found(folder: Path) -> str:
+    return "; ".join(problem for row in verify_folder(folder) for problem in row["problems"])
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, None], ids=["data set", "log of a training"])
+def test_untouched_episodes_pass_and_are_counted(origin: Origin | None, tmp_path: Path) -> None:
+    save(tmp_path, played(LAKE), origin)
+    save(tmp_path, played(SNAKE), origin, name="train-2.parquet")
+    rows = verify_folder(tmp_path)
+    assert [(row["player"], row["task"], row["episodes"], row["problems"]) for row in rows] == [
+        ("training", LAKE, 6, []),
+        ("training", SNAKE, 6, []),
+    ]
+
+
+def other_action(rows: list[dict[str, Any]]) -> None:
+    row = rows[0]
+    other = next(action for action in ("Left", "Down", "Right", "Up") if action != row["action"])
+    row.update(action=other, reply=f"<action>{other}</action>")
+
+
+TAMPERED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str]] = {
+    "an action with its reply": ("steps", other_action, "the record has another|does not follow"),
+    "an action alone": ("steps", lambda rows: rows[0].update(action="Up" if rows[0]["action"] != "Up" else "Down"), "seed"),
+    "a reward": ("steps", lambda rows: rows[0].update(reward=1.0), "reward 1 on turn 1, where the rules give 0"),
+    "an observation": ("steps", lambda rows: rows[0].update(observation="?"), "another observation"),
+    "a status": ("steps", lambda rows: rows[0].update(status="unreadable"), "its status or its legality"),
+    "legality": ("steps", lambda rows: rows[0].update(legal=not rows[0]["legal"]), "its status or its legality"),
+    "legal actions": ("steps", lambda rows: rows[0].update(legal_actions=["Up"]), "turn 1: legal_actions does not follow"),
+    "optimal actions": ("steps", lambda rows: rows[0].update(optimal_actions=[]), "turn 1: optimal_actions does not follow"),
+    "a regret": ("steps", lambda rows: rows[0].update(regret=0.7), "turn 1: regret does not follow"),
+    "a prompt": ("steps", lambda rows: rows[0]["prompt"][0].update(content="Hi"), "turn 1: prompt does not follow"),
+    "success": ("default", lambda rows: rows[0].update(success=not rows[0]["success"]), "success"),
+    "the end": ("default", lambda rows: rows[0].update(terminated=not rows[0]["terminated"]), "another end"),
+    "the sum": ("default", lambda rows: rows[0].update(reward=9.0), "reward does not follow"),
+    "the game": ("default", lambda rows: rows[0].update(game="Snake-Solo-v1"), "another observation"),
+    "an unknown game": ("default", lambda rows: rows[0].update(game="Chess-v1"), "unknown game 'Chess-v1'"),
+    "a member": ("default", lambda rows: rows[0].update(member=7), "not where they should be"),
+    "an advantage of one table": ("steps", lambda rows: rows[0].update(advantage=3.0), "turn 1: advantage does not follow"),
+}
+
+
+@pytest.mark.parametrize(("config", "change", "words"), TAMPERED.values(), ids=TAMPERED)
+def test_a_changed_record_is_found_out(
+    config: str,
+    change: Callable[[list[dict[str, Any]]], Any],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rewrite(save(tmp_path, played(LAKE)), config, change)
+    assert re.search(words, found(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_another_seed_is_found_out_although_both_tables_agree(tmp_path: Path) -> None:
+    save(tmp_path, played(LAKE))
+    for config in CONFIGS:
+        seed = pq.ParquetFile(tmp_path / config / "train-1.parquet").read()["seed"][0].as_py()
+        rewrite(tmp_path, config, lambda rows, seed=seed: [row.update(seed=5) for row in rows if row["seed"] == seed])
+    assert "another observation than the rules give on turn 1" in found(tmp_path)
+
+
+def test_a_folder_with_neither_is_told_what_is_expected(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no runs under"):
+        verify_folder(tmp_path)
+
+
+def test_reading_tables_that_do_not_fit_together_is_an_error() -> None:
+    first, second = tables(played(LAKE)), tables(played(SNAKE))
+    with pytest.raises(ValueError, match="not where they should be"):
+        read_rollouts(first["default"], second["steps"])
