@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.policy import Policy, Remembers
+from msgrpo_hub.agent.policy import Policy, SupportsCaching
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.games import Game, stream
@@ -78,7 +78,7 @@ def reply_status(action: str | None, completion: Completion) -> ReplyStatus:
 def play_episodes(
     game: Game,
     policy: Policy,
-    seats: Iterable[tuple[int, int]],
+    episode_keys: Iterable[tuple[int, int]],
     on_turn: Callable[[int], None] | None = None,
 ) -> list[Episode]:
     """Plays one episode for each (seed, member), all in lockstep.
@@ -86,14 +86,14 @@ def play_episodes(
     Args:
         game: the rules.
         policy: answers the prompts of all live episodes in one call a turn.
-        seats: the seed of the initial state, and which member of that seed's group plays.
+        episode_keys: the seed of the initial state, and which member of that seed's group plays.
         on_turn: called after each turn with the number of episodes still live.
     """
-    seats = list(seats)
-    starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in seats)}
-    plays = [_Play(game, seed, member, starts[seed]) for seed, member in seats]
+    episode_keys = list(episode_keys)
+    starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in episode_keys)}
+    plays = [_Play(game, seed, member, starts[seed]) for seed, member in episode_keys]
     live, prompt_of = plays, cache(partial(build_prompt, game))  # many episodes come through the same states
-    with policy.remembering() if isinstance(policy, Remembers) else nullcontext():
+    with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext():
         while live:
             prompts = [prompt_of(play.state) for play in live]
             completions = policy.complete(prompts, [play.sampling for play in live])
@@ -116,8 +116,8 @@ def play_groups(
 
     Returns one group per seed, in order.
     """
-    seats = [(seed, member) for seed in seeds for member in range(group_size)]
-    episodes = play_episodes(game, policy, seats, on_turn)
+    episode_keys = [(seed, member) for seed in seeds for member in range(group_size)]
+    episodes = play_episodes(game, policy, episode_keys, on_turn)
     return [
         Group(game_id=game.id, seed=seed, episodes=tuple(episodes[i * group_size : (i + 1) * group_size]))
         for i, seed in enumerate(seeds)

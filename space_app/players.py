@@ -105,19 +105,19 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
         UserError: no such player, a model that is too large or cannot be loaded, or a prompt that is too long for it.
     """
     check_player(name, game)
-    seats = [(seed, 0) for seed in seeds]
+    episode_keys = [(seed, 0) for seed in seeds]
     if name in SCRIPTED:
-        return play_episodes(game, make_player(name), seats)
+        return play_episodes(game, make_player(name), episode_keys)
     variant = game.id.partition(":")[2] in VARIANTS
     with _one_at_a_time:
         _model(name)  # here, where it stays: what a GPU is lent to is another process, which ends with the call
-        return _play_model(name, game.id if variant else game, seats)
+        return _play_model(name, game.id if variant else game, episode_keys)
 
 
 @on_gpu
-def _play_model(name: str, game: Game | str, seats: list[tuple[int, int]]) -> list[Episode]:
+def _play_model(name: str, game: Game | str, episode_keys: list[tuple[int, int]]) -> list[Episode]:
     """Arguments go to another process on ZeroGPU, and a variant, which holds functions, goes by its id."""
-    return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], seats)
+    return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], episode_keys)
 
 
 def _model(name: str) -> Policy:

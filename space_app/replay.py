@@ -16,7 +16,7 @@ import numpy as np
 from msgrpo_hub.agent import Prompt, build_prompt
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.evaluation import score_episode, score_steps
-from msgrpo_hub.games import Game, episode_seed, make_game, played, told
+from msgrpo_hub.games import Game, base_game, display_name, episode_seed, make_game
 from msgrpo_hub.rendering import episode_data, game_data, replay_svg
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
@@ -109,8 +109,8 @@ def track(game: Game, name: str, episode: Episode) -> Data:
 
 def move(game: Game, action: str | None) -> int | None:
     """The number of the action that is meant, in the game underneath: the same move has the same number in all variants."""
-    own = played(game).actions
-    return next((number for number, each in enumerate(own) if told(game, each) == action), None)
+    own = base_game(game).actions
+    return next((number for number, each in enumerate(own) if display_name(game, each) == action), None)
 
 
 def divergence(a: Data, b: Data) -> int | None:

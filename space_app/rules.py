@@ -19,7 +19,7 @@ from compare import batches, ends
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation import Comparison, compare_paired
-from msgrpo_hub.games import GAMES, Game, Retold
+from msgrpo_hub.games import GAMES, Game, Variant
 
 LONGEST = 4_000
 """Characters of a text at most."""
@@ -40,10 +40,10 @@ _WAYS = {"Left": "the column by -1", "Down": "the row by 1", "Right": "the colum
 
 
 @dataclass(frozen=True)
-class Told(Retold):
+class Told(Variant):
     """A game told in a visitor's words; all else is that of `game`."""
 
-    instructions: str = ""  # fields, where Retold has properties
+    instructions: str = ""  # fields, where Variant has properties
     rules: tuple[str, ...] = ()
 
 

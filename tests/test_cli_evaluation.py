@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent.openai_server import OpenAIServer, chat_completion, send
+from models.openai_server import OpenAIServer, chat_completion, send
 from training import conftest as shared
 
 from msgrpo_hub.cli import main

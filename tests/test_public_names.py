@@ -6,7 +6,17 @@ import pytest
 
 PUBLIC = {
     "msgrpo_hub.errors": ["UserError", "unknown"],
-    "msgrpo_hub.games": ["make_game", "GAMES", "VARIANTS", "Game", "Retold", "episode_seed", "stream", "played", "told"],
+    "msgrpo_hub.games": [
+        "make_game",
+        "GAMES",
+        "VARIANTS",
+        "Game",
+        "Variant",
+        "episode_seed",
+        "stream",
+        "base_game",
+        "display_name",
+    ],
     "msgrpo_hub.episode": ["Completion", "Step", "Episode", "Group"],
     "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "Prompt", "build_prompt", "parse_action"],
     "msgrpo_hub.models": ["LanguageModel"],

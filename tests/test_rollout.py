@@ -55,10 +55,10 @@ PLAYERS: dict[str, Policy] = {
 @pytest.mark.parametrize("game_id", GAMES)
 def test_playing_together_changes_no_episode(game_id: str, player: str) -> None:
     game, policy = GAMES[game_id], PLAYERS[player]
-    seats = [(seed, member) for seed in (3, 4, 5) for member in range(3)]
-    together = play_episodes(game, policy, seats)
-    alone = [play_episodes(game, policy, [seat])[0] for seat in seats]
-    backwards = play_episodes(game, policy, seats[::-1])[::-1]
+    episode_keys = [(seed, member) for seed in (3, 4, 5) for member in range(3)]
+    together = play_episodes(game, policy, episode_keys)
+    alone = [play_episodes(game, policy, [seat])[0] for seat in episode_keys]
+    backwards = play_episodes(game, policy, episode_keys[::-1])[::-1]
     assert together == alone == backwards
 
 
@@ -81,8 +81,8 @@ def test_what_a_player_draws_does_not_touch_the_dynamics() -> None:
     def upwards(waste: int) -> ScriptedPolicy:
         return ScriptedPolicy(lambda _game, _state, rng: "Up" if rng.random(waste).size == waste else "Down")
 
-    seats = [(seed, 0) for seed in range(20)]
-    assert play_episodes(SNAKE, upwards(100), seats) == play_episodes(SNAKE, upwards(0), seats)
+    episode_keys = [(seed, 0) for seed in range(20)]
+    assert play_episodes(SNAKE, upwards(100), episode_keys) == play_episodes(SNAKE, upwards(0), episode_keys)
 
 
 def test_groups_come_in_the_order_of_their_seeds_with_all_their_members() -> None:

@@ -113,9 +113,9 @@ def validation_reward(model: DQN, game_id: str, episodes: int = 200) -> float:
     tensors = {name: tensor.astype(np.float32) for name, tensor in exported(model).items()}
     names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
     network = QNetwork(tuple((tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in names))
-    seats = [(episode_seed(game_id, "validation", index), 0) for index in range(episodes)]
+    episode_keys = [(episode_seed(game_id, "validation", index), 0) for index in range(episodes)]
     policy = ScriptedPolicy(DqnPlayer(Path(), {game_id: network}).choose)
-    return float(np.mean([episode.reward for episode in play_episodes(make_game(game_id), policy, seats)]))
+    return float(np.mean([episode.reward for episode in play_episodes(make_game(game_id), policy, episode_keys)]))
 
 
 class Checkpoints(BaseCallback):

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from benchmark.throughput.machine import clock
 from benchmark.throughput.shapes import model_folder
-from msgrpo_hub.agent.policy import Policy, Remembers
+from msgrpo_hub.agent.policy import Policy, SupportsCaching
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import make_game
@@ -91,9 +91,9 @@ class ForcedReply:
     policy: Policy
     actions: Sequence[str] = field(default=("Up", "Right", "Down", "Left"))
 
-    def remembering(self) -> AbstractContextManager[None]:
+    def caching(self) -> AbstractContextManager[None]:
         """What the policy behind it does while episodes are played."""
-        return self.policy.remembering() if isinstance(self.policy, Remembers) else nullcontext()
+        return self.policy.caching() if isinstance(self.policy, SupportsCaching) else nullcontext()
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         replies = self.policy.complete(prompts, rngs)

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.machine import clock
 from msgrpo_hub.models.sampling import TokenIds
-from msgrpo_hub.models.token_tree import plant
+from msgrpo_hub.models.token_tree import build_tree
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 20) -> float:
@@ -47,7 +47,7 @@ def ceilings(device: str = "cpu", dtype: torch.dtype = torch.float32, size: int 
 def contexts(rows: Iterable[tuple[TokenIds, TokenIds]]) -> tuple[int, float, int]:
     """Of (prompt, reply) pairs: the distinct contexts, the sum of their lengths, and how many of them predict a token."""
     distinct = list(dict.fromkeys(rows))
-    tree = plant([prompt + reply[:-1] for prompt, reply in distinct])
+    tree = build_tree([prompt + reply[:-1] for prompt, reply in distinct])
     paths = zip(tree.paths, distinct, strict=True)
     predicting = {node for path, (prompt, _) in paths for node in path[len(prompt) - 1 :].tolist()}
     return len(tree), float((tree.depths + 1).sum()), len(predicting)
@@ -99,10 +99,10 @@ def learnt(trainer: MeasuredTrainer) -> Iterable[tuple[TokenIds, TokenIds]]:
         length = max(map(len, packed.trees))
         for number, tree in enumerate(packed.trees):
             for path in tree.paths:
-                slots = len(packed.trunk) + number * length + path
+                slots = len(packed.prefix) + number * length + path
                 first = next((k for k, slot in enumerate(slots.tolist()) if slot in predicting), len(path))
-                tokens = packed.trunk + tuple(tree.token_ids[path].tolist())
-                cut = len(packed.trunk) + first + 1
+                tokens = packed.prefix + tuple(tree.token_ids[path].tolist())
+                cut = len(packed.prefix) + first + 1
                 yield tokens[:cut], tokens[cut:]
 
 

@@ -25,7 +25,7 @@ from msgrpo_hub import rollout
 from msgrpo_hub.models import engine, sampling
 from msgrpo_hub.models.attention import RowCache
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.logit_cache import Memory
+from msgrpo_hub.models.logit_cache import LogitCache
 from msgrpo_hub.training import trainer as training
 
 OTHER = "other"
@@ -100,7 +100,7 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
         (sampling, "draw_tokens", "drawing tokens", True),
         (engine, "fork", "forking rows", True),
         (RowCache, "select", "forking rows", True),
-        *((Memory, name, "remembering", True) for name in ("recall", "remember")),
+        *((LogitCache, name, "caching", True) for name in ("get", "add")),
         *((training, name, "advantages, rows and trees", True) for name in ("draw", "to_rows", "pack")),
         (training, "token_log_probs", lambda: "training forward" if torch.is_grad_enabled() else "reference forward", True),
         (torch.Tensor, "backward", "training backward", True),

@@ -11,7 +11,7 @@ import numpy as np
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.games import Game, played, told
+from msgrpo_hub.games import Game, base_game, display_name
 
 
 class Policy(Protocol):
@@ -22,10 +22,10 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class SupportsCaching(Protocol):
     """A policy that saves work where prompts come up again."""
 
-    def remembering(self) -> AbstractContextManager[None]:
+    def caching(self) -> AbstractContextManager[None]:
         """While it lasts, it answers as ever, and computes no prompt twice."""
 
 
@@ -41,7 +41,7 @@ class ScriptedPolicy:
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         actions = [
-            told(prompt.game, self.choose(played(prompt.game), prompt.state, rng))
+            display_name(prompt.game, self.choose(base_game(prompt.game), prompt.state, rng))
             for prompt, rng in zip(prompts, rngs, strict=True)
         ]
         return [Completion(text=f"<action>{action}</action>") for action in actions]

@@ -11,7 +11,7 @@ from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import system_text
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, all_games, draw, episode_seed, make_game
+from msgrpo_hub.games import Game, all_games, episode_seed, make_game, render_text
 from msgrpo_hub.players.registry import SCRIPTED, entry_point, make_player
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
@@ -80,10 +80,10 @@ def _play(options: argparse.Namespace) -> None:
 
 def _print_episode(game: Game, episode: Episode) -> None:
     states = replayed_states(game, episode)
-    print(f"{draw(game, states[0])}\n")
+    print(f"{render_text(game, states[0])}\n")
     for turn, (step, state) in enumerate(zip(episode.steps, states[1:], strict=True), start=1):
         print(f"turn {turn}: {step.completion.text}")
-        print(f"action {step.action or 'none (' + step.status + ')'}, reward {step.reward:g}\n{draw(game, state)}\n")
+        print(f"action {step.action or 'none (' + step.status + ')'}, reward {step.reward:g}\n{render_text(game, state)}\n")
     end = "success" if episode.success else "no success"
     print(f"{game.id}: {end} after {len(episode.steps)} turns, reward {episode.reward:g}")
 
@@ -100,7 +100,7 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
     """Asks for an action on standard input; the first letter is enough."""
     if state.turn == 0:
         print(f"{system_text(game)}\n", file=sys.stderr)
-    print(draw(game, state), file=sys.stderr)
+    print(render_text(game, state), file=sys.stderr)
     while True:
         print(f"{' / '.join(game.actions)}? ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()

@@ -17,7 +17,7 @@ from typing import Any
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from msgrpo_hub.downloads.hub_errors import first_line, patiently, said_in_words
+from msgrpo_hub.downloads.hub_errors import first_line, hub_errors, retry_rate_limit
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
@@ -91,7 +91,7 @@ def fetch(found: Listing) -> Fetched:
     return _fetch_adapter(found) if found.is_adapter else _fetch_base(found)
 
 
-def look(source: str, revision: str | None = None) -> Listing:
+def list_files(source: str, revision: str | None = None) -> Listing:
     """Commit and files of a source. The Hub is asked first: its client would take a cached file whatever the Hub answers.
 
     Args:
@@ -108,9 +108,9 @@ def look(source: str, revision: str | None = None) -> Listing:
         raise no_folder(source, "it is no folder")
     if revision is not None and not is_revision(revision):
         raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
-    with said_in_words(source):
+    with hub_errors(source):
         try:
-            info = patiently(partial(HfApi().model_info, source, revision=revision, files_metadata=True))
+            info = retry_rate_limit(partial(HfApi().model_info, source, revision=revision, files_metadata=True))
         except HfHubHTTPError:
             raise
         except HFValidationError as error:
@@ -163,8 +163,8 @@ def _remember(found: Listing, revision: str | None) -> None:
     """Lets the cache know which commit a branch or tag names, for a time without a network: that is by way of a file."""
     name = ADAPTER_SETTINGS if found.is_adapter else CONFIG
     if revision != found.commit and found.sizes.get(name, LARGEST_SETTINGS) < LARGEST_SETTINGS:
-        with said_in_words(found.source):
-            patiently(partial(hf_hub_download, found.source, name, revision=revision))
+        with hub_errors(found.source):
+            retry_rate_limit(partial(hf_hub_download, found.source, name, revision=revision))
 
 
 def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
@@ -263,9 +263,9 @@ def _download(found: Listing, names: list[str]) -> Path:
         isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(kept, names, strict=True)
     ):
         return Path(str(kept[0])).parent
-    with said_in_words(found.source):
+    with hub_errors(found.source):
         download = partial(snapshot_download, found.source, revision=found.commit, allow_patterns=names)
-        folder = Path(patiently(download))
+        folder = Path(retry_rate_limit(download))
     for name in names:  # where listing the files fails, the client returns what there is
         if not (folder / name).is_file() or (folder / name).stat().st_size != found.sizes[name]:
             raise UserError(

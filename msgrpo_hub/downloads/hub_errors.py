@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def said_in_words(repo_id: str) -> Iterator[None]:
+def hub_errors(repo_id: str) -> Iterator[None]:
     """Turns errors of the Hub's client into `UserError`s: what was refused, and what to do."""
     try:
         yield
@@ -53,7 +53,7 @@ def said_in_words(repo_id: str) -> Iterator[None]:
         raise UserError(f"the Hub refuses the card of {repo_id!r} ({' '.join(str(error).split())[:300]}): mend it") from error
 
 
-def patiently(ask: Callable[[], T]) -> T:
+def retry_rate_limit(ask: Callable[[], T]) -> T:
     """Asks the Hub, and asks again, up to `WAITS` times, after a rate limit has passed: says so and waits."""
     for _ in range(WAITS):
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgrpo_hub.downloads.fetching import Listing, base_of, look, read_settings
+from msgrpo_hub.downloads.fetching import Listing, base_of, list_files, read_settings
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import POCKET, named, pocket_path, public_name
 
@@ -43,18 +43,18 @@ def resolve(name: str) -> Sources:
     """The sources of `model`, `adapter` or `base+adapter`, with `@revision` at each. Raises `UserError` as loading does."""
     (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
     base = str(pocket_path()) if base == POCKET else base
-    found = look(base, revision)
+    found = list_files(base, revision)
     if not adapter and found.is_adapter:
         settings = read_settings(found)
-        named_base = look(base_of(settings, base), settings.get("revision"))
+        named_base = list_files(base_of(settings, base), settings.get("revision"))
         return Sources(base=named_base.source, base_commit=_commit(named_base), adapter=base, adapter_commit=_commit(found))
-    adapter_commit = _commit(look(adapter, adapter_revision)) if adapter else ""
+    adapter_commit = _commit(list_files(adapter, adapter_revision)) if adapter else ""
     return Sources(base=base, base_commit=_commit(found), adapter=adapter, adapter_commit=adapter_commit)
 
 
 def commit_of(source: str, revision: str | None) -> str:
     """The commit that a revision of a repository names now; without a network, the one in the cache; of a folder its hash."""
-    return _commit(look(source, revision))
+    return _commit(list_files(source, revision))
 
 
 def _commit(found: Listing) -> str:

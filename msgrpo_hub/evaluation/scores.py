@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
-from msgrpo_hub.games import Game, make_game, played, told
+from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.solving import TIE, lake_values, optimal_actions, optimal_value, random_value
 from msgrpo_hub.rollout import replayed_states
@@ -18,11 +18,11 @@ from msgrpo_hub.rollout import replayed_states
 
 def score_steps(game: Game, episode: Episode) -> list[StepScore]:
     """What the rules say of each turn of an episode. Raises `ValueError` for a record that does not replay."""
-    core = played(game)
+    core = base_game(game)
     return [
         StepScore(
             legal_actions=game.legal_actions(state),
-            optimal_actions=tuple(told(game, action) for action in optimal_actions(core, state)) if _solved(core) else (),
+            optimal_actions=tuple(display_name(game, action) for action in optimal_actions(core, state)) if _solved(core) else (),
             regret=_regret(game, state, step.action),
         )
         for state, step in zip(replayed_states(game, episode), episode.steps, strict=False)
@@ -35,7 +35,7 @@ def _solved(game: Game) -> bool:
 
 def _regret(game: Game, state: Any, action: str | None) -> float | None:
     """V*(s) − Q*(s, a); "no action" stays on its cell, which is worth V* with one turn less."""
-    lake = played(game)
+    lake = base_game(game)
     if not isinstance(lake, FrozenLake):
         return None
     values, left = lake_values(lake, state.holes), lake.horizon - state.turn
@@ -43,7 +43,7 @@ def _regret(game: Game, state: Any, action: str | None) -> float | None:
     if action is None:
         stay = values.optimal[left - 1, state.player[0] * lake.size + state.player[1]]
         return float(q.max() - stay)
-    names = [told(game, own) for own in lake.actions]
+    names = [display_name(game, own) for own in lake.actions]
     lost = float(q.max() - q[names.index(action)])
     return lost if lost > TIE else 0.0
 
@@ -70,7 +70,7 @@ def _total(counts: list[int | None]) -> int | None:
 
 
 def _against_optimum(game: Game, episode: Episode, regrets: list[float | None]) -> dict[str, Any]:
-    lake = played(game)
+    lake = base_game(game)
     known = [regret for regret in regrets if regret is not None]
     if not isinstance(lake, FrozenLake):
         names = ("value_optimal", "value_random", "regret", "luck_adjusted", "optimal_steps", "first_mistake")

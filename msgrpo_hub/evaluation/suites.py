@@ -83,16 +83,16 @@ def task_hash(game: Game) -> str:
     are all in it, since each of them shows in what is played.
     """
     record: list[Any] = [game.id, game.size, game.horizon, list(game.actions), list(game.reward_range)]
-    seats = [(episode_seed(game.id, "test", index), member) for index in range(_PROBES) for member in (0, 1)]
+    episode_keys = [(episode_seed(game.id, "test", index), member) for index in range(_PROBES) for member in (0, 1)]
     first, other = game.actions[0], game.actions[-1]
     replies = [reply.format(first, other=other, lower=first.lower()) for reply in _REPLIES]
     record += [[reply, parse_action(reply, game.actions)] for reply in replies]
-    prompt = build_prompt(game, game.initial_state(stream(seats[0][0], "initial_state")))
+    prompt = build_prompt(game, game.initial_state(stream(episode_keys[0][0], "initial_state")))
     record.append([dict(message) for message in prompt.messages])
     for name in _PLAYERS:
         if can_play(name, game):
             probe = _Probe(SCRIPTED[name])
-            for episode in play_episodes(game, probe, seats):
+            for episode in play_episodes(game, probe, episode_keys):
                 record.append([episode.seed, episode.success, episode.terminated, episode.truncated])
                 record += [[step.observation, step.action, step.status, step.legal, step.reward] for step in episode.steps]
             record += probe.seen

@@ -1,25 +1,25 @@
 """Floor 0, games: the rules of Frozen Lake and Snake, their ids and their seeds. Importing it registers them with gymnasium."""
 
 from msgrpo_hub.games.environment import register_games
-from msgrpo_hub.games.game import Game, Transition, draw
+from msgrpo_hub.games.game import Game, Transition, render_text
 from msgrpo_hub.games.registry import GAMES, all_games, make_game
 from msgrpo_hub.games.seeds import Split, episode_seed, stream
-from msgrpo_hub.games.variants import VARIANTS, Retold, played, told
+from msgrpo_hub.games.variants import VARIANTS, Variant, base_game, display_name
 
 __all__ = [
     "GAMES",
     "VARIANTS",
     "Game",
-    "Retold",
     "Split",
     "Transition",
+    "Variant",
     "all_games",
-    "draw",
+    "base_game",
+    "display_name",
     "episode_seed",
     "make_game",
-    "played",
+    "render_text",
     "stream",
-    "told",
 ]
 
 register_games()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from msgrpo_hub.errors import unknown
-from msgrpo_hub.games.game import Game, draw
+from msgrpo_hub.games.game import Game, render_text
 from msgrpo_hub.games.registry import GAMES, make_game
 
 NAMESPACE = "msgrpo_hub"
@@ -83,7 +83,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
 
     def render(self) -> str | None:
         """The board for people, or None where no render mode was asked for."""
-        return draw(self.game, self.state) if self.render_mode == "ansi" else None
+        return render_text(self.game, self.state) if self.render_mode == "ansi" else None
 
     def _observe(self) -> Observation:
         return self.game.observe(self.state) if self.observation == "text" else planes(self.game, self.state)

@@ -90,7 +90,7 @@ def check_action(game: Game, action: str | None) -> None:
         raise ValueError(f"{game.id} has no action {action!r}: expected one of {', '.join(game.actions)}, or None")
 
 
-def draw(game: Game, state: Any) -> str:
+def render_text(game: Game, state: Any) -> str:
     """The board in a frame, for people."""
     line = "─" * (2 * game.size + 1)
     rows = [f"│ {' '.join(row)} │" for row in game.grid(state)]

@@ -29,7 +29,7 @@ def _same(cell: Cell, size: int) -> Cell:  # noqa: ARG001
 
 
 @dataclass(frozen=True)
-class Retold:
+class Variant:
     """A game whose cells, action names and grid symbols are shown in another way; states are those of `game`."""
 
     game: Game
@@ -61,9 +61,9 @@ class Retold:
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
-        shown = {self.told(action) for action in self.game.actions}
+        shown = {self.display_name(action) for action in self.game.actions}
         kept = tuple(action for action in self.game.actions if action in shown)
-        return kept if len(kept) == len(shown) else tuple(self.told(action) for action in self.game.actions)
+        return kept if len(kept) == len(shown) else tuple(self.display_name(action) for action in self.game.actions)
 
     @cached_property
     def symbols(self) -> dict[str, str]:
@@ -75,11 +75,11 @@ class Retold:
         rules = tuple(self.moves if rule == _MOVES else rule for rule in self.game.rules)
         return (*rules[:-1], legend) if self.glyphs else rules
 
-    def told(self, action: str) -> str:
+    def display_name(self, action: str) -> str:
         """The name here of an action of the game."""
         return self.names.get(action, action)
 
-    def meant(self, action: str) -> str:
+    def canonical_action(self, action: str) -> str:
         """The action of the game that a name here stands for."""
         return next((own for own, name in self.names.items() if name == action), action)
 
@@ -88,7 +88,7 @@ class Retold:
 
     def step(self, state: Any, action: str | None, rng: np.random.Generator) -> Transition[Any]:
         check_action(self, action)
-        return self.game.step(state, None if action is None else self.meant(action), rng)
+        return self.game.step(state, None if action is None else self.canonical_action(action), rng)
 
     def observe(self, state: Any) -> str:
         written, grid, _ = self.game.observe(state).partition("Grid:\n")
@@ -117,21 +117,21 @@ class Retold:
         return self._ordered(self.game.safe_actions(state))
 
     def _ordered(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        told = {self.told(action) for action in actions}
+        told = {self.display_name(action) for action in actions}
         return tuple(action for action in self.actions if action in told)
 
     def succeeded(self, state: Any) -> bool:
         return self.game.succeeded(state)
 
 
-def played(game: Game) -> Game:
+def base_game(game: Game) -> Game:
     """The game underneath, whose states and actions are meant: of a game that is no variant, itself."""
-    return game.game if isinstance(game, Retold) else game
+    return game.game if isinstance(game, Variant) else game
 
 
-def told(game: Game, action: str) -> str:
-    """The name that an action of `played(game)` has in a game."""
-    return game.told(action) if isinstance(game, Retold) else action
+def display_name(game: Game, action: str) -> str:
+    """The name that an action of `base_game(game)` has in a game."""
+    return game.display_name(action) if isinstance(game, Variant) else action
 
 
 def _seen(game: FrozenLake | Snake, id: str, view: View) -> Game:
@@ -150,15 +150,15 @@ _NAMED_DOWN = ("rotated", "compass", "permuted-actions")
 """Variants in which the word Down does not mean the next row."""
 
 VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
-    "reflected": lambda game, id: Retold(
+    "reflected": lambda game, id: Variant(
         game, id, lambda cell, size: (cell[0], size - 1 - cell[1]), {"Left": "Right", "Right": "Left"}
     ),
-    "rotated": lambda game, id: Retold(
+    "rotated": lambda game, id: Variant(
         game, id, lambda cell, size: (size - 1 - cell[1], cell[0]), {"Left": "Down", "Down": "Right", "Right": "Up", "Up": "Left"}
     ),
-    "compass": lambda game, id: Retold(game, id, names=_COMPASS, moves=_COMPASS_RULE),
-    "permuted-actions": lambda game, id: Retold(game, id, names=_TURNED, moves=_TURNED_RULE),
-    "other-symbols": lambda game, id: Retold(game, id, glyphs=_GLYPHS),
+    "compass": lambda game, id: Variant(game, id, names=_COMPASS, moves=_COMPASS_RULE),
+    "permuted-actions": lambda game, id: Variant(game, id, names=_TURNED, moves=_TURNED_RULE),
+    "other-symbols": lambda game, id: Variant(game, id, glyphs=_GLYPHS),
     **{view: partial(_seen, view=view) for view in get_args(View) if view != "full"},
 }
 """Name → (game, id of the variant) → the variant."""

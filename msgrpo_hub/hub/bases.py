@@ -10,7 +10,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from msgrpo_hub.downloads.fetching import cached_commit
 from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
@@ -61,7 +61,7 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
         raise UserError(f"the base {config.model!r} is no longer what the run was trained on: train again, or put it back")
     repo, revision = split_revision(given, None)
     commit = _commit_on_hub(check_repo_id(repo), revision, token)
-    with said_in_words(repo):
+    with hub_errors(repo):
         other = differences(_content(folder), listing(Target(repo_id=repo, token=token), commit))
     if other:
         raise UserError(f"{repo!r} is not the base that the adapter was trained on ({other[0]} differs): expected equal files")
@@ -100,13 +100,13 @@ def _content(folder: Path) -> dict[str, Path]:
 
 
 def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:
-    with said_in_words(repo):
+    with hub_errors(repo):
         return str(HfApi(token=token).model_info(repo, revision=revision).sha)
 
 
 def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> Base:
     """With the licence that its card states."""
-    with said_in_words(repo):
+    with hub_errors(repo):
         try:
             card = Path(hf_hub_download(repo, "README.md", revision=commit, token=token)).read_text(encoding="utf-8")
             metadata, _ = split_card(card.replace("\r\n", "\n"))

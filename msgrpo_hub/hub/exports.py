@@ -33,7 +33,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES
-from msgrpo_hub.games import Game, make_game, played
+from msgrpo_hub.games import Game, base_game, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.hub.cards import model_index, task_result
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
@@ -232,7 +232,7 @@ def _success(result: Result) -> dict[str, Any]:
 def _bounds(game: Game) -> tuple[float, float]:
     """Between what the reward of an episode must lie. On Frozen Lake only the last step has one; else they are wide."""
     low, high = game.reward_range
-    steps = 1 if isinstance(played(game), FrozenLake) else game.horizon
+    steps = 1 if isinstance(base_game(game), FrozenLake) else game.horizon
     return min(low * steps, 0.0), max(high * steps, 0.0)
 
 

@@ -18,7 +18,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
-from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation.results import Result, player_names, run_hash
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
@@ -83,7 +83,7 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
     if path.is_dir():
         return read_folder(path)
     target = Target(repo_id=str(source), kind="dataset", token=token)
-    with said_in_words(target.repo_id):
+    with hub_errors(target.repo_id):
         info = target.api.repo_info(target.repo_id, repo_type="dataset", revision=revision)
         return read_published(target, str(info.sha), listing(target, str(info.sha)))
 

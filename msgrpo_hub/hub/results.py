@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.untrusted import FILES
@@ -114,7 +114,7 @@ def stage_results(
     """Writes what `push_results` would send now into a folder. Arguments as there."""
     target = Target(repo_id=repo_id, kind="dataset", revision=revision, token=token, create_pr=create_pr)
     runs = own_runs(Path(folder))
-    with said_in_words(repo_id):
+    with hub_errors(repo_id):
         try:
             head = str(target.api.repo_info(repo_id, repo_type="dataset", revision=revision).sha)
             there = listing(target, head)

@@ -10,7 +10,7 @@ from typing import TypedDict
 from huggingface_hub import HfApi, snapshot_download
 
 from msgrpo_hub.agent.prompt import Message
-from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.uploading import check_repo_id
@@ -47,7 +47,7 @@ def load_rollouts(
 
 def _downloaded(repo_id: str, split: str | None, revision: str | None, token: str | None) -> Path:
     """The shards of one commit, and nothing else of the repository."""
-    with said_in_words(repo_id):
+    with hub_errors(repo_id):
         info = HfApi(token=token).dataset_info(repo_id, revision=revision, files_metadata=True)
         found = {entry.rfilename: entry.size or 0 for entry in info.siblings or () if SHARD.fullmatch(entry.rfilename)}
         wanted = [name for name in found if split in (None, Path(name).name.partition("-")[0])]

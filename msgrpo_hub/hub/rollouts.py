@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
-from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.scores import judged
@@ -93,7 +93,7 @@ def push_rollouts(
 
 
 def _private_if_new(target: Target) -> Target:
-    with said_in_words(target.repo_id):
+    with hub_errors(target.repo_id):
         new = target.private is None and not target.api.repo_exists(target.repo_id, repo_type="dataset")
     return replace(target, private=True) if new else target
 

@@ -13,7 +13,7 @@ from huggingface_hub import HfApi, SpaceHardware
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.hub_errors import said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.sources import Sources, resolve
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.card_rules import split_card
@@ -107,7 +107,7 @@ def public_adapter(name: str, token: str | None) -> Sources:
     for repo in (sources.adapter, sources.base):
         if Path(repo).is_dir():
             continue
-        with said_in_words(repo):
+        with hub_errors(repo):
             info = HfApi(token=token).model_info(repo)
         if info.private or info.gated:
             what = "private" if info.private else "gated"
@@ -127,7 +127,7 @@ def with_adapter(readme: str, sources: Sources, token: str | None) -> str:
 
 
 def _loaded(repo: str, commit: str, token: str | None) -> list[str]:
-    with said_in_words(repo):
+    with hub_errors(repo):
         names = HfApi(token=token).list_repo_files(repo, revision=commit)
     return [name for name in names if "/" not in name and Path(name).suffix in _LOADED]
 
@@ -142,7 +142,7 @@ def _hardware(name: str) -> SpaceHardware:
 def _open(target: Target, hardware: SpaceHardware | None) -> None:
     """Makes the Space where it is missing, as one of Gradio."""
     api = target.api
-    with said_in_words(target.repo_id):
+    with hub_errors(target.repo_id):
         try:
             api.space_info(target.repo_id)
         except RepositoryNotFoundError:

@@ -20,7 +20,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from msgrpo_hub.downloads.hub_errors import patiently, said_in_words
+from msgrpo_hub.downloads.hub_errors import hub_errors, retry_rate_limit
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.repo_files import check_folder
 
@@ -135,8 +135,8 @@ def upload(
         log.warning("somebody else has just committed to %s: pushing onto the new head", target.repo_id)
         return onto_the_head()
 
-    with said_in_words(target.repo_id):
-        return patiently(onto_the_head)
+    with hub_errors(target.repo_id):
+        return retry_rate_limit(onto_the_head)
 
 
 def _push(

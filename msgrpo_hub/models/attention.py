@@ -159,21 +159,21 @@ def tree_attention(
     softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention while training: one sequence is a trunk of P tokens and then B branches of L tokens each.
+    """Attention while training: one sequence is a prefix of P tokens and then B branches of L tokens each.
 
-    The trunk is causal; a branch attends to the whole trunk and to itself under its own mask, (B, 1, L, L) additive.
+    The prefix is causal; a branch attends to the whole prefix and to itself under its own mask, (B, 1, L, L) additive.
     """
     branches, _one, length, _same = attention_mask.shape
-    trunk = query.shape[2] - branches * length
+    prefix = query.shape[2] - branches * length
 
     def split(states: Tensor) -> tuple[Tensor, Tensor]:
         heads, size = states.shape[1], states.shape[3]
-        rows = states[0, :, trunk:].reshape(heads, branches, length, size).transpose(0, 1)
-        return states[:, :, :trunk], rows
+        rows = states[0, :, prefix:].reshape(heads, branches, length, size).transpose(0, 1)
+        return states[:, :, :prefix], rows
 
     (first_q, rest_q), (first_k, rest_k), (first_v, rest_v) = split(query), split(key), split(value)
-    causal = torch.full((trunk, trunk), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
-    shared = (first_k[0], first_v[0]) if trunk else None
+    causal = torch.full((prefix, prefix), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
+    shared = (first_k[0], first_v[0]) if prefix else None
     of_trunk = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap)
     of_branches = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap)
     flat = of_branches.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])

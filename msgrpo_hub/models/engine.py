@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import RowCache, acting, attention_of
-from msgrpo_hub.models.logit_cache import Memory, Place
+from msgrpo_hub.models.logit_cache import LogitCache, Node
 from msgrpo_hub.models.sampling import Replies, Sample, TokenIds, fork, not_finite
 from msgrpo_hub.models.weights import weights_version
 
@@ -48,8 +48,8 @@ class Engine:
     forward_rows: int = 0
     """Rows given to the model so far (prefills and decoding steps)."""
     _checked: bool = False
-    _room: int = 0
-    _memory: Memory = field(default_factory=Memory)
+    _capacity: int = 0
+    _logit_cache: LogitCache = field(default_factory=LogitCache)
     _prefix: TokenIds = ()
     _prefix_cache: RowCache | None = None
     _prefix_weights: tuple[object, ...] = ()
@@ -68,26 +68,26 @@ class Engine:
             self._check(prompts[0])
         with acting(self.model):
             self._keep_prefix(prompts)
-            order = sorted(self._recall(replies), key=lambda i: prompts[i])  # equal prompts side by side
+            order = sorted(self._replay_cached(replies), key=lambda i: prompts[i])  # equal prompts side by side
             for start in range(0, len(order), self.max_rows):
                 self._sample_batch(replies, order[start : start + self.max_rows])
         return replies.samples
 
     @contextmanager
-    def remembering(self, room: int = 2**30) -> Iterator[None]:
+    def caching(self, capacity: int = 2**30) -> Iterator[None]:
         """While it lasts, what was computed for a prompt and the beginning of a reply is not computed again.
 
         It should end with the play of some episodes, so that no result depends on what was played before.
 
         Args:
-            room: for the logits, in bytes; what does not fit is computed again.
+            capacity: for the logits, in bytes; what does not fit is computed again.
         """
-        self._room, self._memory = room, Memory(room)
+        self._capacity, self._logit_cache = capacity, LogitCache(capacity)
         try:
             with acting(self.model):
                 yield
         finally:
-            self._room, self._memory = 0, Memory()
+            self._capacity, self._logit_cache = 0, LogitCache()
 
     @torch.no_grad()
     def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
@@ -138,17 +138,17 @@ class Engine:
             "take a causal language model with ordinary attention, such as Qwen, Llama, Gemma, Mistral or Phi"
         )
 
-    def _recall(self, replies: Replies) -> list[int]:
+    def _replay_cached(self, replies: Replies) -> list[int]:
         """Grows replies as far as they go through what is remembered. Returns the numbers of those that did not end."""
-        places: dict[int, Place] = {i: (-1, sample.prompt_ids) for i, sample in enumerate(replies.samples)}
+        places: dict[int, Node] = {i: (-1, sample.prompt_ids) for i, sample in enumerate(replies.samples)}
         for position in itertools.count():
-            live = [i for i, place in places.items() if place in self._memory]
+            live = [i for i, place in places.items() if place in self._logit_cache]
             if not live:
                 return list(places)
-            nodes, logits, rows = self._memory.recall([places[i] for i in live])
-            tokens, going = replies.grow(live, position, logits, rows)
+            nodes, logits, rows = self._logit_cache.get([places[i] for i in live])
+            tokens, unfinished = replies.append_tokens(live, position, logits, rows)
             places |= zip(live, zip(nodes, tokens.tolist(), strict=True), strict=True)
-            for k in set(range(len(live))).difference(going):
+            for k in set(range(len(live))).difference(unfinished):
                 del places[live[k]]
         raise AssertionError
 
@@ -161,14 +161,14 @@ class Engine:
         number = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
         logits, cache, visible = self._prefill(list(number))
         rows = torch.tensor([number[prompt] for prompt in prompts], device=logits.device)
-        places: list[Place] = [(-1, prompt) for prompt in number]
+        places: list[Node] = [(-1, prompt) for prompt in number]
         for position in itertools.count():
-            nodes = self._memory.remember(places, logits[:, -1])
-            tokens, going = replies.grow(live, position, logits[:, -1], rows)
-            live = [live[k] for k in going]
+            nodes = self._logit_cache.add(places, logits[:, -1])
+            tokens, unfinished = replies.append_tokens(live, position, logits[:, -1], rows)
+            live = [live[k] for k in unfinished]
             if not live:
                 return
-            parents, next_tokens, rows = fork(rows[going], tokens[going])
+            parents, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
             places = [(nodes[row], token) for row, token in zip(parents.tolist(), next_tokens.tolist(), strict=True)]
             if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(logits), device=parents.device)):
                 cache.select(parents)
@@ -248,7 +248,7 @@ class Engine:
         if prompts[0][:shared] == self._prefix and weights == self._prefix_weights:
             return
         if weights != self._prefix_weights:
-            self._memory = Memory(self._room)
+            self._logit_cache = LogitCache(self._capacity)
         self._prefix, self._prefix_cache, self._prefix_weights = prompts[0][:shared], None, weights
         if shared:
             cache = RowCache()

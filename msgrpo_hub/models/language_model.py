@@ -19,7 +19,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.loading import Dtype, fetch_both, load_adapter, load_base, render, set_template
 from msgrpo_hub.models.sampling import TokenIds
-from msgrpo_hub.models.tokenization import cutting_tokens, tokenize
+from msgrpo_hub.models.tokenization import split_points, tokenize
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
 
@@ -52,7 +52,7 @@ class LanguageModel:
             raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
         self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
         self._system_role = _takes_system_role(self.tokenizer)
-        self._cutting = cutting_tokens(self.tokenizer)
+        self._split_points = split_points(self.tokenizer)
         self._prompt_ids: dict[Prompt, TokenIds] = {}
 
     @classmethod
@@ -110,9 +110,9 @@ class LanguageModel:
             for sample in samples
         ]
 
-    def remembering(self) -> AbstractContextManager[None]:
-        """While it lasts, what was computed for a prompt is not computed again; see `Engine.remembering`."""
-        return self.engine.remembering()
+    def caching(self) -> AbstractContextManager[None]:
+        """While it lasts, what was computed for a prompt is not computed again; see `Engine.caching`."""
+        return self.engine.caching()
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of prompts, through the chat template; equal prompts are encoded once."""
@@ -122,7 +122,7 @@ class LanguageModel:
                 self._prompt_ids.clear()
                 new = list(dict.fromkeys(prompts))
             texts = [self.render(prompt) for prompt in new]
-            encoded = tokenize(self.tokenizer, texts, self._cutting)
+            encoded = tokenize(self.tokenizer, texts, self._split_points)
             self._check_length(max(map(len, encoded)))
             self._prompt_ids.update(zip(new, encoded, strict=True))
         return [self._prompt_ids[prompt] for prompt in prompts]

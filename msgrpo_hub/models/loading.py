@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, look, no_folder, read_settings
+from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, list_files, no_folder, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.errors import UserError
 
@@ -27,7 +27,17 @@ TEMPLATE_SECONDS = 10.0
 LARGEST_PROMPT = 1_000_000
 """Characters that a chat template may make of a short question."""
 
-_STUMBLES = (OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError, AttributeError, IndexError, SafetensorError)
+_LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    ImportError,
+    RuntimeError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    SafetensorError,
+)
 """What the libraries raise at files that are not as they expect."""
 
 
@@ -39,18 +49,18 @@ def fetch_both(
     Raises:
         UserError: one of them cannot be had, or is not what it is given as.
     """
-    found = look(source, revision)
+    found = list_files(source, revision)
     if adapter is not None and found.is_adapter:
         raise UserError(f"{source!r} is a LoRA adapter, not a base model: give it alone, or a base before --adapter")
     if adapter is not None:
-        given = look(adapter, adapter_revision)
+        given = list_files(adapter, adapter_revision)
         if not given.is_adapter:
             raise UserError(f"the adapter {adapter!r} is none: expected adapter_config.json and {ADAPTER_WEIGHTS} there")
         return fetch(found), fetch(given)
     if not found.is_adapter:
         return fetch(found), None
     settings = read_settings(found)
-    base = look(base_of(settings, source), settings.get("revision"))
+    base = list_files(base_of(settings, source), settings.get("revision"))
     if base.is_adapter:
         raise UserError(
             f"the adapter {source!r} names {base.source!r} as its base, which is an adapter too: expected a base model"
@@ -66,7 +76,7 @@ def load_base(found: Fetched, dtype: Dtype, device: str) -> tuple[PreTrainedMode
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             found.folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
         )
-    except _STUMBLES as error:
+    except _LOADING_ERRORS as error:
         raise _unusable(found, error) from error
     model, report = loaded
     if tokenizer.vocab_size < 2:
@@ -85,7 +95,7 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         adapted = PeftModel.from_pretrained(model, found.folder, local_files_only=True).eval()
     except (OSError, SafetensorError) as error:
         raise _unusable(found, error) from error
-    except _STUMBLES as error:
+    except _LOADING_ERRORS as error:
         raise UserError(
             f"the adapter {found.source!r} does not fit its base {base!r}: {' '.join(str(error).split())[:300]}"
         ) from error

@@ -14,41 +14,41 @@ from torch import Tensor
 
 from msgrpo_hub.models.sampling import TokenIds
 
-Place = tuple[int, int | TokenIds]
+Node = tuple[int, int | TokenIds]
 """Where a reply has come to: the node before, and the token that was drawn there; at its beginning (-1, prompt)."""
 
-LOST = -2
-"""The node of a place for which there was no room. A full memory stays full, so nothing after it is remembered either."""
+NOT_CACHED = -2
+"""The node of a place for which there was no capacity. A full memory stays full, so nothing after it is remembered either."""
 
 
-class Memory:
+class LogitCache:
     """A tree of replies with the logits at each node.
 
     Args:
-        room: for logits, in bytes; 0 remembers nothing.
+        capacity: for logits, in bytes; 0 remembers nothing.
     """
 
-    def __init__(self, room: int = 0) -> None:
-        self._room = room
-        self._nodes: dict[Place, int] = {}
+    def __init__(self, capacity: int = 0) -> None:
+        self._capacity = capacity
+        self._nodes: dict[Node, int] = {}
         self._logits: Tensor | None = None  # (nodes, vocabulary), made when the vocabulary is known
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: Node) -> bool:
         return place in self._nodes
 
-    def recall(self, places: Sequence[Place]) -> tuple[list[int], Tensor, Tensor]:
+    def get(self, places: Sequence[Node]) -> tuple[list[int], Tensor, Tensor]:
         """The node at each place, the logits of the distinct ones (rows, vocabulary), and the row of each."""
         assert self._logits is not None
         nodes = [self._nodes[place] for place in places]
         distinct, rows = torch.unique(torch.tensor(nodes, device=self._logits.device), return_inverse=True)
         return nodes, self._logits[distinct], rows
 
-    def remember(self, places: Sequence[Place], logits: Tensor) -> list[int]:
-        """Keeps the logits at new places, (places, vocabulary), for as many as there is room. Returns all their nodes."""
+    def add(self, places: Sequence[Node], logits: Tensor) -> list[int]:
+        """Keeps the logits at new places, (places, vocabulary), for as many as there is capacity. Returns all their nodes."""
         if self._logits is None:
-            self._logits = logits.new_empty(self._room // (logits.shape[1] * logits.element_size()), logits.shape[1])
+            self._logits = logits.new_empty(self._capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
         start = len(self._nodes)
         new = [row for row, place in enumerate(places) if place not in self._nodes][: len(self._logits) - start]
         self._logits[start : start + len(new)] = logits[new]
         self._nodes |= {places[row]: start + k for k, row in enumerate(new)}
-        return [self._nodes.get(place, LOST) for place in places]
+        return [self._nodes.get(place, NOT_CACHED) for place in places]

@@ -36,7 +36,7 @@ class Replies:
     max_new_tokens: int
     end_ids: frozenset[int]
 
-    def grow(self, live: Sequence[int], position: int, logits: Tensor, rows: Tensor) -> tuple[Tensor, list[int]]:
+    def append_tokens(self, live: Sequence[int], position: int, logits: Tensor, rows: Tensor) -> tuple[Tensor, list[int]]:
         """Draws the tokens at a position; a reply that has one there keeps it.
 
         Args:
@@ -58,8 +58,8 @@ class Replies:
             sample.entropies.append(entropy)
             sample.finish = "stop" if token in self.end_ids else "length"
         tokens = [self.samples[i].token_ids[position] for i in live]
-        going = [k for k, token in enumerate(tokens) if position + 1 < self.max_new_tokens and token not in self.end_ids]
-        return torch.tensor(tokens, device=logits.device), going
+        unfinished = [k for k, token in enumerate(tokens) if position + 1 < self.max_new_tokens and token not in self.end_ids]
+        return torch.tensor(tokens, device=logits.device), unfinished
 
 
 def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:

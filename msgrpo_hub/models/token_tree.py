@@ -38,10 +38,10 @@ class TokenTree:
         return len(self.token_ids)
 
 
-def plant(rows: Sequence[Sequence[int]]) -> TokenTree:
+def build_tree(rows: Sequence[Sequence[int]]) -> TokenTree:
     """Builds the tree of some token sequences.
 
-    >>> tree = plant([[7, 8, 9], [7, 8, 5], [7, 8, 9]])
+    >>> tree = build_tree([[7, 8, 9], [7, 8, 5], [7, 8, 9]])
     >>> tree.token_ids.tolist(), tree.ends.tolist(), tree.paths[0].tolist()
     ([7, 8, 5, 9], [4, 4, 3, 4], [0, 1, 3])
     """
@@ -102,16 +102,16 @@ def tree_inputs(trees: Sequence[TokenTree], device: torch.device | str = "cpu") 
     return {"input_ids": token_ids, "position_ids": depths, "attention_mask": ancestor[:, None]}
 
 
-def trunk_inputs(
-    trunk: Sequence[int], trees: Sequence[TokenTree], dtype: torch.dtype, device: torch.device | str
+def prefix_inputs(
+    prefix: Sequence[int], trees: Sequence[TokenTree], dtype: torch.dtype, device: torch.device | str
 ) -> dict[str, Tensor]:
-    """The model inputs for `tree_attention`: a trunk of P tokens, then B trees that continue it, padded to L nodes each.
+    """The model inputs for `tree_attention`: a prefix of P tokens, then B trees that continue it, padded to L nodes each.
 
     Ids and positions are (1, P + B·L); the additive mask is (B, 1, L, L).
     """
     branches = tree_inputs(trees, device)
-    first = torch.tensor(trunk, dtype=torch.long, device=device)
-    positions = torch.cat([torch.arange(len(trunk), device=device), (branches["position_ids"] + len(trunk)).flatten()])
+    first = torch.tensor(prefix, dtype=torch.long, device=device)
+    positions = torch.cat([torch.arange(len(prefix), device=device), (branches["position_ids"] + len(prefix)).flatten()])
     visible = branches["attention_mask"]
     return {
         "input_ids": torch.cat([first, branches["input_ids"].flatten()])[None],

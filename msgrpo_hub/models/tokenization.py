@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from msgrpo_hub.models.sampling import TokenIds
 
 
-def cutting_tokens(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
+def split_points(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
     """Finds the special tokens before which a text may be cut: those that take nothing of the text beside them."""
     added = tokenizer.added_tokens_decoder.values() if isinstance(tokenizer, PreTrainedTokenizerFast) else ()
     cutting = [t.content for t in added if t.special and not (t.normalized or t.lstrip or t.rstrip or t.single_word)]

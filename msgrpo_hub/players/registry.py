@@ -9,7 +9,7 @@ from pathlib import Path
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
 from msgrpo_hub.downloads.names import split_adapter
 from msgrpo_hub.errors import unknown
-from msgrpo_hub.games import Game, played
+from msgrpo_hub.games import Game, base_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.snake import Snake
 from msgrpo_hub.players.dqn import load_dqn, trained_games
@@ -75,7 +75,7 @@ def can_play(name: str, game: Game) -> bool:
     """Whether a player knows a game: only solved games have an optimal player, and a DQN knows what it was trained on."""
     if name.startswith("dqn:"):
         return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
-    return name not in KNOWS or isinstance(played(game), KNOWS[name])
+    return name not in KNOWS or isinstance(base_game(game), KNOWS[name])
 
 
 def check_near_miss(name: str) -> None:

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.agent.prompt import user_text
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.token_tree import TokenTree, plant, tree_inputs
+from msgrpo_hub.models.token_tree import TokenTree, build_tree, tree_inputs
 from msgrpo_hub.pocket.card import measure, render
 from msgrpo_hub.pocket.lessons import Lesson, lessons, random_state, random_task
 from msgrpo_hub.pocket.tokenizer import build_tokenizer
@@ -153,7 +153,7 @@ class Documents(Dataset[Document]):
                     rows.append(prompt + reply)
                     starts.append(len(prompt))
                     row_weights.append(1.0 / len(lesson.replies))
-        tree = plant(rows)
+        tree = build_tree(rows)
         nodes = np.concatenate([path[start - 1 : -1] for path, start in zip(tree.paths, starts, strict=True)])
         targets = np.concatenate([row[start:] for row, start in zip(rows, starts, strict=True)])
         weights = np.repeat(row_weights, [len(row) - start for row, start in zip(rows, starts, strict=True)])

@@ -41,8 +41,8 @@ def measure(model: LanguageModel) -> dict[str, Any]:
 
 
 def _play(game_id: str, player: Policy) -> dict[str, Any]:
-    seats = [(episode_seed(game_id, "validation", index), 0) for index in range(EPISODES)]
-    episodes: list[Episode] = play_episodes(make_game(game_id), player, seats)
+    episode_keys = [(episode_seed(game_id, "validation", index), 0) for index in range(EPISODES)]
+    episodes: list[Episode] = play_episodes(make_game(game_id), player, episode_keys)
     steps = [step for episode in episodes for step in episode.steps]
     success = wilson(sum(episode.success for episode in episodes), EPISODES)
     rewards = [episode.reward for episode in episodes]

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import atan2, degrees
 from typing import Any
 
-from msgrpo_hub.games import Game, Retold, played, told
+from msgrpo_hub.games import Game, Variant, base_game, display_name
 from msgrpo_hub.games.board import DIRECTIONS, Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState
@@ -42,12 +42,12 @@ def board(game: Game, states: Sequence[Any], actions: Sequence[str | None], time
 
 def glyph(game: Game, symbol: str) -> str:
     """The symbol that a game shows for one of the game underneath."""
-    return game.glyphs.get(symbol, symbol) if isinstance(game, Retold) else symbol
+    return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
 
 
 def names(game: Game) -> dict[str, str]:
     """Symbol → what is drawn for it; an apple that takes reward is poisoned, whatever the rules call it."""
-    core = played(game)
+    core = base_game(game)
     items = core.items if isinstance(core, Snake) else ()
     poison = {glyph(game, item.symbol): "poison apple" for item in items if item.name == "apple" and item.reward < 0}
     return {**game.symbols, **poison}
@@ -55,15 +55,17 @@ def names(game: Game) -> dict[str, str]:
 
 def placed(game: Game, cells: Iterable[Cell]) -> list[Cell]:
     """Where cells of the game underneath are shown."""
-    return [game.place(cell, game.size) if isinstance(game, Retold) else cell for cell in cells]
+    return [game.place(cell, game.size) if isinstance(game, Variant) else cell for cell in cells]
 
 
 def moves(game: Game) -> dict[str, Cell]:
     """Action → where it leads on the board that is shown, as (rows, columns); of games of others nobody can tell."""
-    if not isinstance(played(game), FrozenLake | Snake):
+    if not isinstance(base_game(game), FrozenLake | Snake):
         return {}
     origin, *ends = placed(game, [(0, 0), *DIRECTIONS.values()])
-    return {told(game, action): (end[0] - origin[0], end[1] - origin[1]) for action, end in zip(DIRECTIONS, ends, strict=True)}
+    return {
+        display_name(game, action): (end[0] - origin[0], end[1] - origin[1]) for action, end in zip(DIRECTIONS, ends, strict=True)
+    }
 
 
 def _ground(game: Game, icy: bool) -> str:

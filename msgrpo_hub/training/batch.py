@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import Completion, Episode, Group
-from msgrpo_hub.models.token_tree import TokenTree, common_prefix, plant
+from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix
 from msgrpo_hub.msgrpo import Normalisation, Sampler, TokenWeights, composite_return, group_advantages
 
 
@@ -42,12 +42,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """A trunk that all rows begin with, the trees that continue it, and their K generated tokens.
+    """A prefix that all rows begin with, the trees that continue it, and their K generated tokens.
 
-    Of each generated token: the slot (in the sequence of `trunk_inputs`) that predicts it, the token, log p_old, weights.
+    Of each generated token: the slot (in the sequence of `prefix_inputs`) that predicts it, the token, log p_old, weights.
     """
 
-    trunk: tuple[int, ...]
+    prefix: tuple[int, ...]
     trees: list[TokenTree]
     slots: Tensor
     targets: Tensor
@@ -90,17 +90,17 @@ def to_rows(drawn: Sequence[Drawn], normalisation: Normalisation) -> list[Row]:
 
 
 def pack(rows: Sequence[Row], token_budget: int, tree_size: int = 96) -> list[Pack]:
-    """Plants the rows, in their order, in small trees on a common trunk, at most `token_budget` tokens a pack.
+    """Plants the rows, in their order, in small trees on a common prefix, at most `token_budget` tokens a pack.
 
     Attention is dense within a tree, so trees are small; a single row may exceed both sizes.
     """
-    trunk = common_prefix(rows[0].token_ids, rows[-1].token_ids)  # the rows are sorted
-    trunk = min(trunk, *(len(row.completion.prompt_ids) - 1 for row in rows))
+    prefix = common_prefix(rows[0].token_ids, rows[-1].token_ids)  # the rows are sorted
+    prefix = min(prefix, *(len(row.completion.prompt_ids) - 1 for row in rows))
     packs: list[list[list[Row]]] = []
     nodes = longest = 0
     before: tuple[int, ...] = ()
     for row in rows:
-        tokens = row.token_ids[trunk:]
+        tokens = row.token_ids[prefix:]
         grown = nodes + len(tokens) - common_prefix(before, tokens)
         before = tokens
         if packs and grown <= tree_size:
@@ -108,23 +108,23 @@ def pack(rows: Sequence[Row], token_budget: int, tree_size: int = 96) -> list[Pa
             nodes = grown
         else:
             nodes = len(tokens)
-            fits = packs and trunk + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget
+            fits = packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget
             if fits:
                 packs[-1].append([row])
             else:
                 packs.append([[row]])
                 longest = 0
         longest = max(longest, nodes)
-    return [_plant(trunk, bins) for bins in packs]
+    return [_build_pack(prefix, bins) for bins in packs]
 
 
-def _plant(trunk: int, bins: Sequence[Sequence[Row]]) -> Pack:
+def _build_pack(prefix: int, bins: Sequence[Sequence[Row]]) -> Pack:
     """One pack; tokens that rows of one tree share (same context, same token) are one token with added weights."""
-    trees = [plant([row.token_ids[trunk:] for row in rows]) for rows in bins]
+    trees = [build_tree([row.token_ids[prefix:] for row in rows]) for rows in bins]
     length = max(map(len, trees))
     rows = [row for rows in bins for row in rows]
-    paths = [trunk + number * length + path for number, tree in enumerate(trees) for path in tree.paths]
-    starts = [len(row.completion.prompt_ids) - trunk for row in rows]
+    paths = [prefix + number * length + path for number, tree in enumerate(trees) for path in tree.paths]
+    starts = [len(row.completion.prompt_ids) - prefix for row in rows]
     generated = np.concatenate([path[start:] for path, start in zip(paths, starts, strict=True)])
     _, first, inverse = np.unique(generated, return_index=True, return_inverse=True)
     counts = [len(row.completion.token_ids) for row in rows]
@@ -136,7 +136,7 @@ def _plant(trunk: int, bins: Sequence[Sequence[Row]]) -> Pack:
     targets = np.concatenate([row.completion.token_ids for row in rows])
     old = np.concatenate([row.completion.log_probs for row in rows])
     return Pack(
-        trunk=rows[0].token_ids[:trunk],
+        prefix=rows[0].token_ids[:prefix],
         trees=trees,
         slots=torch.from_numpy(predicting[first]),
         targets=torch.from_numpy(targets[first]),

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
-from msgrpo_hub.models.token_tree import trunk_inputs
+from msgrpo_hub.models.token_tree import prefix_inputs
 from msgrpo_hub.training.batch import Pack
 
 CHUNK_BYTES = 2**28
@@ -26,16 +26,16 @@ CHUNK_BYTES = 2**28
 def token_log_probs(model: PreTrainedModel | PeftModel, packed: Pack, temperature: float) -> Tensor:
     """(K,) log p(target | its context), in float32, under the distribution that acting samples from."""
     base = base_of(model)
-    inputs = trunk_inputs(packed.trunk, packed.trees, model.dtype, model.device)
+    inputs = prefix_inputs(packed.prefix, packed.trees, model.dtype, model.device)
     slots, rows = packed.slots.to(model.device).unique(return_inverse=True)
     targets = packed.targets.to(model.device)
     with attention_of(model, TRAINING):
-        said = base.base_model(**inputs, use_cache=False)
-    hidden = said.last_hidden_state[0, slots]
+        body_output = base.base_model(**inputs, use_cache=False)
+    hidden = body_output.last_hidden_state[0, slots]
     size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))
 
     def of_chunk(chunk: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
-        logits = _head(base, said, chunk).float() / (temperature or 1.0)
+        logits = _head(base, body_output, chunk).float() / (temperature or 1.0)
         return logits[rows, targets] - logits.logsumexp(-1)[rows]
 
     chosen, log_probs = [], []
@@ -47,7 +47,7 @@ def token_log_probs(model: PreTrainedModel | PeftModel, packed: Pack, temperatur
     return torch.cat(log_probs)[torch.cat(chosen).argsort()]
 
 
-class _Said(nn.Module):
+class _FixedOutput(nn.Module):
     """Stands where the body of a model stood, and says what it is given."""
 
     def __init__(self, output: Any) -> None:
@@ -58,17 +58,17 @@ class _Said(nn.Module):
         return self.output
 
 
-def _head(base: PreTrainedModel, said: Any, hidden: Tensor) -> Tensor:
+def _head(base: PreTrainedModel, body_output: Any, hidden: Tensor) -> Tensor:
     """The logits of some hidden states, (tokens, vocabulary), with all that this model does to them (such as softcapping).
 
     Args:
         base: a causal language model.
-        said: what its body returned.
+        body_output: what its body returned.
         hidden: (tokens, width) some of the last hidden states.
     """
-    name, body, output = base.base_model_prefix, base.base_model, copy(said)
+    name, body, output = base.base_model_prefix, base.base_model, copy(body_output)
     output["last_hidden_state"] = hidden[None]
-    setattr(base, name, _Said(output))
+    setattr(base, name, _FixedOutput(output))
     try:
         logits: Tensor = base(inputs_embeds=hidden[None], use_cache=False).logits
     finally:

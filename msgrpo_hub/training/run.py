@@ -25,7 +25,7 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_base, record
 from msgrpo_hub.training.rollout_log import RolloutLog
-from msgrpo_hub.training.run_folder import RunFolder, fingerprint, said_plainly
+from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
 from msgrpo_hub.training.summary import episode_table, play_test, scores, telling_episode
 from msgrpo_hub.training.trainer import Trainer
 
@@ -61,16 +61,16 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
     if accelerator.is_main_process:
         folder.claim(config)
         if not folder.provenance.exists():
-            with said_plainly(folder.path, 0):
+            with disk_errors(folder.path, 0):
                 record(provenance, folder.provenance)
     progress = Progress()
     if folder.checkpoint.exists():
         progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(pinned))
     accelerator.wait_for_everyone()
     with _trackers(accelerator, config):
-        with said_plainly(folder.path, progress.updates):
+        with disk_errors(folder.path, progress.updates):
             _learn(trainer, folder, progress, show_progress)
-        with said_plainly(folder.path, config.updates):
+        with disk_errors(folder.path, config.updates):
             return _finish(trainer, folder) if accelerator.is_main_process else {}
 
 
@@ -87,7 +87,7 @@ def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, show_progres
     )
     with bar:
         for index in range(progress.updates + 1, config.updates + 1):
-            with said_plainly(folder.path, index - 1):
+            with disk_errors(folder.path, index - 1):
                 metrics = trainer.update(index, keep)
                 progress = replace(progress, updates=index)
                 if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):

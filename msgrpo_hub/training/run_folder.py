@@ -17,7 +17,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
 
-_FREE = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
+_RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
 """Fields that may differ when a run goes on."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM)
@@ -71,13 +71,13 @@ class RunFolder:
             else:
                 left.unlink(missing_ok=True)
         if not self.config.exists():
-            with said_plainly(self.path, 0):
+            with disk_errors(self.path, 0):
                 write_atomically(self.config, lambda beside: beside.write_text(to_toml(config)))
 
     def _check_same(self, config: TrainConfig) -> None:
         there = load_config(self.config)
         for name, value in asdict(config).items():
-            if name not in _FREE and getattr(there, name) != value:
+            if name not in _RESUMABLE_FIELDS and getattr(there, name) != value:
                 raise UserError(
                     f"{str(self.path)!r} holds a run with {name} = {getattr(there, name)!r}, not {value!r}: "
                     "go on with the same configuration, or name another --output-dir"
@@ -86,12 +86,12 @@ class RunFolder:
 
 def fingerprint(config: TrainConfig) -> str:
     """Identifies the run that a checkpoint belongs to."""
-    fixed = {name: value for name, value in asdict(config).items() if name not in _FREE}
+    fixed = {name: value for name, value in asdict(config).items() if name not in _RESUMABLE_FIELDS}
     return hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()
 
 
 @contextmanager
-def said_plainly(path: Path, updates: int) -> Iterator[None]:
+def disk_errors(path: Path, updates: int) -> Iterator[None]:
     """Turns a full disk or a vanished permission into one line that says what is safe."""
     try:
         yield

@@ -11,7 +11,7 @@ from msgrpo_hub.training.config import TrainConfig
 _TRIES = 1000
 
 
-class Starts:
+class StartStates:
     """The seeds of the initial states: of each update, of the validation episodes and of the test episodes."""
 
     def __init__(self, config: TrainConfig) -> None:
@@ -20,7 +20,7 @@ class Starts:
         self.validation = [episode_seed(config.game, "validation", index) for index in range(config.eval_episodes)]
         self.test = [episode_seed(config.game, "test", index) for index in range(config.test_episodes)]
 
-    def shown(self, seed: int) -> str:
+    def observation_of(self, seed: int) -> str:
         """What the initial state of a seed looks like."""
         return self.game.observe(self.game.initial_state(stream(seed, "initial_state")))
 
@@ -29,7 +29,7 @@ class Starts:
         """The boards that training must not start from. Splits have different seeds, but small boards recur by chance."""
         if not self.config.exclude_test_starts:
             return frozenset()
-        return frozenset(self.shown(seed) for seed in [*self.validation, *self.test])
+        return frozenset(self.observation_of(seed) for seed in [*self.validation, *self.test])
 
     def of_update(self, index: int) -> list[int]:
         """The seeds of the groups of update `index`: a function of (game, run seed, index) alone."""
@@ -39,7 +39,7 @@ class Starts:
     def _start(self, number: int) -> int:
         for attempt in range(_TRIES):
             seed = episode_seed(self.config.game, "train", number * _TRIES + attempt, self.config.seed)
-            if self.shown(seed) not in self.held_out:
+            if self.observation_of(seed) not in self.held_out:
                 return seed
         raise UserError(
             f"{self.config.game} has hardly any start that is not held out for evaluation: "

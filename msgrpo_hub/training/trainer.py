@@ -32,7 +32,7 @@ from msgrpo_hub.training.batch import Drawn, Pack, draw, pack, to_rows
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.log_probs import token_log_probs
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
-from msgrpo_hub.training.start_states import Starts
+from msgrpo_hub.training.start_states import StartStates
 
 Keep = Callable[[int, Sequence[Group], Sequence[Sequence[float]], Sequence[Drawn]], None]
 
@@ -44,7 +44,7 @@ class Trainer:
         self.config = config
         self.accelerator = accelerator
         self.game = make_game(config.game)
-        self.starts = Starts(config)
+        self.starts = StartStates(config)
         self.agent = load_agent(config, accelerator)
         self.model = cast(PeftModel, self.agent.model)
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
@@ -74,8 +74,8 @@ class Trainer:
     def act(self, seeds: Sequence[int]) -> list[Group]:
         """Plays G episodes from each seed; every process plays its share and gets all."""
         size = self.config.group_size
-        seats = [(seed, member) for seed in seeds for member in range(size)]
-        mine = seats[self.accelerator.process_index :: self.accelerator.num_processes]
+        episode_keys = [(seed, member) for seed in seeds for member in range(size)]
+        mine = episode_keys[self.accelerator.process_index :: self.accelerator.num_processes]
         with _memory("acting", "--max-rows"), merged(self.model):
             episodes: list[Episode] = play_episodes(self.game, self.agent, mine)
         if self.accelerator.num_processes > 1:
@@ -141,9 +141,9 @@ class Trainer:
     def evaluate(self) -> Metrics:
         """Plays the validation episodes, the same each time, with the adapter as it is."""
         agent = replace(self.agent, temperature=self.config.eval_temperature)
-        seats = [(seed, 0) for seed in self.starts.validation]
+        episode_keys = [(seed, 0) for seed in self.starts.validation]
         with merged(self.model):
-            episodes = play_episodes(self.game, agent, seats)
+            episodes = play_episodes(self.game, agent, episode_keys)
         return {
             "validation_reward": sum(episode.reward for episode in episodes) / len(episodes),
             "validation_success": sum(episode.success for episode in episodes) / len(episodes),

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig
 
-from msgrpo_hub.downloads.fetching import base_of, fetch, look
+from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
@@ -29,7 +29,7 @@ PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "ta
 
 
 def test_the_built_in_base_passes_where_it_lies() -> None:
-    found = fetch(look(str(pocket_path())))
+    found = fetch(list_files(str(pocket_path())))
     assert (found.folder, found.commit, found.adapter) == (pocket_path(), "", None)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.games import GAMES, Game, Transition, draw, make_game, stream
+from msgrpo_hub.games import GAMES, Game, Transition, make_game, render_text, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.players.scripted import choose_greedy
 from msgrpo_hub.rollout import play_groups
@@ -190,7 +190,7 @@ def test_the_grid_view_shows_the_grid_and_nothing_else(game: Game) -> None:
 @every_game
 def test_grid_and_drawing_have_the_size_of_the_board_and_known_symbols(game: Game) -> None:
     for state in visited(game)[:40]:
-        rows, lines = game.grid(state), draw(game, state).splitlines()
+        rows, lines = game.grid(state), render_text(game, state).splitlines()
         assert [len(row) for row in rows] == [game.size] * game.size
         assert [len(line) for line in lines] == [2 * game.size + 3] * (game.size + 2)
         assert set("".join(rows)) <= set(game.symbols)

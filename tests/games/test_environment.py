@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.games import GAMES, draw
+from msgrpo_hub.games import GAMES, render_text
 from msgrpo_hub.games.environment import TextGameEnv, register_games, text_space
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState
@@ -120,7 +120,7 @@ def test_episodes_without_a_seed_differ_and_follow_from_the_first_seed() -> None
 def test_ansi_rendering_is_the_drawing_and_without_a_mode_there_is_none() -> None:
     env = TextGameEnv("Snake-Fire-v1", render_mode="ansi")
     env.reset(seed=0)
-    assert env.render() == draw(env.game, env.state)
+    assert env.render() == render_text(env.game, env.state)
     silent = TextGameEnv("Snake-Fire-v1")
     silent.reset(seed=0)
     assert silent.render() is None

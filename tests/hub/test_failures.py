@@ -24,11 +24,11 @@ UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 def open_model(name: str) -> str:
     """Over there: loads a model, and returns the commit that it says it took."""
-    from msgrpo_hub.downloads.fetching import look
+    from msgrpo_hub.downloads.fetching import list_files
     from msgrpo_hub.models.language_model import LanguageModel
 
     LanguageModel.from_pretrained(name)
-    return look(name.partition("@")[0]).commit
+    return list_files(name.partition("@")[0]).commit
 
 
 def ask_before_training(model: str) -> None:

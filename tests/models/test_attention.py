@@ -81,7 +81,7 @@ def test_a_play_of_many_turns_switches_the_attention_once(monkeypatch: pytest.Mo
     before, switch = base.config._attn_implementation, base.set_attn_implementation
     monkeypatch.setattr(base, "set_attn_implementation", lambda name: (switched.append(name), switch(name)))
     engine._checked = True
-    with engine.remembering():
+    with engine.caching():
         for seed in range(3):
             sampled(engine, some_prompts(seed))
     assert len(switched) == 2

@@ -205,7 +205,7 @@ def test_a_fault_that_stays_is_an_error_on_one_line_and_no_reply(name: str) -> N
 def test_failures_scored_as_skill_an_episode_without_an_answer_stops_and_the_others_do_not_notice(
     faultless: list[Episode],
 ) -> None:
-    """One of six seats loses its server at its second turn."""
+    """One of six episode_keys loses its server at its second turn."""
     broken = stream(*SEATS[2][:1], "sampling", SEATS[2][1]).integers(2**31, size=2)[1]
     with OpenAIServer(model(), always(send(503, b"overloaded"), lambda body: body["seed"] == broken)) as server:
         episodes = play_episodes(SNAKE, player(server, attempts=2), SEATS)
@@ -527,9 +527,9 @@ def test_a_served_model_plays_as_the_loaded_one(served_pocket: str, game_id: str
     """The same words, tokens, actions and rewards; the server adds the end token's text and splits off the thinking."""
     from msgrpo_hub.models.language_model import LanguageModel
 
-    game, seats = make_game(game_id), [(seed, 0) for seed in range(4)]
-    loaded = play_episodes(game, LanguageModel.from_pretrained("pocket", temperature=0.0, max_new_tokens=64), seats)
-    served = play_episodes(game, greedy(served_pocket), seats)
+    game, episode_keys = make_game(game_id), [(seed, 0) for seed in range(4)]
+    loaded = play_episodes(game, LanguageModel.from_pretrained("pocket", temperature=0.0, max_new_tokens=64), episode_keys)
+    served = play_episodes(game, greedy(served_pocket), episode_keys)
     assert len({step.action for episode in served for step in episode.steps}) > 2
     for ours, theirs in zip(loaded, served, strict=True):
         assert (ours.reward, ours.terminated, ours.truncated, ours.success) == (

@@ -352,7 +352,7 @@ def switch_adapters(model: PeftModel) -> None:
 def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftModel], None], remembers: bool) -> None:
     model = tiny_model()
     engine = Engine(model, END)
-    with engine.remembering() if remembers else nullcontext():
+    with engine.caching() if remembers else nullcontext():
         before = sampled(engine, some_prompts(), 1.0)
         change(model)
         after = sampled(engine, some_prompts(), 1.0)

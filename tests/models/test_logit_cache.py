@@ -15,7 +15,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.logit_cache import LOST, Memory
+from msgrpo_hub.models.logit_cache import NOT_CACHED, LogitCache
 from msgrpo_hub.rollout import play_episodes
 
 MODEL = tiny_model()
@@ -25,7 +25,7 @@ ROW = 4 * 300
 
 def test_what_was_said_before_is_said_again_without_the_model() -> None:
     engine = Engine(MODEL, END)
-    with engine.remembering():
+    with engine.caching():
         first = sampled(engine, some_prompts(), 1.0)
         rows = engine.forward_rows
         assert sampled(engine, some_prompts(), 1.0) == first
@@ -34,14 +34,14 @@ def test_what_was_said_before_is_said_again_without_the_model() -> None:
 
 @given(
     calls=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, LIMIT))),
-    room=st.sampled_from([0, ROW, 7 * ROW, 40 * ROW, 2**20]),
+    capacity=st.sampled_from([0, ROW, 7 * ROW, 40 * ROW, 2**20]),
     max_rows=st.sampled_from([1, 3, 512]),
 )
 @settings(max_examples=20, deadline=None)
-def test_no_reply_depends_on_what_is_remembered(calls: list[tuple[int, int, float, int]], room: int, max_rows: int) -> None:
+def test_no_reply_depends_on_what_is_remembered(calls: list[tuple[int, int, float, int]], capacity: int, max_rows: int) -> None:
     """Calls with the prompts of some seed, with some generators, at some temperature, up to some length."""
     remembering = Engine(MODEL, END, max_rows=max_rows)
-    with remembering.remembering(room):
+    with remembering.caching(capacity):
         for prompts, rngs, temperature, limit in calls:
             given = some_prompts(prompts), generators(8, rngs), temperature, limit
             ours = remembering.sample(*given)
@@ -51,7 +51,7 @@ def test_no_reply_depends_on_what_is_remembered(calls: list[tuple[int, int, floa
 
 def test_a_reply_that_leaves_what_is_known_costs_its_beginning_once_and_then_what_is_new() -> None:
     engine, prompts = Engine(MODEL, END), some_prompts()
-    with engine.remembering():
+    with engine.caching():
         known = sampled(engine, prompts, 1.0)
         rows = engine.forward_rows
         new = engine.sample(prompts, generators(8, seed=1), 1.0, LIMIT)
@@ -63,7 +63,7 @@ def test_a_reply_that_leaves_what_is_known_costs_its_beginning_once_and_then_wha
 
 def test_it_is_forgotten_when_the_play_is_over() -> None:
     engine = Engine(MODEL, END)
-    with engine.remembering():
+    with engine.caching():
         first = sampled(engine, some_prompts(), 1.0)
     rows = engine.forward_rows
     assert_same(sampled(engine, some_prompts(), 1.0), first)
@@ -71,13 +71,13 @@ def test_it_is_forgotten_when_the_play_is_over() -> None:
 
 
 def test_a_full_memory_keeps_what_it_has_and_loses_the_rest() -> None:
-    memory, logits = Memory(3 * 8), torch.arange(8.0).reshape(4, 2)
+    memory, logits = LogitCache(3 * 8), torch.arange(8.0).reshape(4, 2)
     root = (-1, (5,))
-    assert memory.remember([root], logits[:1]) == [0]
-    assert memory.remember([(0, 1), (0, 2), (0, 3)], logits[1:]) == [1, 2, LOST]
-    assert memory.remember([(0, 2), (LOST, 4)], logits[:2]) == [2, LOST]
-    assert (root in memory, (0, 3) in memory, (LOST, 4) in memory) == (True, False, False)
-    nodes, rows, of = memory.recall([(0, 2), root, (0, 2)])
+    assert memory.add([root], logits[:1]) == [0]
+    assert memory.add([(0, 1), (0, 2), (0, 3)], logits[1:]) == [1, 2, NOT_CACHED]
+    assert memory.add([(0, 2), (NOT_CACHED, 4)], logits[:2]) == [2, NOT_CACHED]
+    assert (root in memory, (0, 3) in memory, (NOT_CACHED, 4) in memory) == (True, False, False)
+    nodes, rows, of = memory.get([(0, 2), root, (0, 2)])
     assert nodes == [2, 0, 2]
     assert rows[of].tolist() == [[4, 5], [0, 1], [4, 5]]
 
@@ -92,11 +92,11 @@ class Forgetful:
 @pytest.mark.parametrize(("game_id", "least"), [("FrozenLake-NotSlippery-v1", 2.0), ("Snake-Solo-v1", 1.2)])
 def test_episodes_are_played_with_fewer_rows(game_id: str, least: float) -> None:
     game = make_game(game_id)
-    seats = [(episode_seed(game_id, "train", index), member) for index in range(2) for member in range(12)]
+    episode_keys = [(episode_seed(game_id, "train", index), member) for index in range(2) for member in range(12)]
 
     def play(forgets: bool) -> tuple[list[Episode], int]:
         agent = LanguageModel.from_pretrained("pocket", max_new_tokens=32)
-        return play_episodes(game, Forgetful(agent) if forgets else agent, seats), agent.engine.forward_rows
+        return play_episodes(game, Forgetful(agent) if forgets else agent, episode_keys), agent.engine.forward_rows
 
     (ours, rows), (theirs, plain) = play(False), play(True)
     assert told(ours) == told(theirs)
@@ -110,9 +110,9 @@ def told(episodes: Sequence[Episode]) -> list[list[tuple[tuple[int, ...], str | 
 def test_the_generators_are_used_as_without_memory() -> None:
     """So that what is drawn after a reply is the same too."""
     after = []
-    for room in (0, 2**20):
+    for capacity in (0, 2**20):
         engine, rngs = Engine(MODEL, END), generators(8)
-        with engine.remembering(room):
+        with engine.caching(capacity):
             engine.sample(some_prompts(), generators(8, seed=3), 1.0, LIMIT)
             engine.sample(some_prompts(), rngs, 1.0, LIMIT)
         after.append([rng.random() for rng in rngs])

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.models.token_tree import TokenTree, common_prefix, plant, tree_inputs
+from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix, tree_inputs
 
 Rows = list[tuple[int, ...]]
 row = st.lists(st.integers(0, 2), max_size=7).map(tuple)
@@ -29,7 +29,7 @@ def prefixes(tree: TokenTree, rows: Rows) -> list[tuple[int, ...]]:
 @given(rows=rows_strategy)
 @settings(max_examples=200, deadline=None)
 def test_paths_spell_the_rows_and_every_distinct_beginning_is_one_node(rows: Rows) -> None:
-    tree = plant(rows)
+    tree = build_tree(rows)
     assert [tuple(tree.token_ids[path].tolist()) for path in tree.paths] == rows
     distinct = {row[: k + 1] for row in rows for k in range(len(row))}
     nodes = prefixes(tree, rows)
@@ -41,7 +41,7 @@ def test_paths_spell_the_rows_and_every_distinct_beginning_is_one_node(rows: Row
 @given(forest=st.lists(rows_strategy.filter(any), min_size=1, max_size=3))
 @settings(max_examples=150, deadline=None)
 def test_a_token_attends_to_its_prefix_ancestors_and_to_itself_alone(forest: list[Rows]) -> None:
-    trees = [plant(rows) for rows in forest]
+    trees = [build_tree(rows) for rows in forest]
     inputs = tree_inputs(trees)
     length = max(map(len, trees))
     assert inputs["attention_mask"].shape == (len(trees), 1, length, length)
@@ -60,7 +60,7 @@ def test_a_token_attends_to_its_prefix_ancestors_and_to_itself_alone(forest: lis
 @settings(max_examples=100, deadline=None)
 def test_the_tree_does_not_depend_on_the_order_of_the_rows(rows: Rows, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(rows))))
-    tree, shuffled = plant(rows), plant([rows[i] for i in order])
+    tree, shuffled = build_tree(rows), build_tree([rows[i] for i in order])
     for name in ("token_ids", "depths", "ends"):
         assert np.array_equal(getattr(tree, name), getattr(shuffled, name))
     assert all(np.array_equal(tree.paths[i], path) for i, path in zip(order, shuffled.paths, strict=True))

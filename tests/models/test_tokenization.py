@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.tokenization import cutting_tokens, tokenize
+from msgrpo_hub.models.tokenization import split_points, tokenize
 
 pytestmark = pytest.mark.lowest
 
@@ -57,7 +57,7 @@ texts = st.lists(st.lists(st.sampled_from([*LETTERS, *SPECIAL, "ab", "abc", "  "
 def test_texts_cut_at_special_tokens_have_the_ids_of_whole_texts(kind: str, texts: list[str]) -> None:
     tokenizer = KINDS[kind]()
     whole = [tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-    assert tokenize(tokenizer, texts, cutting_tokens(tokenizer)) == whole
+    assert tokenize(tokenizer, texts, split_points(tokenizer)) == whole
 
 
 def test_what_stands_before_two_prompts_is_tokenised_once(qwen2_folder: Path, prompts: list[Prompt]) -> None:
@@ -86,5 +86,5 @@ def test_a_tokenizer_of_another_make_gets_whole_texts() -> None:
             return {"input_ids": [[len(text)] for text in texts]}
 
     other = Other()
-    assert tokenize(other, ["<s>ab</s>", "<s>b</s>", "<s>ab</s>"], cutting_tokens(other)) == [(9,), (8,), (9,)]
+    assert tokenize(other, ["<s>ab</s>", "<s>b</s>", "<s>ab</s>"], split_points(other)) == [(9,), (8,), (9,)]
     assert read == ["<s>ab</s>", "<s>b</s>"]

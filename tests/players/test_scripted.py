@@ -95,9 +95,9 @@ def test_more_turns_never_hurt_and_uniform_play_is_never_better(holes: tuple[Cel
 @pytest.mark.parametrize(("choose", "value"), [(choose_optimal, optimal_value), (choose_random, random_value)])
 def test_simulated_play_earns_the_exact_value_within_three_standard_errors(choose: Chooser, value: object) -> None:
     game = make_game("FrozenLake-Slippery-v1")
-    seats = [(seed, member) for seed in held_out(game, 500) for member in range(2)]
-    rewards = [episode.reward for episode in play_episodes(game, ScriptedPolicy(choose), seats)]
-    gaps = np.array(rewards) - [value(game, seed) for seed, _ in seats]  # type: ignore[operator]
+    episode_keys = [(seed, member) for seed in held_out(game, 500) for member in range(2)]
+    rewards = [episode.reward for episode in play_episodes(game, ScriptedPolicy(choose), episode_keys)]
+    gaps = np.array(rewards) - [value(game, seed) for seed, _ in episode_keys]  # type: ignore[operator]
     assert abs(gaps.mean()) < 3 * gaps.std(ddof=1) / len(gaps) ** 0.5
 
 

@@ -44,13 +44,13 @@ def test_it_sees_the_board_on_states_that_no_lesson_showed(pocket: LanguageModel
 @pytest.mark.parametrize("game_id", GAMES)
 def test_it_plays_no_better_than_random_players_that_see_and_answers_in_the_format(pocket: LanguageModel, game_id: str) -> None:
     game = make_game(game_id)
-    seats = [(episode_seed(game.id, "test", index), 0) for index in range(200)]
-    episodes = play_episodes(game, pocket, seats)
+    episode_keys = [(episode_seed(game.id, "test", index), 0) for index in range(200)]
+    episodes = play_episodes(game, pocket, episode_keys)
     steps = [step for episode in episodes for step in episode.steps]
     assert sum(step.action is not None for step in steps) / len(steps) >= 0.99
     mean = sum(episode.reward for episode in episodes) / len(episodes)
     choosers = (choose_random_legal, choose_random_safe)
-    random = [sum(e.reward for e in play_episodes(game, ScriptedPolicy(c), seats)) / len(seats) for c in choosers]
+    random = [sum(e.reward for e in play_episodes(game, ScriptedPolicy(c), episode_keys)) / len(episode_keys) for c in choosers]
     assert mean <= max(random) + 0.35
     if game_id.startswith("FrozenLake"):
         assert mean <= 0.15

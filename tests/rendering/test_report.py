@@ -24,7 +24,7 @@ from msgrpo_hub.evaluation.results import Result, player_names
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
-from msgrpo_hub.games.variants import Retold
+from msgrpo_hub.games.variants import Variant
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rendering.board_svg import moves
 from msgrpo_hub.rendering.report import report_page, write_report
@@ -298,7 +298,7 @@ def drawn(game: Game, shown: dict[str, Any]) -> list[str]:
     """The grid that a drawing shows: pieces on empty ground, then those who move over it."""
 
     def glyph(symbol: str) -> str:
-        return game.glyphs.get(symbol, symbol) if isinstance(game, Retold) else symbol
+        return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
 
     cells = [glyph(".")] * game.size**2
     for symbol, places in shown["pieces"].items():

@@ -43,8 +43,8 @@ def test_renamed_actions_do_what_the_rules_say(game_id: str, preset: str) -> Non
     """A player that takes the new names from the rules alone plays the very episode of the old ones."""
     words = rules.words(game_id, preset)
     told = rules.told_game(game_id, words["instructions"], words["rules"], words["names"])
-    seats = [(episode_seed(game_id, "test", 0), 0)]
-    [one], [other] = (play_episodes(game, make_player("greedy"), seats) for game in (make_game(game_id), told))
+    episode_keys = [(episode_seed(game_id, "test", 0), 0)]
+    [one], [other] = (play_episodes(game, make_player("greedy"), episode_keys) for game in (make_game(game_id), told))
     names = dict(zip(make_game(game_id).actions, words["names"], strict=True))
     assert [names[str(step.action)] for step in one.steps] == [step.action for step in other.steps]
     assert [step.reward for step in one.steps] == [step.reward for step in other.steps]

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.episode import Completion, Episode, Group, Step
-from msgrpo_hub.models.token_tree import plant
+from msgrpo_hub.models.token_tree import build_tree
 from msgrpo_hub.msgrpo import NORMALISATIONS, group_advantages, policy_loss, sample_episodes, sample_top
 from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows
 from msgrpo_hub.training.log_probs import token_log_probs
@@ -161,9 +161,9 @@ def row_of(tokens: Ids) -> Row:
 
 
 def slots_of(packed: Pack) -> list[list[int]]:
-    """The slots of each row's tokens behind the trunk, in the order of the rows."""
+    """The slots of each row's tokens behind the prefix, in the order of the rows."""
     length = max(map(len, packed.trees))
-    first = len(packed.trunk)
+    first = len(packed.prefix)
     return [(first + number * length + path).tolist() for number, tree in enumerate(packed.trees) for path in tree.paths]
 
 
@@ -177,11 +177,11 @@ def test_packs_keep_to_the_budget_and_spell_every_row_in_order(rows: set[Ids], b
     ordered = [row_of(tokens) for tokens in sorted(rows)]
     packs = pack(ordered, budget, tree_size)
     for packed in packs:
-        size = len(packed.trunk) + len(packed.trees) * max(map(len, packed.trees))
+        size = len(packed.prefix) + len(packed.trees) * max(map(len, packed.trees))
         assert size <= budget or len(packed.trees) == 1
         assert all(len(tree) <= tree_size or len(tree.paths) == 1 for tree in packed.trees)
-    trees = [(packed.trunk, tree, path) for packed in packs for tree in packed.trees for path in tree.paths]
-    assert [(*trunk, *tree.token_ids[path].tolist()) for trunk, tree, path in trees] == [row.token_ids for row in ordered]
+    trees = [(packed.prefix, tree, path) for packed in packs for tree in packed.trees for path in tree.paths]
+    assert [(*prefix, *tree.token_ids[path].tolist()) for prefix, tree, path in trees] == [row.token_ids for row in ordered]
 
 
 @given(drawn=drawn_strategy, budget=st.integers(1, 40))
@@ -212,7 +212,7 @@ def test_a_token_that_two_replies_share_is_one_token_with_added_weights() -> Non
             strict=True,
         )
     }
-    # Slots: 0 is the trunk, token 1; 1 is token 2, the end of the prompt; 2 is token 3.
+    # Slots: 0 is the prefix, token 1; 1 is token 2, the end of the prompt; 2 is token 3.
     assert found == {(1, 3): (-0.5, 0.25, 1.0, 0.75), (2, 4): (-0.6, 0.25, 0.0, 0.5), (2, 5): (-0.7, 0.0, 1.0, 0.25)}
 
 
@@ -315,7 +315,7 @@ def test_the_random_updates_reach_both_sides_of_the_clip_and_merge_something() -
         drawn = random_update(model, np.random.default_rng(seed), temperature)
         completions = [(item.advantage > 0, step.completion) for item in drawn for step in item.episode.steps]
         rows = to_rows(drawn, NORMALISATIONS["token-mean"])
-        tokens = plant([row.token_ids for row in rows])
+        tokens = build_tree([row.token_ids for row in rows])
         assert len(tokens) < sum(len(row.token_ids) for row in rows)
         for positive, completion in completions:
             with torch.no_grad():

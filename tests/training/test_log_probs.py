@@ -42,7 +42,7 @@ def test_log_probs_of_a_pack_are_those_of_each_row_alone(model: PeftModel, seed:
     contexts = {prompt + reply[:k] + (reply[k],) for prompt, reply in pairs for k in range(len(reply))}
     assert len(where) == len(contexts) < sum(len(reply) for _, reply in pairs)
     for (prompt, reply), path, expected in zip(pairs, slots_of(packed), alone, strict=True):
-        nodes = path[len(prompt) - 1 - len(packed.trunk) : -1]
+        nodes = path[len(prompt) - 1 - len(packed.prefix) : -1]
         assert [where[pair] for pair in zip(nodes, reply, strict=True)] == pytest.approx(expected.tolist(), abs=1e-5)
 
 

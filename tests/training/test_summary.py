@@ -73,11 +73,11 @@ def test_the_figures_are_those_of_the_base_and_of_the_adapter_at_the_evaluation_
     """Played again by the adapter as it was saved, on the same test episodes."""
     game, folder = run
     summary, config = read(folder), load_config(folder / "config.toml")
-    seats = [(episode_seed(game, "test", index), 0) for index in range(40)]
+    episode_keys = [(episode_seed(game, "test", index), 0) for index in range(40)]
     for player, source in (("base", config.model), ("adapter", str(folder / "adapter"))):
         for temperature, suffix in ((0.7, ""), (0.0, "_greedy")):
             model = LanguageModel.from_pretrained(source, temperature=temperature, max_new_tokens=config.max_new_tokens)
-            episodes = play_episodes(make_game(game), model, seats)
+            episodes = play_episodes(make_game(game), model, episode_keys)
             assert summary[player][f"reward{suffix}"] == np.mean([episode.reward for episode in episodes])
             assert summary[player][f"success{suffix}"] == np.mean([episode.success for episode in episodes])
     assert summary["adapter"]["unreadable_rate"] + summary["adapter"]["truncated_rate"] > 0
@@ -116,8 +116,8 @@ def test_the_run_leaves_its_curves_and_a_replay_of_the_episode_it_names(run: tup
 
 
 def test_optimal_play_always_reaches_the_goal_of_the_lake_that_is_not_slippery() -> None:
-    seats = [(episode_seed(LAKE, "test", index), 0) for index in range(200)]
-    assert all(episode.success for episode in play_episodes(make_game(LAKE), ScriptedPolicy(choose_optimal), seats))
+    episode_keys = [(episode_seed(LAKE, "test", index), 0) for index in range(200)]
+    assert all(episode.success for episode in play_episodes(make_game(LAKE), ScriptedPolicy(choose_optimal), episode_keys))
 
 
 def test_the_rows_of_the_episodes_are_what_the_figures_are_made_of(run: tuple[str, Path]) -> None:

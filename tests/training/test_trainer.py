@@ -28,7 +28,7 @@ from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.batch import draw, pack, to_rows
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.start_states import Starts
+from msgrpo_hub.training.start_states import StartStates
 from msgrpo_hub.training.trainer import Trainer, learning_rate
 
 pytestmark = pytest.mark.lowest
@@ -248,28 +248,28 @@ def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> No
     assert trainer.evaluate() == first
     agent = replace(trainer.agent, temperature=0.7)
     episodes = play_episodes(
-        trainer.game, agent, [(seed, 0) for seed in Starts(replace(config, game="Snake-Solo-v1")).validation]
+        trainer.game, agent, [(seed, 0) for seed in StartStates(replace(config, game="Snake-Solo-v1")).validation]
     )
     assert first["validation_reward"] == np.mean([episode.reward for episode in episodes]) != 0
-    assert Starts(replace(config, seed=1)).validation == Starts(config).validation
+    assert StartStates(replace(config, seed=1)).validation == StartStates(config).validation
 
 
 def test_training_never_starts_from_a_board_of_validation_or_test(config: TrainConfig) -> None:
-    starts = Starts(replace(config, eval_episodes=50, test_episodes=200))
-    held_out = {starts.shown(seed) for seed in [*starts.validation, *starts.test]}
+    starts = StartStates(replace(config, eval_episodes=50, test_episodes=200))
+    held_out = {starts.observation_of(seed) for seed in [*starts.validation, *starts.test]}
 
-    def boards(starts: Starts) -> set[str]:
-        return {starts.shown(seed) for index in range(1, 101) for seed in starts.of_update(index)}
+    def boards(starts: StartStates) -> set[str]:
+        return {starts.observation_of(seed) for index in range(1, 101) for seed in starts.of_update(index)}
 
     assert not boards(starts) & held_out
-    assert boards(Starts(replace(starts.config, exclude_test_starts=False))) & held_out
+    assert boards(StartStates(replace(starts.config, exclude_test_starts=False))) & held_out
 
 
 def test_no_start_left_to_train_on_is_said_with_its_remedy(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GAMES, "Pond-v0", FrozenLake("Pond-v0", size=2))
     with pytest.raises(UserError, match="lower --test-episodes, or allow them with --no-exclude-test-starts"):
-        Starts(replace(config, game="Pond-v0", test_episodes=50)).of_update(1)
-    assert Starts(replace(config, game="Pond-v0", exclude_test_starts=False)).of_update(1)
+        StartStates(replace(config, game="Pond-v0", test_episodes=50)).of_update(1)
+    assert StartStates(replace(config, game="Pond-v0", exclude_test_starts=False)).of_update(1)
 
 
 def test_splits_games_and_runs_share_no_seed() -> None:
@@ -279,9 +279,9 @@ def test_splits_games_and_runs_share_no_seed() -> None:
 
 
 def test_every_update_starts_from_boards_of_its_own(config: TrainConfig) -> None:
-    seeds = [seed for index in range(1, 101) for seed in Starts(config).of_update(index)]
+    seeds = [seed for index in range(1, 101) for seed in StartStates(config).of_update(index)]
     assert len(set(seeds)) == len(seeds) == 200
-    assert not set(seeds) & {seed for index in range(1, 101) for seed in Starts(replace(config, seed=1)).of_update(index)}
+    assert not set(seeds) & {seed for index in range(1, 101) for seed in StartStates(replace(config, seed=1)).of_update(index)}
 
 
 # ---- what is kept
