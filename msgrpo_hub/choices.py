@@ -1,0 +1,54 @@
+"""Variants by name: a built-in one from a dictionary, or `module:object` for one of your own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import TypeVar
+
+from msgrpo_hub.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+def is_import(name: str) -> bool:
+    """Whether a name is `module:object`, which runs the code of that module."""
+    return ":" in name
+
+
+def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool = False) -> T:
+    """The variant of a name.
+
+    Args:
+        kind: what it is, for the messages, such as `sampler`.
+        name: a key of `built_in`, or `module:object`; a class is called without arguments.
+        built_in: name → variant, the only list of these names.
+        may_import: whether `module:object` is allowed. Pass True only for a name that the user typed on this machine, never
+            for one that was read from an adapter, a dataset, a result or a configuration file: importing runs code.
+
+    Raises:
+        UserError: for an unknown name, for a module that is missing or fails, and for `module:object` where it is not allowed.
+
+    >>> resolve("number", "two", {"one": 1, "two": 2})
+    2
+    >>> resolve("number", "math:pi", {}, may_import=True)
+    3.141592653589793
+    """
+    if not is_import(name):
+        if name not in built_in:
+            raise unknown(kind, name, built_in, "(or module:object for your own)" if may_import else "")
+        return built_in[name]
+    if not may_import:
+        raise UserError(
+            f"the {kind} {name!r} would import code: expected one of {', '.join(built_in)}, or {name!r} typed on the command line"
+        )
+    module, _, attribute = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the folder that the command was typed in, as with `python -m`
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"cannot import the {kind} {name!r} ({error}): expected module:object, found from this folder") from error
+    chosen: T = found() if isinstance(found, type) else found
+    return chosen
