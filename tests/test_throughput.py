@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
-from benchmark.throughput import offline
 from benchmark.throughput.agreement import log_prob_difference, loss_and_gradient_difference
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.limit import contexts, learnt, needed
@@ -161,11 +159,6 @@ def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) ->
     assert [row["key"][1] for row in record["rows"]] == ["ours", "naive"]
     assert all(row["tokens"] == 8 * row["steps"] > 0 and row["seconds_training"] > 0 for row in record["rows"])
     assert record["left_out"] == []
-
-
-def test_without_gymnasium_the_lakes_are_the_same() -> None:
-    for seed in range(50):
-        assert offline.random_map(4, 0.6, seed) == generate_random_map(4, 0.6, seed)
 
 
 def test_without_gymnasium_and_tomli_w_the_games_and_the_trainer_can_be_imported() -> None:

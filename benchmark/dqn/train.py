@@ -97,7 +97,7 @@ def environments(game_id: str, count: int = ENVIRONMENTS) -> DummyVecEnv:
     held_out = held_out_boards(game_id)
 
     def one() -> gymnasium.Env[Any, Any]:
-        env = gymnasium.make(f"msgrpo_hub/{game_id}", observation="tensor", disable_env_checker=True)
+        env = gymnasium.make(f"msgrpo_hub.games.environment:msgrpo_hub/{game_id}", observation="tensor", disable_env_checker=True)
         return SeenFromTheMiddle(NoHeldOutStarts(env, held_out))
 
     return DummyVecEnv([one] * count)

@@ -1,6 +1,5 @@
-"""Floor 0, games: the rules of Frozen Lake and Snake, their ids and their seeds. Importing it registers them with gymnasium."""
+"""Games: the rules of Frozen Lake and Snake, their ids and their seeds. `games.environment` wraps them for gymnasium."""
 
-from msgrpo_hub.games.environment import register_games
 from msgrpo_hub.games.game import Game, Transition, render_text
 from msgrpo_hub.games.registry import GAMES, all_games, make_game
 from msgrpo_hub.games.seeds import Split, episode_seed, stream
@@ -21,5 +20,3 @@ __all__ = [
     "render_text",
     "stream",
 ]
-
-register_games()

@@ -1,6 +1,7 @@
-"""The games as gymnasium environments: `gymnasium.make("msgrpo_hub/Snake-Standard-v1")` once `msgrpo_hub.games` is imported.
+"""The games as gymnasium environments. Importing this module registers them, so that `gymnasium.make` finds them.
 
-Where nothing imports it, the id carries the import: `gymnasium.make("msgrpo_hub.games:msgrpo_hub/Snake-Standard-v1")`.
+The id can carry the import: `gymnasium.make("msgrpo_hub.games.environment:msgrpo_hub/Snake-Standard-v1")`. After
+`import msgrpo_hub.games.environment`, `gymnasium.make("msgrpo_hub/Snake-Standard-v1")` is enough.
 """
 
 from __future__ import annotations
@@ -120,3 +121,6 @@ def register_games() -> None:
         name = f"{NAMESPACE}/{game_id}"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})
+
+
+register_games()

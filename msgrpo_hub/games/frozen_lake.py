@@ -1,7 +1,7 @@
 """Frozen Lake: gymnasium's rules and maps, played through text.
 
-The map is drawn by gymnasium's `generate_random_map` from the episode's initial-state stream. A slip goes to one of the
-two sides of the intended direction, each with chance 1/3. "No action" (⊥) stays on its cell and does not slip.
+The episode's initial-state stream draws the seed of the map, and the map is gymnasium's for that seed (`lake_maps.py`). A slip
+goes to one of the two sides of the intended direction, each with chance 1/3. "No action" (⊥) stays on its cell and does not slip.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, cells_text, grid_rows, inside, neighbour
 from msgrpo_hub.games.game import Transition, View, check_action
+from msgrpo_hub.games.lake_maps import random_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FrozenLake:
         )
 
     def initial_state(self, rng: np.random.Generator) -> LakeState:
-        rows = generate_random_map(self.size, self.frozen_probability, seed=int(rng.integers(2**31)))
+        rows = random_map(self.size, self.frozen_probability, seed=int(rng.integers(2**31)))
         return LakeState(self.size, tuple((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H"))
 
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[Fraction, LakeState]]:

@@ -167,8 +167,8 @@ def test_registering_twice_changes_nothing_and_warns_of_nothing() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        "import gymnasium; e = gymnasium.make('msgrpo_hub.games:msgrpo_hub/Snake-Standard-v1')",
-        "import gymnasium, msgrpo_hub.games; e = gymnasium.make('msgrpo_hub/Snake-Standard-v1')",
+        "import gymnasium; e = gymnasium.make('msgrpo_hub.games.environment:msgrpo_hub/Snake-Standard-v1')",
+        "import gymnasium, msgrpo_hub.games.environment; e = gymnasium.make('msgrpo_hub/Snake-Standard-v1')",
     ],
 )
 def test_make_finds_the_games_in_a_fresh_process(lines: str) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
 from msgrpo_hub.games import stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.lake_maps import random_map
 
 
 class Die:
@@ -47,6 +48,12 @@ def gymnasium_distribution(entries: list[tuple[float, int, int, bool]]) -> Count
         # gymnasium's 1/3 is a rounded float; as a fraction of a small denominator it is meant exactly.
         found[int(cell), float(reward), bool(terminated)] += Fraction(probability).limit_denominator(3)  # type: ignore[assignment]
     return found
+
+
+@pytest.mark.parametrize(("size", "probability"), [(4, 0.8), (4, 0.9), (6, 0.9), (4, 0.6), (2, 1.0)])
+def test_maps_equal_gymnasium_s_bit_for_bit(size: int, probability: float) -> None:
+    for seed in [*range(300), 2**31 - 1]:
+        assert random_map(size, probability, seed) == generate_random_map(size, probability, seed)
 
 
 @pytest.mark.parametrize("slippery", [False, True])
