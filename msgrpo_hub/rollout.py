@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.policy import Policy, SupportsCaching
+from msgrpo_hub.agent.policy import Policy, SupportsCaching, format_of
 from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.games import Game, stream
 
@@ -23,8 +23,8 @@ from msgrpo_hub.games import Game, stream
 class _Play:
     """One episode while it is being played."""
 
-    def __init__(self, game: Game, seed: int, member: int, state: Any) -> None:
-        self.game, self.seed, self.member, self.state = game, seed, member, state
+    def __init__(self, game: Game, prompt_format: PromptFormat, seed: int, member: int, state: Any) -> None:
+        self.game, self.prompt_format, self.seed, self.member, self.state = game, prompt_format, seed, member, state
         self.dynamics: np.random.Generator = stream(seed, "dynamics", member)
         self.sampling: np.random.Generator = stream(seed, "sampling", member)
         self.steps: list[Step] = []
@@ -35,12 +35,17 @@ class _Play:
     def live(self) -> bool:
         return not (self.terminated or self.truncated or self.error)
 
+    @property
+    def history(self) -> tuple[tuple[str, str], ...]:
+        """The last turns, as many as the prompt format shows, the oldest first."""
+        return past_turns(self.prompt_format, self.steps)
+
     def advance(self, observation: str, completion: Completion) -> None:
         """Reads the action from a reply, plays it and records the step; where there is no reply, the episode stops."""
         if completion.error:
             self.error = completion.error
             return
-        action = parse_action(completion.text, self.game.actions)
+        action = self.prompt_format.parse(completion.text, self.game.actions)
         legal = action in self.game.legal_actions(self.state)
         after = self.game.step(self.state, action, self.dynamics)
         self.steps.append(
@@ -68,6 +73,12 @@ class _Play:
         )
 
 
+def past_turns(prompt_format: PromptFormat, steps: Sequence[Step]) -> tuple[tuple[str, str], ...]:
+    """(observation, reply text) of the last steps, as many as a prompt format shows, the oldest first."""
+    shown = steps[-prompt_format.history :] if prompt_format.history else ()
+    return tuple((step.observation, step.completion.text) for step in shown)
+
+
 def reply_status(action: str | None, completion: Completion) -> ReplyStatus:
     """What became of a reply: an action, none although it ended, or none because it was cut."""
     if action is not None:
@@ -80,6 +91,8 @@ def play_episodes(
     policy: Policy,
     episode_keys: Iterable[tuple[int, int]],
     on_turn: Callable[[int], None] | None = None,
+    *,
+    prompt_format: PromptFormat | None = None,
 ) -> list[Episode]:
     """Plays one episode for each (seed, member), all in lockstep.
 
@@ -88,14 +101,17 @@ def play_episodes(
         policy: answers the prompts of all live episodes in one call a turn.
         episode_keys: the seed of the initial state, and which member of that seed's group plays.
         on_turn: called after each turn with the number of episodes still live.
+        prompt_format: how the policy is asked and its replies are read; None is the policy's own, or else think-action.
     """
+    chosen = format_of(policy, prompt_format)
     episode_keys = list(episode_keys)
     starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in episode_keys)}
-    plays = [_Play(game, seed, member, starts[seed]) for seed, member in episode_keys]
-    live, prompt_of = plays, cache(partial(build_prompt, game))  # many episodes come through the same states
+    plays = [_Play(game, chosen, seed, member, starts[seed]) for seed, member in episode_keys]
+    # many episodes come through the same states
+    live, prompt_of = plays, cache(lambda state, history: build_prompt(game, state, chosen, history))
     with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext():
         while live:
-            prompts = [prompt_of(play.state) for play in live]
+            prompts = [prompt_of(play.state, play.history) for play in live]
             completions = policy.complete(prompts, [play.sampling for play in live])
             for play, prompt, completion in zip(live, prompts, completions, strict=True):
                 play.advance(prompt.observation, completion)
@@ -111,13 +127,15 @@ def play_groups(
     seeds: Sequence[int],
     group_size: int,
     on_turn: Callable[[int], None] | None = None,
+    *,
+    prompt_format: PromptFormat | None = None,
 ) -> list[Group]:
     """Plays `group_size` episodes from each seed's initial state: same start, each member with its own dynamics.
 
-    Returns one group per seed, in order.
+    Arguments as for `play_episodes`. Returns one group per seed, in order.
     """
     episode_keys = [(seed, member) for seed in seeds for member in range(group_size)]
-    episodes = play_episodes(game, policy, episode_keys, on_turn)
+    episodes = play_episodes(game, policy, episode_keys, on_turn, prompt_format=prompt_format)
     return [
         Group(game_id=game.id, seed=seed, episodes=tuple(episodes[i * group_size : (i + 1) * group_size]))
         for i, seed in enumerate(seeds)

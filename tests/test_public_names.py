@@ -18,7 +18,7 @@ PUBLIC = {
         "display_name",
     ],
     "msgrpo_hub.episode": ["Completion", "Step", "Episode", "Group"],
-    "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "Prompt", "build_prompt", "parse_action"],
+    "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "PromptFormat", "Prompt", "build_prompt", "parse_action"],
     "msgrpo_hub.models": ["LanguageModel"],
     "msgrpo_hub.rollout": ["play_groups", "play_episodes", "replayed_states"],
     "msgrpo_hub.players": ["PlayerSettings", "make_player", "can_play"],

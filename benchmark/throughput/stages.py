@@ -22,6 +22,7 @@ from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.machine import clock, provenance
 from benchmark.throughput.update import CASES, prepare
 from msgrpo_hub import rollout
+from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.models import engine, sampling
 from msgrpo_hub.models.attention import RowCache
 from msgrpo_hub.models.language_model import LanguageModel
@@ -90,7 +91,7 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
     tokenizer = type(getattr(agent, "policy", agent).tokenizer)
     return [
         *((game, name, "environment", True) for name in ("step", "initial_state", "legal_actions")),
-        (rollout, "parse_action", "environment", True),
+        (prompt_formats, "parse_action", "environment", True),
         (rollout, "build_prompt", "prompts", True),
         (LanguageModel, "encode", "tokenisation", True),
         (tokenizer, "batch_decode", "tokenisation", True),

@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 _BEGIN, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<action>", "</action>"))
 
 
-def parse_action(text: str, actions: Sequence[str]) -> str | None:
+def parse_action(text: str, actions: Sequence[str], before: Sequence[str] = ("think",)) -> str | None:
     """The first `<action>…</action>` after the thinking, stripped and case-folded, if it names an available action.
+
+    Args:
+        text: the reply.
+        actions: those that the game has.
+        before: tags of the parts that come before the answer, in their order; what stands in them is not read.
 
     >>> parse_action("<think>Left? <action>Left</action></think><action> right </action>", ["Left", "Right"])
     'Right'
     >>> parse_action("I go right.", ["Left", "Right"]) is None
     True
     """
-    answer = text.rpartition("</think>")[2]
-    if "<think>" in answer:
-        return None  # still thinking when the reply ended
+    answer = answer_after(text, before)
+    if answer is None:
+        return None
     begin = _BEGIN.search(answer)
     end = _END.search(answer, begin.end()) if begin else None  # two searches: one pattern for both is slow on many beginnings
     if begin is None or end is None:
         return None
-    wanted = answer[begin.end() : end.start()].strip().casefold()
+    return named_action(answer[begin.end() : end.start()], actions)
+
+
+def answer_after(text: str, before: Sequence[str]) -> str | None:
+    """What a reply says after its thoughts; None if the thinking had not ended when the reply did.
+
+    >>> answer_after("<think>Left or right?</think>Right", ["think"])
+    'Right'
+    """
+    for tag in before:
+        text = text.rpartition(f"</{tag}>")[2]
+        if f"<{tag}>" in text:
+            return None
+    return text
+
+
+def named_action(name: str, actions: Sequence[str]) -> str | None:
+    """The available action of a name; blanks around it and upper or lower case do not matter."""
+    wanted = name.strip().casefold()
     return next((action for action in actions if action.casefold() == wanted), None)
+
+
+def first_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that begins at the first brace of a text, if one does.
+
+    >>> first_object('Well: {"action": "Left"} and so on')
+    {'action': 'Left'}
+    """
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    except (ValueError, RecursionError):  # RecursionError: brackets within brackets within brackets
+        return None
+    return found if isinstance(found, dict) else None

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.games import Game, base_game, display_name
 
@@ -29,19 +30,27 @@ class SupportsCaching(Protocol):
         """While it lasts, it answers as ever, and computes no prompt twice."""
 
 
+def format_of(policy: Policy, chosen: PromptFormat | None = None, default: PromptFormat = THINK_ACTION) -> PromptFormat:
+    """The prompt format of a policy: the one chosen, or else its own `prompt_format` attribute, or else the default."""
+    return chosen or getattr(policy, "prompt_format", None) or default
+
+
 Chooser = Callable[[Game, Any, np.random.Generator], str]
 """(game, state, rng) → action."""
 
 
 @dataclass(frozen=True)
 class ScriptedPolicy:
-    """A player that looks at the state and always answers in the right format."""
+    """A player that looks at the state and always answers in the format of the prompt."""
 
     choose: Chooser
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        actions = [
-            display_name(prompt.game, self.choose(base_game(prompt.game), prompt.state, rng))
+        return [
+            Completion(text=prompt.prompt_format.reply(self.action(prompt.game, prompt.state, rng)))
             for prompt, rng in zip(prompts, rngs, strict=True)
         ]
-        return [Completion(text=f"<action>{action}</action>") for action in actions]
+
+    def action(self, game: Game, state: Any, rng: np.random.Generator) -> str:
+        """The chosen action, under the name that the game shows."""
+        return display_name(game, self.choose(base_game(game), state, rng))

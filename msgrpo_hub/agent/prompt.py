@@ -1,53 +1,50 @@
-"""The prompt template of the language agent (the T of the paper's LAP).
-
-System message: [Instructions], [Available Actions], [Rules]. User message: the current observation, then the reply
-format. The rules come first, so the prompt's beginning is the same at every step of every episode of a game.
-"""
+"""The prompt of one turn: the messages of a prompt format, and the state that they tell of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat, Turns
 from msgrpo_hub.games import Game
-
-REPLY_FORMAT = "Answer in the format <think>your thoughts</think><action>one available action</action>"
-
-
-class Message(TypedDict):
-    """One chat message, as `transformers` chat templates take it."""
-
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """What a policy is asked: language models read the messages alone, scripted players look at the state instead."""
 
-    system: str
-    user: str
+    contents: tuple[tuple[str, str], ...]
+    """(role, text) of each message. Prompts of equal messages are equal, so that one reply can serve both."""
     observation: str = field(compare=False, repr=False)
     game: Game = field(compare=False, repr=False)
     state: Any = field(compare=False, repr=False)
+    prompt_format: PromptFormat = field(default=THINK_ACTION, compare=False, repr=False)
 
     @property
     def messages(self) -> list[Message]:
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
+        return [{"role": role, "content": text} for role, text in self.contents]
+
+    @property
+    def system(self) -> str:
+        """The first message: the rules."""
+        return self.contents[0][1]
+
+    @property
+    def user(self) -> str:
+        """The last message: the current observation and the request."""
+        return self.contents[-1][1]
 
 
-def system_text(game: Game) -> str:
-    """The constant part of a game's prompt."""
-    rules = "\n".join(game.rules)
-    return f"[Instructions]\n{game.instructions}\n[Available Actions]\n{', '.join(game.actions)}\n[Rules]\n{rules}"
+def build_prompt(game: Game, state: Any, prompt_format: PromptFormat = THINK_ACTION, history: Turns = ()) -> Prompt:
+    """The prompt for one state.
 
-
-def user_text(observation: str, request: str = REPLY_FORMAT) -> str:
-    """The current observation, then what is asked about it."""
-    return f"Current Observation:\n{observation}\n{request}"
-
-
-def build_prompt(game: Game, state: Any) -> Prompt:
-    """The prompt for one state; it depends on the observation only, never on the history."""
+    Args:
+        game: the rules.
+        state: the observation is made of it.
+        prompt_format: makes the messages.
+        history: the last turns (observation, reply text), the oldest first, for a format that shows them.
+    """
     observation = game.observe(state)
-    return Prompt(system_text(game), user_text(observation), observation, game, state)
+    messages = prompt_format.render(game, observation, history)
+    contents = tuple((message["role"], message["content"]) for message in messages)
+    return Prompt(contents, observation, game, state, prompt_format)

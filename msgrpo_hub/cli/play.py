@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt import system_text
+from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, all_games, episode_seed, make_game, render_text

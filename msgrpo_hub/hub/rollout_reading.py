@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from huggingface_hub import HfApi, snapshot_download
 
-from msgrpo_hub.agent.prompt import Message
+from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError

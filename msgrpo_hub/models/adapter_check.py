@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from peft import PeftModel
 
+from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models.language_model import LanguageModel
@@ -18,7 +19,7 @@ def adapter_effect(agent: LanguageModel) -> float:
     """The largest difference, in nats, that the adapter makes to the next token's log-probabilities after a probe prompt."""
     game = make_game(PROBE)
     state = game.initial_state(stream(episode_seed(PROBE, "validation", 0), "initial_state"))
-    [ids] = agent.encode([build_prompt(game, state)])
+    [ids] = agent.encode([build_prompt(game, state, format_of(agent))])
     adapted = _log_probs(agent, ids)
     with cast(PeftModel, agent.model).disable_adapter():
         plain = _log_probs(agent, ids)

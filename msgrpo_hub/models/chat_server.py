@@ -21,7 +21,7 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from msgrpo_hub.agent.prompt import Message
+from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 

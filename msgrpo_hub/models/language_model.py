@@ -12,7 +12,8 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from msgrpo_hub.agent.prompt import Message, Prompt
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import Message, PromptFormat
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
@@ -35,6 +36,7 @@ class LanguageModel:
         max_new_tokens: the limit of a reply; one cut there is marked `finish="length"`.
         max_rows: how many samples advance together at most; a bound on memory, without effect on results.
         name: what the model was loaded from.
+        prompt_format: the one that was stored with its adapter; None if none was.
     """
 
     model: PreTrainedModel | PeftModel
@@ -43,6 +45,7 @@ class LanguageModel:
     max_new_tokens: int = 256
     max_rows: int = 512
     name: str = ""
+    prompt_format: PromptFormat | None = None
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -153,8 +156,23 @@ def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenize
 
 
 def _merge_system(messages: list[Message]) -> list[Message]:
-    system, user = messages
-    return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}]
+    """Messages for a template without a system role: each system text goes to the head of the user message after it."""
+    merged: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "system":
+            waiting.append(message["content"])
+            continue
+        if waiting and message["role"] == "user":
+            merged.append({"role": "user", "content": "\n\n".join([*waiting, message["content"]])})
+        else:
+            merged += [*_as_user(waiting), message]
+        waiting = []
+    return merged + _as_user(waiting)
+
+
+def _as_user(texts: list[str]) -> list[Message]:
+    return [{"role": "user", "content": "\n\n".join(texts)}] if texts else []
 
 
 def _takes_system_role(tokenizer: PreTrainedTokenizerBase) -> bool:

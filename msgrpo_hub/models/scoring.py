@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
@@ -19,10 +20,12 @@ TIE = 1e-9
 
 @dataclass(frozen=True)
 class ScorePolicy:
-    """Answers `<action>NAME</action>` with the legal action whose reply the model finds most likely, and never unreadably.
+    """Answers with the legal action whose reply the model finds most likely. Every reply can be read.
 
     The candidates are the legal actions, or all actions where none is legal: what is measured is which move the model
     prefers, not whether it keeps to a format or knows a wall. So the player to compare it with is `random-legal`.
+
+    The reply of an action is the one that the prompt's format writes: `<action>NAME</action>` by default.
 
     The score of an action is log p(its reply | prompt), the sum over the tokens of the reply at temperature 1: the
     log-probability that what the model writes right after the prompt, without thinking first, begins with these tokens.
@@ -36,37 +39,43 @@ class ScorePolicy:
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         """One reply per prompt; the generators are not used."""
-        candidates = [prompt.game.legal_actions(prompt.state) or prompt.game.actions for prompt in prompts]
-        tokens = self._tokenise({action for actions in candidates for action in actions})
+        candidates = [candidate_replies(prompt) for prompt in prompts]
+        tokens = self._tokenise({reply for replies in candidates for reply in replies})
         prompt_ids = self.language_model.encode(prompts)
-        scores = self.language_model.engine.score(prompt_ids, [[tokens[action] for action in actions] for actions in candidates])
+        scores = self.language_model.engine.score(prompt_ids, [[tokens[reply] for reply in replies] for replies in candidates])
         completions = []
-        for ids, actions, log_probs in zip(prompt_ids, candidates, scores, strict=True):
+        for ids, replies, log_probs in zip(prompt_ids, candidates, scores, strict=True):
             best = first_best([sum(of_tokens) for of_tokens in log_probs])
             completions.append(
                 Completion(
-                    text=reply_text(actions[best]),
+                    text=replies[best],
                     prompt_ids=ids,
-                    token_ids=tokens[actions[best]],
+                    token_ids=tokens[replies[best]],
                     log_probs=tuple(log_probs[best]),
                 )
             )
         return completions
 
-    def _tokenise(self, actions: set[str]) -> dict[str, TokenIds]:
-        """The tokens of each action's reply."""
+    @property
+    def prompt_format(self) -> PromptFormat | None:
+        """That of the model."""
+        return self.language_model.prompt_format
+
+    def _tokenise(self, replies: set[str]) -> dict[str, TokenIds]:
+        """The tokens of each reply."""
         # A reply is tokenised alone and put after the tokens of the prompt: a model that writes cannot merge its first
         # characters with the last ones of the prompt either, as tokenising both together might.
-        names, limit = sorted(actions), self.language_model.max_new_tokens
-        encoded = self.language_model.tokenizer([reply_text(name) for name in names], add_special_tokens=False)["input_ids"]
+        texts, limit = sorted(replies), self.language_model.max_new_tokens
+        encoded = self.language_model.tokenizer(texts, add_special_tokens=False)["input_ids"]
         if (longest := max(map(len, encoded))) > limit:  # prompts are checked for room for the limit
             raise UserError(f"max_new_tokens = {limit}: expected at least {longest}, the tokens of a reply that names an action")
-        return dict(zip(names, map(tuple, encoded), strict=True))
+        return dict(zip(texts, map(tuple, encoded), strict=True))
 
 
-def reply_text(action: str) -> str:
-    """The shortest reply that names an action."""
-    return f"<action>{action}</action>"
+def candidate_replies(prompt: Prompt) -> list[str]:
+    """The replies that are compared: those that name the legal actions, or all actions if none is legal."""
+    actions = prompt.game.legal_actions(prompt.state) or prompt.game.actions
+    return [prompt.prompt_format.reply(action) for action in actions]
 
 
 def first_best(scores: Sequence[float]) -> int:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from msgrpo_hub.agent.prompt import user_text
+from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.token_tree import TokenTree, build_tree, tree_inputs
 from msgrpo_hub.pocket.card import measure, render

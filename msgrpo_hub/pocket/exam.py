@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt, user_text
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.games import Game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.pocket.lessons import (
@@ -40,7 +41,8 @@ def ask(model: LanguageModel, tasks: list[Task], seed: int = EXAM_SEED) -> dict[
             *lookups(task, state, rng),
             *instructions(task, state, rng),
         ):
-            asked.append((lesson, Prompt(task.system, user_text(observation, lesson.request), observation, task.game, state)))
+            contents = (("system", task.system), ("user", user_text(observation, lesson.request)))
+            asked.append((lesson, Prompt(contents, observation, task.game, state)))
     greedy = replace(model, temperature=0.0, max_new_tokens=48)
     completions = greedy.complete([prompt for _, prompt in asked], [np.random.default_rng()] * len(asked))
     marks: dict[str, list[float]] = defaultdict(list)

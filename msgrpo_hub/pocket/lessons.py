@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import REPLY_FORMAT
+from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.game import Game

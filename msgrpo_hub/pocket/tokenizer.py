@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt import REPLY_FORMAT
+from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 PHRASES = (REPLY_FORMAT, "<think>", "</think><action>", "<action>", "</action>")

@@ -12,6 +12,7 @@ from html import escape
 from itertools import accumulate
 from unicodedata import east_asian_width
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Episode, Step
 from msgrpo_hub.games import Game
 from msgrpo_hub.rendering.board_art import STYLE
@@ -44,12 +45,13 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-seri
 """
 
 
-def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]]) -> str:
+def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION) -> str:
     """A self-contained animated SVG: episodes from one seed side by side, turn by turn, with what was thought and done.
 
     Args:
         game: the rules they were played by.
         episodes: a title, such as the player's name, with each episode.
+        prompt_format: tells the thought in each reply.
 
     Raises:
         ValueError: for no episodes, for different seeds, or for a record that does not replay.
@@ -59,7 +61,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]]) -> str:
     timeline = Timeline(max(len(episode.steps) for _, episode in episodes))
     columns = 2 if len(episodes) in (2, 4) else min(len(episodes), 3)
     corners = [_corner(index, columns) for index in range(len(episodes))]
-    panels = [_panel(game, title, episode, timeline) for title, episode in episodes]
+    panels = [_panel(game, title, episode, timeline, prompt_format) for title, episode in episodes]
     width = max(x for x, _ in corners) + _BOARD + _MARGIN
     height = max(y for _, y in corners) + _TITLE + _BOARD + _CAPTION + _FOOT
     titles = ", ".join(title for title, _ in episodes)
@@ -92,17 +94,17 @@ def _progress(width: int, y: int, timeline: Timeline) -> str:
     return f'<g transform="translate({_MARGIN} {y})"><rect class="track" {bar}/><rect class="film {name}" {bar}/></g>'
 
 
-def _panel(game: Game, title: str, episode: Episode, timeline: Timeline) -> str:
+def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_format: PromptFormat) -> str:
     """One episode: its title, its board, and beneath it what is thought and done."""
     states = replayed_states(game, episode)
     drawn = board(game, states, [step.action for step in episode.steps], timeline)
     rewards = [0.0, *accumulate(step.reward for step in episode.steps)]
     captions = [
-        _caption(_turn(game, step, turn), step, rewards[turn], timeline.shown(turn, turn + 1))
+        _caption(_turn(game, step, turn), _thought(step, prompt_format), rewards[turn], timeline.shown(turn, turn + 1))
         for turn, step in enumerate(episode.steps)
     ]
     end = len(episode.steps)
-    captions.append(_caption(_outcome(game, episode), None, rewards[end], timeline.shown(end, None)))
+    captions.append(_caption(_outcome(game, episode), "", rewards[end], timeline.shown(end, None)))
     return (
         f'<text class="title" y="25">{_clean(_short(title, _TITLE_CHARACTERS))}</text>'
         f'<g transform="translate(0 {_TITLE}) scale({_BOARD / game.size:g})">{drawn}</g>'
@@ -110,12 +112,12 @@ def _panel(game: Game, title: str, episode: Episode, timeline: Timeline) -> str:
     )
 
 
-def _caption(status: str, step: Step | None, reward: float, name: str) -> str:
+def _caption(status: str, thought: str, reward: float, name: str) -> str:
     """The lines under a board while one state stands."""
     sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
-    lines = _lines(_thought(step)) if step else []
-    said = "".join(f'<text class="thought" y="{57 + 23 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
-    return f'<g class="{name}">{status}<text class="reward {sign}" x="{_BOARD}" y="30">reward {_signed(reward)}</text>{said}</g>'
+    lines = [f'<text class="thought" y="{57 + 23 * row}">{_clean(line)}</text>' for row, line in enumerate(_lines(thought))]
+    earned = f'<text class="reward {sign}" x="{_BOARD}" y="30">reward {_signed(reward)}</text>'
+    return f'<g class="{name}">{status}{earned}{"".join(lines)}</g>'
 
 
 def _signed(reward: float) -> str:
@@ -143,11 +145,10 @@ def _outcome(game: Game, episode: Episode) -> str:
     return f'{badge}<text class="status" x="28" y="30">{len(episode.steps)}/{game.horizon} {how}</text>'
 
 
-def _thought(step: Step) -> str:
+def _thought(step: Step, prompt_format: PromptFormat) -> str:
     """What a reply thinks; the whole reply where no action could be read from it."""
-    before, closed, _ = step.completion.text.partition("</think>")
-    thinks = closed or "<think>" in before
-    return before.rpartition("<think>")[2] if thinks else "" if step.action else step.completion.text
+    thought = prompt_format.thought(step.completion.text)
+    return thought if thought is not None else "" if step.action else step.completion.text
 
 
 def _short(text: str, width: int) -> str:

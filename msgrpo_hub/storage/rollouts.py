@@ -16,7 +16,7 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from msgrpo_hub.agent.prompt import Message, system_text, user_text
+from msgrpo_hub.agent.prompt_formats import Message, system_text, user_text
 from msgrpo_hub.episode import Completion, Episode, EpisodeScore, Finish, ReplyStatus, Step, StepScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game

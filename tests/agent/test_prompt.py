@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.prompt import REPLY_FORMAT, build_prompt, system_text
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT, system_text
 from msgrpo_hub.games import GAMES, Game, make_game, stream
 
 every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)

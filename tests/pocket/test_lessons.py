@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.prompt import REPLY_FORMAT, build_prompt, system_text, user_text
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT, system_text, user_text
 from msgrpo_hub.games import GAMES, Game
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState

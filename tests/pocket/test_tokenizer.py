@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config
 
-from msgrpo_hub.agent.prompt import system_text, user_text
+from msgrpo_hub.agent.prompt_formats import system_text, user_text
 from msgrpo_hub.games import GAMES, make_game
 from msgrpo_hub.pocket.lessons import Task, lessons, random_state
 from msgrpo_hub.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer

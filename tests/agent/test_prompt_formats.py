@@ -1,0 +1,232 @@
+"""One contract for every prompt format on every game, and the first build's words unchanged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgrpo_hub.agent import Policy, Prompt, PromptFormat, ScriptedPolicy, build_prompt
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, TaggedFormat, find_format, format_hash
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import GAMES, Game, make_game, stream
+from msgrpo_hub.players.scripted import choose_random_safe
+from msgrpo_hub.rollout import play_episodes
+
+GOLDEN = json.loads((Path(__file__).parent / "golden_prompts.json").read_text())
+"""Game → the messages of its first state with seed 0, as the first build made them."""
+
+LAKE = make_game("FrozenLake-NotSlippery-v1")
+REMEMBERING = TaggedFormat(name="think-action-3", history=3)
+
+every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
+every_format = pytest.mark.parametrize("prompt_format", [*PROMPT_FORMATS.values(), REMEMBERING], ids=lambda one: str(one.name))
+
+
+class Recorded:
+    """A scripted player that keeps its prompts and thinks aloud, so that no two of its replies are equal."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.prompts = policy, list[Prompt]()
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        self.prompts += prompts
+        replies = self.policy.complete(prompts, rngs)
+        return [Completion(text=f"<think>{len(self.prompts)}</think>{reply.text}") for reply in replies]
+
+
+# ---- the contract
+
+
+@every_format
+@every_game
+def test_a_reply_that_names_an_action_parses_to_it(prompt_format: PromptFormat, game: Game) -> None:
+    for action in game.actions:
+        reply = prompt_format.reply(action)
+        assert prompt_format.parse(reply, game.actions) == action
+        assert prompt_format.parse(f"<think>I could go {game.actions[0]}.</think>\n{reply}\n", game.actions) == action
+        assert prompt_format.parse(f"<think>{reply}", game.actions) is None
+
+
+@every_format
+@every_game
+def test_the_rules_are_a_common_beginning_of_all_prompts_of_a_game(prompt_format: PromptFormat, game: Game) -> None:
+    player = Recorded(ScriptedPolicy(choose_random_safe))
+    play_episodes(game, player, [(seed, 0) for seed in range(3)], prompt_format=prompt_format)
+    assert len(player.prompts) > 6
+    [(role, rules)] = {prompt.contents[0] for prompt in player.prompts}
+    assert role == "system"
+    assert all(rule in rules for rule in game.rules)
+
+
+@every_format
+@every_game
+def test_a_prompt_asks_for_what_the_format_reads(prompt_format: PromptFormat, game: Game) -> None:
+    state = game.initial_state(stream(0, "initial_state"))
+    asked = build_prompt(game, state, prompt_format).user.splitlines()[-1]
+    answer = asked[asked.index("{") if "{" in asked else asked.index("<") :].replace("one available action", game.actions[-1])
+    assert prompt_format.parse(answer, game.actions) == game.actions[-1]
+    assert prompt_format.parse(asked, game.actions) is None
+    assert prompt_format.thought(answer) == {"action-only": None, "think-plan-action": "your thoughts\nyour plan"}.get(
+        prompt_format.name, "your thoughts"
+    )
+
+
+TAGS = [f"<{end}{tag}>" for tag in ("think", "plan", "action") for end in ("", "/")]
+PIECES = [*TAGS, "Left", '{"action": ', '"Left"', "}", "[", "\x00", "\ud800"]
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
+
+
+@every_format
+@given(text=TEXTS)
+def test_parsing_never_raises_and_gives_an_available_action_or_none(prompt_format: PromptFormat, text: str) -> None:
+    assert prompt_format.parse(text, LAKE.actions) in (*LAKE.actions, None)
+    assert isinstance(prompt_format.thought(text), str | None)
+
+
+HOSTILE = ["[" * 200_000, '{"action":' * 200_000, "<action>" * 200_000, '{"action": [1]}', '{"action": null}', "{}"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
+@every_format
+def test_a_hostile_reply_is_no_action(prompt_format: PromptFormat, text: str) -> None:
+    assert prompt_format.parse(text, LAKE.actions) is None
+
+
+def test_names_are_unique_and_are_the_keys() -> None:
+    assert [one.name for one in PROMPT_FORMATS.values()] == list(PROMPT_FORMATS)
+    assert list(PROMPT_FORMATS) == ["think-action", "action-only", "think-plan-action", "json"]
+
+
+def test_a_plan_may_mention_an_action_that_is_not_taken() -> None:
+    plan = PROMPT_FORMATS["think-plan-action"]
+    text = "<think>Go?</think><plan>first <action>Left</action></plan><action>Down</action>"
+    assert plan.parse(text, LAKE.actions) == "Down"
+    assert plan.parse("<plan><action>Left</action>", LAKE.actions) is None
+    assert THINK_ACTION.parse(text, LAKE.actions) == "Left"
+
+
+# ---- think-action is the first build's
+
+
+@pytest.mark.parametrize("game_id", GOLDEN)
+def test_think_action_has_the_first_build_s_words(game_id: str) -> None:
+    game = make_game(game_id)
+    state = game.initial_state(stream(0, "initial_state"))
+    assert build_prompt(game, state).messages == GOLDEN[game_id]
+    assert [message["role"] for message in GOLDEN[game_id]] == ["system", "user"]
+    assert THINK_ACTION.reply("Left") == "<action>Left</action>"
+
+
+def test_without_a_choice_everybody_plays_think_action() -> None:
+    player = Recorded(ScriptedPolicy(choose_random_safe))
+    assert play_episodes(LAKE, player, [(0, 0)])
+    assert {prompt.prompt_format.name for prompt in player.prompts} == {"think-action"}
+
+
+# ---- history
+
+
+def test_history_is_the_last_turns_the_oldest_first() -> None:
+    game, player = make_game("Snake-Solo-v1"), Recorded(ScriptedPolicy(choose_random_safe))
+    [episode] = play_episodes(game, player, [(1, 0)], prompt_format=REMEMBERING)
+    assert len(episode.steps) > 5
+    for turn, prompt in enumerate(player.prompts):
+        past = episode.steps[max(0, turn - 3) : turn]
+        assert [text for role, text in prompt.contents if role == "assistant"] == [step.completion.text for step in past]
+        seen = [text for role, text in prompt.contents if role == "user"]
+        assert len(seen) == len(past) + 1
+        assert all(step.observation in text for step, text in zip([*past, episode.steps[turn]], seen, strict=True))
+
+
+def test_a_history_changes_prompts_and_not_the_play_of_who_does_not_read_it() -> None:
+    policy = ScriptedPolicy(choose_random_safe)
+    plain, remembering = (play_episodes(LAKE, policy, [(0, 0), (1, 1)], prompt_format=one) for one in (None, REMEMBERING))
+    assert plain == remembering
+
+
+def test_a_format_without_history_is_told_no_turns() -> None:
+    player = Recorded(ScriptedPolicy(choose_random_safe))
+    play_episodes(LAKE, player, [(0, 0)], prompt_format=PROMPT_FORMATS["json"])
+    assert {len(prompt.contents) for prompt in player.prompts} == {2}
+
+
+# ---- a format of one's own
+
+OWN = """
+from msgrpo_hub.agent import PromptFormat
+from msgrpo_hub.agent.prompt_formats import conversation, system_text
+
+
+class Terse(PromptFormat):
+    name = "terse"
+
+    def render(self, game, observation, history=()):
+        return conversation(system_text(game), history, observation, "One word:")
+
+    def reply(self, action):
+        return action
+
+    def parse(self, text, actions):
+        return text if text in actions else None
+
+
+class Impostor(Terse):
+    name = "json"
+
+
+HALF = object()
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module `my_formats` that can be imported."""
+    (tmp_path / "my_formats.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("my_formats", None)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_format_of_ones_own_plays() -> None:
+    terse = find_format("my_formats:Terse", may_import=True)
+    [episode] = play_episodes(LAKE, ScriptedPolicy(choose_random_safe), [(0, 0)], prompt_format=terse)
+    assert [step.completion.text for step in episode.steps] == [step.action for step in episode.steps]
+    assert (terse.history, terse.thought("Left")) == (0, None)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("name", "words"), [("Impostor", "is named 'json', as a built-in one is"), ("HALF", "has no name: expected a subclass")]
+)
+def test_a_format_that_cannot_be_used_is_refused_in_one_line(name: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        find_format(f"my_formats:{name}", may_import=True)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_stored_name_never_imports() -> None:
+    with pytest.raises(UserError, match="would import code"):
+        find_format("my_formats:Terse")
+    assert "my_formats" not in sys.modules
+    with pytest.raises(UserError, match="did you mean 'think-action'"):
+        find_format("think-actoin")
+
+
+# ---- identity
+
+
+def test_every_format_has_a_hash_of_its_own_and_a_change_is_another() -> None:
+    changed = [replace(THINK_ACTION, request="Act!"), replace(THINK_ACTION, history=1), replace(THINK_ACTION, parts=())]
+    formats = [*PROMPT_FORMATS.values(), REMEMBERING, *changed]
+    assert len({format_hash(one) for one in formats}) == len(formats)
+    assert format_hash(replace(THINK_ACTION, name="other")) == format_hash(THINK_ACTION)  # the name is stored beside it
