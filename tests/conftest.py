@@ -1,5 +1,5 @@
 """Fixtures of all tests."""
 
-from browser import chromium, open_page
+from tests.browser import chromium, open_page
 
 __all__ = ["chromium", "open_page"]

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from training import conftest as shared
 from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.cli import make_parser
@@ -30,6 +29,7 @@ from msgrpo_hub.games import GAMES, episode_seed
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import load_config, preset, to_toml
 from msgrpo_hub.training.trainer import _memory
+from tests.training import conftest as shared
 
 msgrpo, tiny_model, flags = shared.msgrpo, shared.tiny_model, shared.flags  # fixtures
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models.openai_server import OpenAIServer, chat_completion, send
-from training import conftest as shared
 
 from msgrpo_hub.cli import main
 from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.suites import hash_of
+from tests.models.openai_server import OpenAIServer, chat_completion, send
+from tests.training import conftest as shared
 
 msgrpo = shared.msgrpo  # a fixture: the command in processes of its own
 

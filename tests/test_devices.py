@@ -8,7 +8,6 @@ from itertools import cycle
 import pytest
 import torch
 from accelerate import Accelerator
-from fake_gpu import GPU, OnGpu, fake_gpu
 
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import make_game
@@ -21,6 +20,7 @@ from msgrpo_hub.training.batch import Drawn, pack, to_rows
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
+from tests.fake_gpu import GPU, OnGpu, fake_gpu
 
 CONFIG = replace(
     preset("quickstart"), groups=1, group_size=2, drawn=2, beta=0.1, max_new_tokens=16, max_rows=2, token_budget=256, warmup=0

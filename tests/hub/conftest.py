@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server.client import Finished
-from hub_server.fixture import hub, live_hub, loopback, loopback_server
-from hub_server.lanes import Loopback
 
 from msgrpo_hub.hub.uploading import Pushed
+from tests.hub_server.client import Finished
+from tests.hub_server.fixture import hub, live_hub, loopback, loopback_server
+from tests.hub_server.lanes import Loopback
 
 __all__ = ["hub", "live_hub", "loopback", "loopback_server"]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from hub_server.cards import check_card as check_as_the_hub_does
-from hub_server.lanes import Loopback
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
@@ -26,8 +24,9 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.card_rules import check_card, split_card
 from msgrpo_hub.hub.cards import AdapterCard, Base, Figure, PlayerRow, TaskScore, adapter_metadata, render, render_adapter
 from msgrpo_hub.training.config import TrainConfig
-
-from .conftest import msgrpo, warm  # noqa: F401
+from tests.hub.conftest import msgrpo, warm  # noqa: F401
+from tests.hub_server.cards import check_card as check_as_the_hub_does
+from tests.hub_server.lanes import Loopback
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

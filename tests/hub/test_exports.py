@@ -12,8 +12,6 @@ import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
-from hub_server.cards import faults_of
-from hub_server.lanes import Loopback
 from huggingface_hub import parse_eval_result_entries
 
 from msgrpo_hub.agent import ScriptedPolicy
@@ -25,9 +23,10 @@ from msgrpo_hub.hub.exports import every_eval_ever, record_path, write_exports
 from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
 from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.scripted import choose_random
-
-from .conftest import msgrpo, refused
-from .test_results import push, warm  # noqa: F401
+from tests.hub.conftest import msgrpo, refused
+from tests.hub.test_results import push, warm  # noqa: F401
+from tests.hub_server.cards import faults_of
+from tests.hub_server.lanes import Loopback
 
 TASKS = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

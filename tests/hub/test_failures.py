@@ -6,15 +6,14 @@ import shutil
 from collections.abc import Callable
 
 import pytest
-from hub_server.client import Client, Finished
-from hub_server.lanes import Loopback
-from hub_server.operations import create, put
 
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.hub.uploading import Target
-
-from .conftest import msgrpo
-from .test_uploading import SMALL, push, said
+from tests.hub.conftest import msgrpo
+from tests.hub.test_uploading import SMALL, push, said
+from tests.hub_server.client import Client, Finished
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import create, put
 
 warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.models.language_model")
 

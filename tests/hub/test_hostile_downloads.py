@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from hub_server.lanes import Loopback
-from hub_server.operations import put
-from hub_server.store import Blob
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load, save
 from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.downloads.names import pocket_path
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
+from tests.hub_server.store import Blob
 
 warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.models.language_model")
 

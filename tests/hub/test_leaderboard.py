@@ -14,10 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_server.client import Client
-from hub_server.lanes import Lane, Loopback
-from hub_server.operations import put
-from hub_server.store import Blob
 from huggingface_hub.hf_api import RepoFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -40,10 +36,13 @@ from msgrpo_hub.players.identity import Player
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import write_json
-
-from .conftest import msgrpo, refused
-from .test_results import FILES as NAMES
-from .test_results import TASKS, copied, kept, played_by_two, push, warm  # noqa: F401
+from tests.hub.conftest import msgrpo, refused
+from tests.hub.test_results import FILES as NAMES
+from tests.hub.test_results import TASKS, copied, kept, played_by_two, push, warm  # noqa: F401
+from tests.hub_server.client import Client
+from tests.hub_server.lanes import Lane, Loopback
+from tests.hub_server.operations import put
+from tests.hub_server.store import Blob
 
 TASK = TASKS[0]
 

@@ -7,11 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hub_server.lanes import Loopback
 
 from msgrpo_hub.downloads.names import pocket_path
-
-from .conftest import FLAGS, msgrpo, refused
+from tests.hub.conftest import FLAGS, msgrpo, refused
+from tests.hub_server.lanes import Loopback
 
 ARGUMENTS = [*FLAGS.split(), "--test-episodes", "0"]
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hub_server.lanes import Loopback
 
 from msgrpo_hub.hub.uploading import Pushed
-
-from .conftest import msgrpo, push, refused
+from tests.hub.conftest import msgrpo, push, refused
+from tests.hub_server.lanes import Loopback
 
 
 def push_space(repo: str, **options: Any) -> Pushed:

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from hub_server.lanes import Loopback
-from hub_server.operations import put
 from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.downloads.names import pocket_path
-
-from .conftest import msgrpo, push, refused, warm  # noqa: F401
+from tests.hub.conftest import msgrpo, push, refused, warm  # noqa: F401
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
 
 
 def change_weights(change: Callable[[str, torch.Tensor], torch.Tensor]) -> Callable[[Path], object]:

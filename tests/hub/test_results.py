@@ -15,11 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_server import app
-from hub_server.cards import check_card as check_as_the_hub_does
-from hub_server.lanes import Lane, Loopback
-from hub_server.operations import put
-from hub_server.store import Blob, Hub
 
 from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.evaluation import evaluate
@@ -29,8 +24,12 @@ from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.uploading import Pushed
 from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.scripted import choose_random, choose_random_safe
-
-from .conftest import msgrpo, refused
+from tests.hub.conftest import msgrpo, refused
+from tests.hub_server import app
+from tests.hub_server.cards import check_card as check_as_the_hub_does
+from tests.hub_server.lanes import Lane, Loopback
+from tests.hub_server.operations import put
+from tests.hub_server.store import Blob, Hub
 
 TASKS = ("FrozenLake-NotSlippery-v1", "FrozenLake-NotSlippery20-v1")
 FILES = {"config.lock.json", "episodes.parquet", "results.json", "steps.parquet"}

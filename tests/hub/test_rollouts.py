@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hub_server.lanes import Lane, Loopback
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.results import find_results
@@ -24,8 +23,8 @@ from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.rollout_reading import load_rollouts, supervised
 from msgrpo_hub.hub.uploading import Pushed
 from msgrpo_hub.storage.rollouts import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
-
-from .conftest import msgrpo, refused
+from tests.hub.conftest import msgrpo, refused
+from tests.hub_server.lanes import Lane, Loopback
 
 warm = ("torch", "datasets.arrow_dataset", "datasets.load", "msgrpo_hub.hub.rollouts", "msgrpo_hub.training.run")
 

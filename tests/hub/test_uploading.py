@@ -6,15 +6,15 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hub_server.client import Finished
-from hub_server.lanes import Lane, Loopback
-from hub_server.operations import create, put
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.repo_files import check_folder
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, upload
+from tests.hub_server.client import Finished
+from tests.hub_server.lanes import Lane, Loopback
+from tests.hub_server.operations import create, put
 
 SMALL = {
     "README.md": b"---\nlicense: mit\n---\n# A card\n",

@@ -8,8 +8,8 @@ import tempfile
 
 import uvicorn
 
-from .app import World, make_app
-from .store import OWNER, READER, STRANGER
+from tests.hub_server.app import World, make_app
+from tests.hub_server.store import OWNER, READER, STRANGER
 
 HELP = """\
 # A Hub on this machine, in memory: gone when you stop it (Ctrl+C). In another terminal:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .store import KINDS, Hub, HubError, Repository, Token
+from tests.hub_server.store import KINDS, Hub, HubError, Repository, Token
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import access, cards, commits, discussions, files, repositories, spaces, xet
-from .faults import KNOWN, Fault, Faults
-from .store import Blob, Hub, HubError
+from tests.hub_server import access, cards, commits, discussions, files, repositories, spaces, xet
+from tests.hub_server.faults import KNOWN, Fault, Faults
+from tests.hub_server.store import Blob, Hub, HubError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .access import body_of
+from tests.hub_server.access import body_of
 
 FRONT_MATTER = re.compile(r"\A\s*---\r?\n(.*?)\r?\n?---\s*?(?:\r?\n|\Z)", re.DOTALL)
 REPO_ID = re.compile(r"(?!-|\.)(?:[\w.-]+/)?[\w.-]{1,96}(?<!-|\.)", re.ASCII)

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .access import body_of, hub_of, on_repository, parameter, readable, url_of, writable, writer
-from .cards import check_card
-from .discussions import open_discussion
-from .repositories import web_path
-from .store import LFS_SIZE, LFS_SUFFIXES, OWNER, READER, STRANGER, Blob, Hub, HubError, Repository
-from .xet import fetch
+from tests.hub_server.access import body_of, hub_of, on_repository, parameter, readable, url_of, writable, writer
+from tests.hub_server.cards import check_card
+from tests.hub_server.discussions import open_discussion
+from tests.hub_server.repositories import web_path
+from tests.hub_server.store import LFS_SIZE, LFS_SUFFIXES, OWNER, READER, STRANGER, Blob, Hub, HubError, Repository
+from tests.hub_server.xet import fetch
 
 
 def target(request: Request) -> tuple[Repository, str]:

@@ -7,8 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from .access import body_of, hub_of, on_repository, readable, writable, writer
-from .store import Discussion, HubError, Repository, now
+from tests.hub_server.access import body_of, hub_of, on_repository, readable, writable, writer
+from tests.hub_server.store import Discussion, HubError, Repository, now
 
 
 def open_discussion(

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .access import downloadable, on_repository, page, parameter, readable, url_of
-from .store import Blob, Commit, HubError
+from tests.hub_server.access import downloadable, on_repository, page, parameter, readable, url_of
+from tests.hub_server.store import Blob, Commit, HubError
 
 
 def folders_of(files: Mapping[str, Blob]) -> set[str]:

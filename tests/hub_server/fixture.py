@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .lanes import Lane, Live, Loopback, Machine
+from tests.hub_server.lanes import Lane, Live, Loopback, Machine
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import uvicorn
 
-from . import reading
-from .app import World, make_app
-from .client import Client, Process, clean_environment
-from .faults import Fault
-from .store import OWNER, READER, STRANGER, Hub, Repository
+from tests.hub_server import reading
+from tests.hub_server.app import World, make_app
+from tests.hub_server.client import Client, Process, clean_environment
+from tests.hub_server.faults import Fault
+from tests.hub_server.store import OWNER, READER, STRANGER, Hub, Repository
 
 QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",

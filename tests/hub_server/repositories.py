@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .access import (
+from tests.hub_server.access import (
     body_of,
     caller,
     hub_of,
@@ -22,9 +22,9 @@ from .access import (
     writable,
     writer,
 )
-from .cards import metadata_of
-from .spaces import settings_at_creation
-from .store import Blob, Commit, HubError, Repository
+from tests.hub_server.cards import metadata_of
+from tests.hub_server.spaces import settings_at_creation
+from tests.hub_server.store import Blob, Commit, HubError, Repository
 
 PREFIX = {"model": "", "dataset": "datasets/", "space": "spaces/"}
 

@@ -7,8 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from .access import body_of, on_repository, readable, writable
-from .store import HubError, Repository, now
+from tests.hub_server.access import body_of, on_repository, readable, writable
+from tests.hub_server.store import HubError, Repository, now
 
 
 def entry(value: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .client import clean_environment
+from tests.hub_server.client import clean_environment
 
 ROOT = Path(__file__).parents[2]
 ASK = "from huggingface_hub import HfApi; print(HfApi().create_repo('lake').repo_id)"

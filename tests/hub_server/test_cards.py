@@ -11,12 +11,12 @@ import pytest
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard import RepoCard
 
-from .cards import check_card
-from .client import ClientError
-from .operations import create, put
+from tests.hub_server.cards import check_card
+from tests.hub_server.client import ClientError
+from tests.hub_server.operations import create, put
 
 if TYPE_CHECKING:
-    from .lanes import Lane, Loopback
+    from tests.hub_server.lanes import Lane, Loopback
 
 GOOD = """---
 base_model: Qwen/Qwen2.5-0.5B-Instruct

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet
 import pytest
 
-from .client import ClientError
-from .operations import create
+from tests.hub_server.client import ClientError
+from tests.hub_server.operations import create
 
 if TYPE_CHECKING:
-    from .lanes import Lane, Loopback
+    from tests.hub_server.lanes import Lane, Loopback
 
 warm = ("datasets.arrow_dataset", "datasets.load")
 

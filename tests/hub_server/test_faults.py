@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .client import ClientError
-from .faults import KNOWN, Fault, Faults
-from .operations import create, get, put
-from .test_files import snapshot
+from tests.hub_server.client import ClientError
+from tests.hub_server.faults import KNOWN, Fault, Faults
+from tests.hub_server.operations import create, get, put
+from tests.hub_server.test_files import snapshot
 
 if TYPE_CHECKING:
-    from .lanes import Loopback
+    from tests.hub_server.lanes import Loopback
 
 pytestmark = pytest.mark.lowest
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi, HfFileSystem, snapshot_download
 
-from .client import ClientError
-from .operations import create, get, put
+from tests.hub_server.client import ClientError
+from tests.hub_server.operations import create, get, put
 
 if TYPE_CHECKING:
-    from .lanes import Lane, Loopback
+    from tests.hub_server.lanes import Lane, Loopback
 
 pytestmark = pytest.mark.lowest
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from huggingface_hub import HfApi
 
-from .client import ClientError
+from tests.hub_server.client import ClientError
 
 if TYPE_CHECKING:
-    from .lanes import Loopback
+    from tests.hub_server.lanes import Loopback
 
 pytestmark = pytest.mark.lowest
 

@@ -11,7 +11,7 @@ from huggingface_hub import HfApi
 import msgrpo_hub.pocket
 
 if TYPE_CHECKING:
-    from .lanes import Lane
+    from tests.hub_server.lanes import Lane
 
 warm = ("peft", "transformers.models.qwen2.modeling_qwen2")
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from huggingface_hub import HfApi, SpaceHardware
 
-from .client import ClientError
-from .operations import create
+from tests.hub_server.client import ClientError
+from tests.hub_server.operations import create
 
 if TYPE_CHECKING:
-    from .lanes import Lane, Loopback
+    from tests.hub_server.lanes import Lane, Loopback
 
 pytestmark = pytest.mark.lowest
 

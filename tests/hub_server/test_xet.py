@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from huggingface_hub import HfApi
 
-from .operations import create, get
+from tests.hub_server.operations import create, get
 
 if TYPE_CHECKING:
-    from .client import Client
-    from .lanes import Loopback
+    from tests.hub_server.client import Client
+    from tests.hub_server.lanes import Loopback
 
 pytestmark = pytest.mark.lowest
 

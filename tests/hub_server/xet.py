@@ -18,8 +18,8 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from .access import downloadable, hub_of, on_repository, parameter, readable, writer
-from .store import HubError
+from tests.hub_server.access import downloadable, hub_of, on_repository, parameter, readable, writer
+from tests.hub_server.store import HubError
 
 HEADER = 48  # bytes, of a shard and of every entry in it
 HAS_VERIFICATION, HAS_SHA256 = 1 << 31, 1 << 30

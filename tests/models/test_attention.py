@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine import END, sampled, some_prompts, tiny_model
 
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
+from tests.models.test_engine import END, sampled, some_prompts, tiny_model
 
 
 @given(

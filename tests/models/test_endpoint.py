@@ -21,7 +21,16 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from huggingface_hub.inference._providers import PROVIDERS
-from openai_server import (
+
+from msgrpo_hub.agent import Policy, Prompt
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import Game, make_game, stream
+from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
+from msgrpo_hub.pocket import __file__ as pocket_init
+from msgrpo_hub.rollout import play_episodes
+from tests.models.openai_server import (
     Answer,
     Body,
     Fault,
@@ -39,15 +48,6 @@ from openai_server import (
     reset,
     send,
 )
-
-from msgrpo_hub.agent import Policy, Prompt
-from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, make_game, stream
-from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
-from msgrpo_hub.pocket import __file__ as pocket_init
-from msgrpo_hub.rollout import play_episodes
 
 SNAKE, LAKE = make_game("Snake-Solo-v1"), make_game("FrozenLake-Slippery-v1")
 SEATS = [(seed, member) for seed in (3, 4, 5) for member in (0, 1)]

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine import END, LIMIT, assert_same, distinct_contexts, generators, sampled, some_prompts, tiny_model
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import episode_seed, make_game
@@ -17,6 +16,7 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.logit_cache import NOT_CACHED, LogitCache
 from msgrpo_hub.rollout import play_episodes
+from tests.models.test_engine import END, LIMIT, assert_same, distinct_contexts, generators, sampled, some_prompts, tiny_model
 
 MODEL = tiny_model()
 ROW = 4 * 300

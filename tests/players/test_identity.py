@@ -12,9 +12,6 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from hub_server.fixture import loopback, loopback_server
-from hub_server.lanes import Loopback
-from hub_server.operations import put
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
@@ -30,6 +27,9 @@ from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.identity import Player, PlayerSettings, identify
 from msgrpo_hub.players.registry import SCRIPTED
+from tests.hub_server.fixture import loopback, loopback_server
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
 
 __all__ = ["loopback", "loopback_server"]
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reported import ADAPTER, BASE, HOSTILE, LAKE, MIRRORED, failed_run, model
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.cli import main
@@ -31,6 +30,7 @@ from msgrpo_hub.rendering.report import report_page, write_report
 from msgrpo_hub.rendering.report_plots import _scale, endings, first_mistakes, forest, number, replies
 from msgrpo_hub.rendering.report_replay import _kept, replay_data, state_data, telling_seeds, worst_episodes
 from msgrpo_hub.rollout import play_episodes, replayed_states
+from tests.rendering.reported import ADAPTER, BASE, HOSTILE, LAKE, MIRRORED, failed_run, model
 
 
 class Page(HTMLParser):

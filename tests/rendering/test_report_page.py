@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser import OpenPage
-from reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED, failed_run
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.rendering.report import report_page, write_report
+from tests.browser import OpenPage
+from tests.rendering.reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED, failed_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

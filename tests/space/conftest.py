@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "space_app"))
 
-from served import Served, serving
+from tests.space.served import Served, serving
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from served import Served
+
+from tests.space.served import Served
 
 pytestmark = pytest.mark.slow
 

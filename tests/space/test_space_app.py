@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from served import environment
-from test_public_names import PUBLIC
+
+from tests.space.served import environment
+from tests.test_public_names import PUBLIC
 
 ROOT = Path(__file__).parents[2]
 SPACE = ROOT / "space_app"

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import OpenPage
 from playwright.sync_api import TimeoutError
-from served import Served
+
+from tests.browser import OpenPage
+from tests.space.served import Served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -7,11 +7,11 @@ from typing import Any
 
 import leaderboard
 import pytest
-from hub_server.fixture import loopback, loopback_server
-from hub_server.lanes import Loopback
-from hub_server.operations import put
 
 from msgrpo_hub.errors import UserError
+from tests.hub_server.fixture import loopback, loopback_server
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
 
 __all__ = ["loopback", "loopback_server"]
 

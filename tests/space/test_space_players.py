@@ -7,14 +7,14 @@ from typing import Any
 
 import players
 import pytest
-from hub_server.fixture import loopback, loopback_server
-from hub_server.lanes import Loopback
-from hub_server.operations import put
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
+from tests.hub_server.fixture import loopback, loopback_server
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
 
 __all__ = ["loopback", "loopback_server"]
 

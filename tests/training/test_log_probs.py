@@ -8,13 +8,23 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from test_batch import VOCABULARY, Ids, gradient_of, plain_log_probs, random_rows, row_of, slots_of, step_of, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from msgrpo_hub.training import log_probs
 from msgrpo_hub.training.batch import Pack, Row, pack
 from msgrpo_hub.training.log_probs import token_log_probs
+from tests.training.test_batch import (
+    VOCABULARY,
+    Ids,
+    gradient_of,
+    plain_log_probs,
+    random_rows,
+    row_of,
+    slots_of,
+    step_of,
+    tiny_model,
+)
 
 pytestmark = pytest.mark.lowest
 
