@@ -241,7 +241,7 @@ def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: shared.Command,
     running.send(signal.SIGINT)
     ended = running.wait()
     assert (ended.code, ended.out) == (130, "")
-    assert ended.err.splitlines()[-1].startswith("interrupted; what is finished is kept")
+    assert ended.err.splitlines()[-1].startswith("interrupted; finished episodes are kept")
 
 
 # ---- verify and compare

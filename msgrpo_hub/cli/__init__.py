@@ -1,53 +1,66 @@
-"""Floor 7, the command line: the only place that parses arguments or prints."""
+"""The command line: the only room that parses arguments or prints."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import warnings
+from importlib import import_module
 
 from msgrpo_hub import __version__
-from msgrpo_hub.cli.evaluation import evaluation_commands
 from msgrpo_hub.cli.flags import Parser, check_flags
-from msgrpo_hub.cli.hub import push_command
-from msgrpo_hub.cli.play import games_command, play_command
-from msgrpo_hub.cli.results import export_command, leaderboard_command
-from msgrpo_hub.cli.space import space_command
-from msgrpo_hub.cli.training import train_command
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, unknown
+
+COMMANDS = {
+    "games": ("games", "List the games."),
+    "play": ("play", "Play one episode and draw it in the terminal."),
+    "train": ("training", "Train a LoRA adapter with MS-GRPO."),
+    "eval": ("evaluation", "Evaluate players on the fixed episodes of a suite."),
+    "compare": ("evaluation", "Compare two evaluated players, episode by episode."),
+    "verify": ("evaluation", "Replay stored episodes and check every record against the rules."),
+    "report": ("evaluation", "Write one HTML page with the tables, plots and replays of evaluated players."),
+    "push": ("hub", "Push an adapter, rollouts, results, the built-in base or the demo to the Hub."),
+    "leaderboard": ("results", "Rank published results after replaying every run."),
+    "export": ("results", "Export published results to other formats: model-index, Every Eval Ever, .eval_results."),
+    "space": ("space", "Run the demo on this machine and open it in a browser."),
+}
+"""Command → the module here with its function `add_COMMAND(parser)`, and its line of help. A module is imported only when
+its command is given, so that no command waits for the imports of another."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `msgrpo` command. Exit status 0: done; 2: input that a user can mend; 130: interrupted."""
+    """The `msgrpo` command. Exit status 0: done; 2: bad input, said in one line; 130: interrupted."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore", category=FutureWarning)
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        parser, commands = make_parser()
-        if given and given[0] in commands:
-            check_flags(given[1:], commands[given[0]])
-        options = parser.parse_args(given)
+        options = parse(given)
         options.run(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        safe = "every finished update is safe, go on with --resume" if given[:1] == ["train"] else "what is finished is kept"
-        print(f"interrupted; {safe}", file=sys.stderr)
+        kept = "finished updates are saved, continue with --resume" if given[:1] == ["train"] else "finished episodes are kept"
+        print(f"interrupted; {kept}", file=sys.stderr)
         sys.exit(130)
 
 
-def make_parser() -> tuple[Parser, dict[str, Parser]]:
-    """The parser, and the parser of each command."""
-    parser = Parser(prog="msgrpo", description="Small language models that act: MS-GRPO for text games.")
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of a command line; `options.run(options)` runs the command. Raises `UserError` for bad arguments."""
+    parser = Parser(
+        prog="msgrpo",
+        description="Train small language models to act in text games with MS-GRPO, and evaluate, share and watch them.",
+        epilog="Start with `msgrpo games`. `msgrpo COMMAND --help` explains a command.",
+    )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    games_command(commands)
-    play_command(commands)
-    train_command(commands)
-    evaluation_commands(commands)
-    push_command(commands)
-    leaderboard_command(commands)
-    export_command(commands)
-    space_command(commands)
-    return parser, dict(commands.choices)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands", parser_class=Parser)
+    given = arguments[0] if arguments else ""
+    if given and not given.startswith("-") and given not in COMMANDS:
+        raise unknown("command", given, COMMANDS)
+    for name, (module, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name == given:
+            getattr(import_module(f"{__name__}.{module}"), f"add_{name}")(command)
+            check_flags(arguments[1:], command)
+    return parser.parse_args(arguments)

@@ -3,88 +3,89 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgrpo_hub.cli.flags import add_fields
-from msgrpo_hub.cli.play import PLAYERS, quiet_loading
+from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:
     from msgrpo_hub.evaluation.paired import TaskComparison
 
 
-def evaluation_commands(commands: Any) -> None:
-    """Adds the four commands."""
-    _eval_command(commands)
-    for name, run, what, text in (
-        ("compare", _compare, "results", "compare two runs, or two folders of runs, on the same episodes"),
-        ("verify", _verify, "folder", "play the stored actions again; fails where a record differs from the rules"),
-        ("report", _report, "folder", "one self-contained HTML page: tables, plots, replays"),
-    ):
-        parser = commands.add_parser(name, help=text)
-        parser.add_argument("paths", type=Path, nargs=2 if name == "compare" else 1, metavar=what.upper())
-        if name == "report":
-            parser.add_argument("--output", type=Path, help="the page; default: report.html in the folder")
-        parser.add_argument("--json", action="store_true", help="as JSON")
-        parser.set_defaults(run=run)
-
-
-def _eval_command(commands: Any) -> None:
+def add_eval(parser: argparse.ArgumentParser) -> None:
+    from msgrpo_hub.cli.flags import add_fields
+    from msgrpo_hub.cli.players import PLAYERS
     from msgrpo_hub.players.identity import PlayerSettings
 
-    parser = commands.add_parser("eval", help="play a suite's fixed episodes; goes on where it was interrupted")
+    parser.description = (
+        "Evaluate players on the fixed episodes of a suite. Finished episodes are kept: running the same command again plays "
+        "only those that are missing."
+    )
     parser.add_argument("players", nargs="+", metavar="PLAYER", help=PLAYERS)
-    parser.add_argument("--suite", default="quick", help="of benchmark/suites, or a TOML file; default: quick")
-    parser.add_argument("--output-dir", type=Path, default=Path("runs/eval"), help="default: runs/eval")
-    parser.add_argument("--batch-size", type=int, default=50, help="episodes played together; results do not depend on it")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    add_fields(parser, PlayerSettings)
+    parser.add_argument("--suite", default="quick", help="name of a suite in benchmark/suites, or a TOML file. Default: quick")
+    parser.add_argument(
+        "--output-dir", type=Path, default=Path("runs/eval"), metavar="DIR", help="gets the results. Default: runs/eval"
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=50,
+        metavar="N",
+        help="episodes played at a time; results do not depend on it. Default: 50",
+    )
+    add_json(parser)
+    add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_eval)
 
 
 def _eval(options: argparse.Namespace) -> None:
-    from dataclasses import fields
-
+    from msgrpo_hub.cli.flags import given_fields
+    from msgrpo_hub.cli.players import quiet_loading
     from msgrpo_hub.evaluation.runner import evaluate
     from msgrpo_hub.evaluation.tables import results_table
     from msgrpo_hub.players.identity import PlayerSettings
 
     if options.batch_size < 1:
         raise UserError(f"--batch-size {options.batch_size}: expected at least 1")
-    given = {field.name: getattr(options, field.name) for field in fields(PlayerSettings) if hasattr(options, field.name)}
     for name in options.players:
         quiet_loading(name)
-    results = evaluate(
-        options.players, options.suite, options.output_dir, settings=PlayerSettings(**given), batch_size=options.batch_size
-    )
+    settings = PlayerSettings(**given_fields(options, PlayerSettings))
+    results = evaluate(options.players, options.suite, options.output_dir, settings=settings, batch_size=options.batch_size)
     if options.json:
-        rows = [{**result.config, "folder": str(result.folder), **result.summary} for result in results]
-        print(json.dumps(rows, indent=2, sort_keys=True))
+        print_json([{**result.config, "folder": str(result.folder), **result.summary} for result in results], sort_keys=True)
     else:
         print(results_table(results))
-    open_runs = [result for result in results if not result.complete]
-    for result in open_runs:
-        print(f"not complete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
-    if open_runs:
-        raise UserError("a server failed to answer; expected every episode to end: the same command plays what is missing")
-    print(f"\nNext: msgrpo report {options.output_dir}\n      msgrpo verify {options.output_dir}", file=sys.stderr)
+    incomplete = [result for result in results if not result.complete]
+    for result in incomplete:
+        print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
+    if incomplete:
+        raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
+    print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compare two evaluated players on the tasks that both have played: paired differences with intervals and p-values."
+    )
+    for name, text in (("first", "the baseline"), ("second", "the player compared with it")):
+        parser.add_argument(name, type=Path, metavar=name.upper(), help=f"folder with the results of {text}")
+    add_json(parser)
+    parser.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.comparison import compare
     from msgrpo_hub.evaluation.tables import comparison_table
 
-    first, second = options.paths
-    compared = compare(first, second)
+    compared = compare(options.first, options.second)
     if options.json:
-        print(json.dumps([_comparison_json(row) for row in compared], indent=2))
-        return
-    print(comparison_table(compared))
-    print(f"\nNext: msgrpo report {first}", file=sys.stderr)
+        print_json([_comparison_json(row) for row in compared])
+    else:
+        print(comparison_table(compared))
+    print_next(f"msgrpo report {options.first}")
 
 
 def _comparison_json(row: TaskComparison) -> dict[str, Any]:
@@ -93,28 +94,48 @@ def _comparison_json(row: TaskComparison) -> dict[str, Any]:
     return {name: {**part, "verdict": verdicts[name]} if name in verdicts else part for name, part in asdict(row).items()}
 
 
+def add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Replay the stored actions of every episode and recompute scores and summaries. Fails if a record differs from the rules."
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="filled by `msgrpo eval`, or by `msgrpo train` with --save-rollouts"
+    )
+    add_json(parser)
+    parser.set_defaults(run=_verify)
+
+
 def _verify(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.verify_rollouts import verify_folder
 
-    [folder] = options.paths
-    checked = verify_folder(folder)
-    broken = [row for row in checked if row["problems"]]
+    checked = verify_folder(options.folder)
+    wrong = [row for row in checked if row["problems"]]
     if options.json:
-        print(json.dumps(checked, indent=2))
+        print_json(checked)
     else:
         for row in checked:
             print(f"{'WRONG' if row['problems'] else 'ok':<6}{row['episodes']:>6} episodes  {row['player']} · {row['task']}")
             print("".join(f"      {problem}\n" for problem in row["problems"][:3]), end="")
-    if broken:
-        raise UserError(f"{len(broken)} of {len(checked)} runs do not agree with the rules: do not trust these results")
-    saved = any(folder.glob("rollouts/default/*.parquet"))
-    print(f"\nNext: msgrpo {f'push rollouts {folder} USER/NAME' if saved else f'report {folder}'}", file=sys.stderr)
+    if wrong:
+        raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
+    saved = any(options.folder.glob("rollouts/default/*.parquet"))
+    print_next(f"msgrpo push rollouts {options.folder} USER/NAME" if saved else f"msgrpo report {options.folder}")
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write one self-contained HTML page with the tables, plots and replays of evaluated players."
+    parser.add_argument("folder", type=Path, metavar="DIR", help="filled by `msgrpo eval`")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page. Default: report.html in DIR")
+    add_json(parser, "print the path of the page as JSON")
+    parser.set_defaults(run=_report)
 
 
 def _report(options: argparse.Namespace) -> None:
     from msgrpo_hub.rendering.report import write_report
 
-    [folder] = options.paths
-    path = write_report(folder, options.output or folder / "report.html")
-    print(json.dumps({"report": str(path)}) if options.json else path)
-    print(f"\nNext: open {path} in a browser", file=sys.stderr)
+    path = write_report(options.folder, options.output or options.folder / "report.html")
+    if options.json:
+        print_json({"report": str(path)})
+    else:
+        print(path)
+    print_next(f"open {path} in a browser")

@@ -1,4 +1,4 @@
-"""Floor 7: command-line flags made from a configuration dataclass, and errors of one line."""
+"""Command-line flags made from a configuration dataclass, and parsing errors of one line."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from msgrpo_hub.errors import UserError, unknown
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, as all our errors are."""
+    """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
-    """Adds one flag per field; its help is the line of documentation under the field. Absent flags stay absent."""
+def add_fields(parser: argparse.ArgumentParser, config: type[Any], title: str) -> None:
+    """Adds one flag for each field; its help is the documentation line under the field. A flag not given stays absent.
+
+    Args:
+        parser: gets the flags.
+        config: the dataclass.
+        title: heading of these flags in the help.
+    """
     hints, docs = get_type_hints(config), field_docs(config)
-    group = parser.add_argument_group("fields of the configuration")
+    group = parser.add_argument_group(title)
     for field in dataclasses.fields(config):
         hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
-        text = f"{docs[field.name]} Default: {field.default}.".replace("%", "%%")
+        text = f"{docs[field.name]} Default: {'none' if field.default == '' else field.default}.".replace("%", "%%")
         common: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
@@ -32,6 +38,11 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
             group.add_argument(flag, type=hint, metavar=hint.__name__, **common)
+
+
+def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, Any]:
+    """Field → value, for the fields whose flags were given."""
+    return {field.name: getattr(options, field.name) for field in dataclasses.fields(config) if hasattr(options, field.name)}
 
 
 def field_docs(config: type[Any]) -> dict[str, str]:

@@ -1,81 +1,54 @@
-"""`msgrpo games` and `msgrpo play`: the games, and one episode drawn in the terminal."""
+"""`msgrpo play`: one episode in the terminal, played by a player or by the user."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
+from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.players import PLAYERS, quiet_loading
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, all_games, episode_seed, make_game, render_text
-from msgrpo_hub.players.registry import SCRIPTED, entry_point, make_player
+from msgrpo_hub.games import Game, episode_seed, make_game, render_text
+from msgrpo_hub.players.registry import make_player
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
-PLAYERS = f"{', '.join(SCRIPTED)}, pocket, a Hub id, a folder, base+adapter, dqn:FOLDER, endpoint:URL#model, provider:NAME/model"
 
-
-def games_command(commands: Any) -> None:
-    parser = commands.add_parser("games", help="the registered games, their ids and rules")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=_games)
-
-
-def _games(options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps([describe(game) for game in all_games().values()], indent=2))
-        return
-    for game in all_games().values():
-        print(f"{game.id:<28}{game.size}×{game.size}, {game.horizon} turns, reward of a step in {list(game.reward_range)}")
-    print("\nNext: msgrpo play FrozenLake-NotSlippery-v1 --player human", file=sys.stderr)
-
-
-def describe(game: Game) -> dict[str, Any]:
-    """A game as plain data."""
-    return {
-        "id": game.id,
-        "size": game.size,
-        "horizon": game.horizon,
-        "actions": game.actions,
-        "reward_range": game.reward_range,
-        "instructions": game.instructions,
-        "rules": game.rules,
-    }
-
-
-def play_command(commands: Any) -> None:
-    parser = commands.add_parser("play", help="one episode, drawn in the terminal")
-    parser.add_argument("game", help="id of the game, as `msgrpo games` lists them")
-    parser.add_argument("--player", default="random", help=f"human, {PLAYERS}; default: random")
-    parser.add_argument("--seed", type=int, default=0, help="number of the test episode; default: 0")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of a language model, 0 is greedy; default: 1")
-    parser.add_argument("--max-new-tokens", type=int, default=256, help="limit of a language model's reply; default: 256")
-    parser.add_argument("--chat-template", help="file with a Jinja chat template, for a model without one")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+def add_play(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("game", metavar="GAME", help="id of a game, as `msgrpo games` lists them, or ID:VARIANT")
+    parser.add_argument("--player", default="random", help=f"human (you type the actions), or one of {PLAYERS}. Default: random")
+    parser.add_argument("--seed", type=int, default=0, help="number of the test episode. Default: 0")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of a language model's sampling; 0 is greedy. Default: 1")
+    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest reply of a language model. Default: 256")
+    parser.add_argument("--chat-template", metavar="FILE", help="Jinja chat template, for a model that has none")
+    add_json(parser, "print the episode as JSON instead of drawing it")
     parser.set_defaults(run=_play)
 
 
 def _play(options: argparse.Namespace) -> None:
     game = make_game(options.game)
-    if options.player == "human":
-        policy: Policy = ScriptedPolicy(choose_human)
-    else:
-        quiet_loading(options.player)
-        policy = make_player(
-            options.player,
-            temperature=options.temperature,
-            max_new_tokens=options.max_new_tokens,
-            chat_template=options.chat_template,
-        )
-    [episode] = play_episodes(game, policy, [(episode_seed(game.id, "test", options.seed), 0)])
+    [episode] = play_episodes(game, _policy(options), [(episode_seed(game.id, "test", options.seed), 0)])
     if options.json:
-        print(json.dumps(_episode_json(episode), indent=2))
-        return
-    _print_episode(game, episode)
-    print(f"\nNext: msgrpo play {game.id} --player human --seed {options.seed}", file=sys.stderr)
+        print_json(_episode_json(episode))
+    else:
+        _print_episode(game, episode)
+    other = "pocket" if options.player == "human" else "human"
+    print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
+
+
+def _policy(options: argparse.Namespace) -> Policy:
+    if options.player == "human":
+        return ScriptedPolicy(choose_human)
+    quiet_loading(options.player)
+    return make_player(
+        options.player,
+        temperature=options.temperature,
+        max_new_tokens=options.max_new_tokens,
+        chat_template=options.chat_template,
+    )
 
 
 def _print_episode(game: Game, episode: Episode) -> None:
@@ -106,17 +79,8 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
         line = sys.stdin.readline()
         if not line:
             print(file=sys.stderr)
-            raise UserError(f"no more input: expected one of {', '.join(game.actions)} a line")
+            raise UserError(f"no more input: expected one of {', '.join(game.actions)} on a line")
         wanted = line.strip().casefold()
         for action in game.actions:
             if wanted and action.casefold().startswith(wanted):
                 return action
-
-
-def quiet_loading(player: str) -> None:
-    """Switches off transformers' progress bars for local loading; downloads keep theirs."""
-    if player in SCRIPTED or ":" in player or entry_point(player):
-        return
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()

@@ -1,34 +1,33 @@
-"""`msgrpo leaderboard`: published results, played again and in one table; and `msgrpo export`, the same for other systems."""
+"""`msgrpo leaderboard` shows published results after a replay of every run; `msgrpo export` writes them in other formats."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgrpo_hub.cli.output import add_json, print_json, print_next
 
 if TYPE_CHECKING:
     from msgrpo_hub.hub.leaderboard import Leaderboard
 
 
-def leaderboard_command(commands: Any) -> None:
-    """Adds `leaderboard`."""
-    parser = commands.add_parser("leaderboard", help="published results in one table, each run played again")
+def add_leaderboard(parser: argparse.ArgumentParser) -> None:
     _add_source(parser)
-    parser.add_argument("--task", help="one task only")
+    parser.add_argument("--task", help="show this task only")
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--markdown", action="store_true", help="as Markdown")
-    either.add_argument("--json", action="store_true", help="as JSON")
+    either.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
+    add_json(either)
     parser.set_defaults(run=_leaderboard)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "source", metavar="REPO", help="USER/NAME of a results dataset, or a folder that `msgrpo eval` has filled"
+        "source", metavar="REPO", help="a results dataset on the Hub, USER/NAME, or a folder filled by `msgrpo eval`"
     )
-    parser.add_argument("--revision", help="a branch, a commit, or refs/pr/N of a pull request; default: main")
+    parser.add_argument("--revision", help="a branch, a commit, or refs/pr/N for a pull request. Default: main")
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
@@ -38,36 +37,38 @@ def _leaderboard(options: argparse.Namespace) -> None:
     board = read_leaderboard(options.source, revision=options.revision)
     shown = board.of_task(options.task) if options.task else board
     if options.json:
-        print(json.dumps(as_json(shown), indent=2, sort_keys=True))
+        print_json(as_json(shown), sort_keys=True)
     elif options.markdown:
         print(as_markdown(shown, at=shown.commit))
     else:
         print(results_table(shown.results, lambda result: short(shown.name(result))))
-    _tell(board)
+    _report_source(board)
     if board.commit:
-        print("\nNext: msgrpo eval PLAYER --suite standard --output-dir runs/mine", file=sys.stderr)
-        print(f"      msgrpo push results runs/mine {board.source} --create-pr", file=sys.stderr)
+        submit = f"msgrpo push results runs/mine {board.source} --create-pr"
+        print_next("msgrpo eval PLAYER --suite standard --output-dir runs/mine", submit)
     else:
-        print(f"\nNext: msgrpo push results {board.source} USER/NAME", file=sys.stderr)
+        print_next(f"msgrpo push results {board.source} USER/NAME")
 
 
-def _tell(board: Leaderboard) -> None:
-    """What was read, and what is not listed."""
+def _report_source(board: Leaderboard) -> None:
+    """Says what was read, and which runs are not listed and why."""
     at = f" at {board.commit}" if board.commit else ""
-    print(f"\n{board.source}{at}: {len(board.results)} runs, each played again", file=sys.stderr)
+    print(f"\n{board.source}{at}: {len(board.results)} runs, each replayed", file=sys.stderr)
     for name, why in board.refused.items():
         print(f"not listed: {name}: {why}", file=sys.stderr)
 
 
-def export_command(commands: Any) -> None:
-    """Adds `export`."""
-    parser = commands.add_parser(
-        "export", help="published results for other systems: model-index, Every Eval Ever, .eval_results"
+def add_export(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Replay published results and write them in other formats: model-index and .eval_results for model cards on the Hub, "
+        "and Every Eval Ever."
     )
     _add_source(parser)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets the files")
-    parser.add_argument("--benchmark-id", metavar="REPO", help="a benchmark dataset that the Hub knows; for .eval_results only")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--benchmark-id", metavar="REPO", help="the benchmark dataset as the Hub knows it; needed for .eval_results only"
+    )
+    add_json(parser, "print the paths as JSON")
     parser.set_defaults(run=_export)
 
 
@@ -77,8 +78,11 @@ def _export(options: argparse.Namespace) -> None:
 
     board = read_leaderboard(options.source, revision=options.revision)
     written = write_exports(board, options.folder, retrieved=int(time.time()), benchmark_id=options.benchmark_id)
-    print(json.dumps([str(path) for path in written], indent=2) if options.json else "\n".join(map(str, written)))
-    _tell(board)
+    if options.json:
+        print_json([str(path) for path in written])
+    else:
+        print("\n".join(map(str, written)))
+    _report_source(board)
     models = [path.parent for path in written if path.name == "model-index.yaml"]
     what = f"hf upload USER/MODEL {models[0]}" if options.benchmark_id else f"copy {written[0]} into the card of the model"
-    print(f"\nNext: {what}", file=sys.stderr)
+    print_next(what)

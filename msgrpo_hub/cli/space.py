@@ -6,14 +6,14 @@ import argparse
 import importlib.util
 import runpy
 import sys
-from typing import Any
 
 from msgrpo_hub.errors import UserError
 
 
-def space_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "space", help="the demo on this machine, in a browser; GRADIO_SERVER_NAME and GRADIO_SERVER_PORT say where it listens"
+def add_space(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run the demo on this machine: watch, compare, play and change the rules in a browser. The environment variables "
+        "GRADIO_SERVER_NAME and GRADIO_SERVER_PORT set the address it listens on."
     )
     parser.set_defaults(run=_space)
 
@@ -27,5 +27,5 @@ def _space(options: argparse.Namespace) -> None:  # noqa: ARG001
     if not app.exists():
         raise UserError(f"no demo at {str(app)!r}: expected it in an install or a clone of msgrpo-hub")
     print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
-    sys.path.insert(0, str(app.parent))  # as on a Space, where the app is all there is
+    sys.path.insert(0, str(app.parent))  # as on a Space, whose root is this folder
     runpy.run_path(str(app), run_name="__main__")

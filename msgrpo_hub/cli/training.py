@@ -1,32 +1,36 @@
-"""`msgrpo train`: a LoRA adapter with MS-GRPO."""
+"""`msgrpo train`: trains a LoRA adapter with MS-GRPO."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.cli.flags import add_fields
+from msgrpo_hub.cli.flags import add_fields, given_fields
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
-from msgrpo_hub.cli.play import quiet_loading
+from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError
 
 
-def train_command(commands: Any) -> None:
+def add_train(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.training.config import PRESETS, TrainConfig
 
-    parser = commands.add_parser("train", help="train a LoRA adapter with MS-GRPO")
+    parser.description = (
+        "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "
+        "changes one field of it. Every finished update is saved; an interrupted run continues with --resume, byte for byte."
+    )
     parser.add_argument("--preset", help=f"one of {', '.join(PRESETS)}")
-    parser.add_argument("--config", type=Path, help="a TOML file, such as the config.toml of another run")
-    parser.add_argument("--output-dir", type=Path, required=True, help="the folder of the run")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, or start it")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument("--push-to-hub", metavar="REPO", help="push the adapter to USER/NAME when it is trained")
-    parser.add_argument("--base", metavar="REPO", help="for --push-to-hub: who holds the base, where it is not on the Hub itself")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
+    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="the run folder")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, or start it")
+    add_json(parser, "print the summary as JSON")
+    parser.add_argument("--push-to-hub", metavar="REPO", help="push the adapter to USER/NAME after training")
+    parser.add_argument(
+        "--base", metavar="REPO", help="for --push-to-hub: where the base model is on the Hub, if it was trained from a folder"
+    )
     add_visibility(parser)
-    add_fields(parser, TrainConfig)
+    add_fields(parser, TrainConfig, "configuration")
     parser.set_defaults(run=_train)
 
 
@@ -43,9 +47,10 @@ def _train(options: argparse.Namespace) -> None:
     if not summary:
         return
     if options.json:
-        print(json.dumps(summary, indent=2))
+        print_json(summary)
     else:
-        _show(summary, config, options.output_dir)
+        _show(summary, options.output_dir)
+    print_next(*_next_commands(summary, config, options.output_dir))
     if options.push_to_hub:
         _push(options)
 
@@ -58,25 +63,27 @@ def _push(options: argparse.Namespace) -> None:
     show_pushed(pushed, quiet=options.json, next_command=f"msgrpo eval {options.push_to_hub} --suite quick")
 
 
-def _show(summary: dict[str, Any], config: Any, folder: Path) -> None:
+def _show(summary: dict[str, Any], folder: Path) -> None:
     from msgrpo_hub.training.summary import table
 
     if "players" in summary:
         print(table(summary))
     print(f"{summary['seconds_acting']:.0f} s acting, {summary['seconds_training']:.0f} s training", end="")
     print(f", {summary['seconds']:.0f} s in all with the evaluation\n")
-    print(f"The adapter is in {folder}/adapter, curves in {folder}/curves.png, a replay in {folder}/replay.svg")
-    print(
-        f"Next: msgrpo play {config.game} --player {folder}/adapter --seed {summary.get('replayed_test_episode', 0)}\n"
-        f"      msgrpo train --config {folder}/config.toml --seed {config.seed + 1} --output-dir {folder}-{config.seed + 1}"
-        + (f"\n      msgrpo push rollouts {folder} USER/NAME" if config.save_rollouts else ""),
-        file=sys.stderr,
-    )
+    print(f"The adapter is in {folder}/adapter, the learning curves in {folder}/curves.png, a replay in {folder}/replay.svg")
+
+
+def _next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
+    return [
+        f"msgrpo play {config.game} --player {folder}/adapter --seed {summary.get('replayed_test_episode', 0)}",
+        f"msgrpo train --config {folder}/config.toml --seed {config.seed + 1} --output-dir {folder}-{config.seed + 1}",
+        *([f"msgrpo push rollouts {folder} USER/NAME"] if config.save_rollouts else []),
+    ]
 
 
 def train_config(options: argparse.Namespace) -> Any:
-    """Preset or file (or, with --resume, the run's own configuration), then the flags over it."""
-    from dataclasses import asdict, fields
+    """The configuration of a preset or a file (with --resume, of the run itself), changed by the flags."""
+    from dataclasses import asdict
 
     from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
 
@@ -89,5 +96,4 @@ def train_config(options: argparse.Namespace) -> Any:
         base = load_config(options.config)
     else:
         base = load_config(own) if options.resume and own.exists() else TrainConfig()
-    flags = {field.name: getattr(options, field.name) for field in fields(TrainConfig) if hasattr(options, field.name)}
-    return from_values(asdict(base) | flags, "the flags")
+    return from_values(asdict(base) | given_fields(options, TrainConfig), "the flags")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.game import Game, render_text
+from msgrpo_hub.games.planes import planes
 from msgrpo_hub.games.registry import GAMES, make_game
 
 NAMESPACE = "msgrpo_hub"
@@ -107,12 +108,6 @@ def text_space(game: Game) -> gymnasium.spaces.Text:
 def planes_space(game: Game) -> gymnasium.spaces.Box:
     """The space of `planes`."""
     return gymnasium.spaces.Box(0.0, 1.0, (len(game.symbols), game.size, game.size), np.float32)
-
-
-def planes(game: Game, state: Any) -> npt.NDArray[np.float32]:
-    """The grid as one-hot planes (symbols, rows, columns): plane k is 1 where the k-th of `game.symbols` is drawn."""
-    rows = np.array([list(row) for row in game.grid(state)])
-    return np.stack([rows == symbol for symbol in game.symbols]).astype(np.float32)
 
 
 def register_games() -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
-from msgrpo_hub.games.environment import planes
+from msgrpo_hub.games.planes import planes
 
 Floats = npt.NDArray[np.float32]
 

@@ -190,7 +190,7 @@ def test_ctrl_c_ends_with_one_line_and_what_was_finished_is_safe(
     ended = running.wait()
     assert ended.code == 130
     assert ended.out == ""
-    assert ended.said == ["interrupted; every finished update is safe, go on with --resume"]
+    assert ended.said == ["interrupted; finished updates are saved, continue with --resume"]
     assert 1 <= updates_safe(tmp_path / "run") < 6
     assert resumed(msgrpo, tmp_path / "run").code == 0
     assert_same_run(tmp_path / "run", uninterrupted)

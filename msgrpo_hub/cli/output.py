@@ -1,0 +1,22 @@
+"""What every command shares: data on standard output, `--json`, and the next command on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+
+def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead of text") -> None:
+    """`--json`, the flag of every command that prints data."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def print_json(data: Any, *, sort_keys: bool = False) -> None:
+    print(json.dumps(data, indent=2, sort_keys=sort_keys))
+
+
+def print_next(*commands: str) -> None:
+    """The commands to try next, one a line."""
+    print("\nNext: " + "\n      ".join(commands), file=sys.stderr)

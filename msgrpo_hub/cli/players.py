@@ -1,0 +1,20 @@
+"""What the commands that load players share: the help text for PLAYER, and quiet loading."""
+
+from __future__ import annotations
+
+from msgrpo_hub.players.registry import SCRIPTED, entry_point
+
+PLAYERS = (
+    f"{', '.join(SCRIPTED)}; pocket (the built-in base); a model or LoRA adapter, as a Hub id or a folder; BASE+ADAPTER; "
+    "dqn:FOLDER; endpoint:URL#MODEL; provider:NAME/MODEL"
+)
+"""What a player can be, for the help texts."""
+
+
+def quiet_loading(player: str) -> None:
+    """Switches off transformers' progress bars for local loading; downloads keep theirs."""
+    if player in SCRIPTED or ":" in player or entry_point(player):
+        return
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
