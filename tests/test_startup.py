@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_imports import HEAVY
 
 from msgrpo_hub.cli import COMMANDS, main
+from tests.test_imports import HEAVY
 
 LIMIT = 0.7
 """Seconds of processor time for `msgrpo games`."""
@@ -38,12 +38,8 @@ def processor_seconds(*program: str) -> float:
     """The least of three runs: what else the machine does can only add to one."""
 
     def once() -> float:
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, *program],
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)],
-        )
+        nowhere = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
+        pid = os.posix_spawn(sys.executable, [sys.executable, *program], os.environ, file_actions=nowhere)
         _, status, used = os.wait4(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0, program
         return used.ru_utime + used.ru_stime

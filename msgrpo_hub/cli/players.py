@@ -15,6 +15,6 @@ def quiet_loading(player: str) -> None:
     """Switches off transformers' progress bars for local loading; downloads keep theirs."""
     if player in SCRIPTED or ":" in player or entry_point(player):
         return
-    from transformers.utils import logging
+    from msgrpo_hub.models.loading import hide_progress_bars
 
-    logging.disable_progress_bar()
+    hide_progress_bars()

@@ -15,6 +15,7 @@ from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, list_files, no_folder, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
@@ -39,6 +40,11 @@ _LOADING_ERRORS = (
     SafetensorError,
 )
 """What the libraries raise at files that are not as they expect."""
+
+
+def hide_progress_bars() -> None:
+    """Switches off transformers' progress bars for loading weights; those of downloads stay."""
+    logging.disable_progress_bar()
 
 
 def fetch_both(
