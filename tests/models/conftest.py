@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.pocket.tokenizer import build_tokenizer
+from tests.models.loading import MakeFolder
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {},
@@ -27,8 +28,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "phi3": {},
 }
 GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
-
-MakeFolder = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +80,9 @@ def family(request: pytest.FixtureRequest, make_folder: MakeFolder) -> LanguageM
 @pytest.fixture(scope="session")
 def qwen2_folder(make_folder: MakeFolder) -> Path:
     return make_folder("qwen2")
+
+
+@pytest.fixture
+def folder(qwen2_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny Qwen2, to be changed."""
+    return Path(shutil.copytree(qwen2_folder, tmp_path / "model"))

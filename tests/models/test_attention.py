@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
-from tests.models.test_engine import END, sampled, some_prompts, tiny_model
+from tests.models.engines import END, sampled, some_prompts, tiny_model
 
 
 @given(

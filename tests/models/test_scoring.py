@@ -1,9 +1,8 @@
-"""Acting by comparing the log-probabilities of replies, against plain forwards of each prompt with each reply."""
+"""Log-probabilities of replies, against plain forwards of each prompt with each reply."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,25 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel, get_peft_model
-from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
-from msgrpo_hub.downloads.names import POCKET
+from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import make_game
-from msgrpo_hub.games.snake import SnakeState
-from msgrpo_hub.models.attention import attention_of
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
-from msgrpo_hub.rollout import play_episodes
+from tests.models.plain_forwards import TOLERANCE, act, plain_log_probs
 
 Ids = tuple[int, ...]
 MakeFolder = Callable[..., Path]
-
-TOLERANCE = 1e-5
 VOCABULARY = 300
 
 
@@ -57,13 +48,6 @@ def some_pairs() -> tuple[list[Ids], list[list[Ids]]]:
         [],
         [alike[2], random_ids(rng, 5)],
     ]
-
-
-def plain_log_probs(model: torch.nn.Module, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
-    """log p of each token, from one forward pass of the prompt with its continuation."""
-    with torch.no_grad(), attention_of(model, "eager"):  # some versions of transformers leave out softcapping elsewhere
-        logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
-    return torch.log_softmax(logits.double(), -1).gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 
 
 def assert_plain(model: torch.nn.Module, engine: Engine) -> None:
@@ -230,128 +214,3 @@ def test_weights_that_are_not_finite_are_refused_once_checked_too() -> None:
         model.get_base_model().lm_head.weight[5, 0] = torch.nan
     with pytest.raises(UserError, match="not finite"):
         engine.score([(1, 2)], [[(3,)]])
-
-
-# ---- the policy
-
-
-def act(policy: Policy, prompts: Sequence[Prompt]) -> list[str]:
-    return [reply.text for reply in policy.complete(prompts, [np.random.default_rng(0)] * len(prompts))]
-
-
-def candidate_ids(agent: LanguageModel, action: str) -> list[int]:
-    return list(agent.tokenizer(f"<action>{action}</action>", add_special_tokens=False)["input_ids"])
-
-
-def corner() -> Prompt:
-    """The top left corner of a lake: only Down and Right are legal, in this order."""
-    game = make_game("FrozenLake-NotSlippery-v1")
-    prompt = build_prompt(game, game.initial_state(np.random.default_rng(0)))
-    assert game.legal_actions(prompt.state) == ("Down", "Right")
-    return prompt
-
-
-def trapped() -> Prompt:
-    """A snake in a corner, shut in by its own body."""
-    game = make_game("Snake-Solo-v1")
-    state = game.initial_state(np.random.default_rng(0))
-    assert isinstance(state, SnakeState)
-    return build_prompt(game, replace(state, snake=((0, 0), (0, 1), (1, 1), (1, 0)), items=(((3, 3), (4, 4), (5, 5)),)))
-
-
-def fond_of(folder: Path, action: str | None, nats: float = 20.0) -> LanguageModel:
-    """A model that never looks at what it reads: the tokens of one action's reply have the logit `nats`, all others 0."""
-    agent = LanguageModel.from_pretrained(str(folder))
-    model = agent.model
-    with torch.no_grad():
-        model.model.embed_tokens.weight.fill_(1.0)
-        for layer in model.model.layers:
-            layer.self_attn.o_proj.weight.zero_()
-            layer.mlp.down_proj.weight.zero_()
-        model.model.norm.weight.fill_(1.0)  # every hidden state is now a vector of ones
-        model.lm_head.weight.zero_()
-        model.lm_head.weight[candidate_ids(agent, action) if action else []] = nats / model.config.hidden_size
-    return agent
-
-
-def test_the_choice_is_the_legal_action_of_the_highest_plain_log_prob(family: LanguageModel, prompts: list[Prompt]) -> None:
-    replies = ScorePolicy(family).complete(prompts, [np.random.default_rng(0)] * len(prompts))
-    for prompt, prompt_ids, reply in zip(prompts, family.encode(prompts), replies, strict=True):
-        log_probs = {
-            action: plain_log_probs(family.model, prompt_ids, candidate_ids(family, action))
-            for action in prompt.game.legal_actions(prompt.state)
-        }
-        best = max(log_probs, key=lambda action: sum(log_probs[action]))
-        assert (reply.text, reply.finish, reply.prompt_ids) == (f"<action>{best}</action>", "stop", prompt_ids)
-        assert list(reply.token_ids) == candidate_ids(family, best)
-        assert reply.log_probs == pytest.approx(log_probs[best], abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("action", ["Down", "Right"])
-def test_a_model_rigged_for_an_action_chooses_it(qwen2_folder: Path, action: str) -> None:
-    agent = fond_of(qwen2_folder, action, 5.0)
-    (reply,) = ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)])
-    assert reply.text == f"<action>{action}</action>"
-    favoured = len(set(reply.token_ids))
-    log_p = 5.0 - np.log(agent.model.config.vocab_size - favoured + favoured * np.exp(5.0))
-    assert reply.log_probs == pytest.approx([log_p] * len(reply.token_ids), abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("action", ["Up", "Left"])
-def test_an_action_that_is_not_legal_is_not_chosen_however_likely(qwen2_folder: Path, action: str) -> None:
-    assert act(ScorePolicy(fond_of(qwen2_folder, action)), [corner()])[0] in ("<action>Down</action>", "<action>Right</action>")
-
-
-@pytest.mark.parametrize("action", ["Up", "Down", "Left", "Right"])
-def test_all_actions_are_candidates_where_none_is_legal(qwen2_folder: Path, action: str) -> None:
-    assert trapped().game.legal_actions(trapped().state) == ()
-    assert act(ScorePolicy(fond_of(qwen2_folder, action)), [trapped()]) == [f"<action>{action}</action>"]
-
-
-def test_a_reply_of_more_tokens_is_less_likely_and_of_equal_ones_the_first_in_the_game_wins(qwen2_folder: Path) -> None:
-    """Where every token has the same probability, a score is -log(vocabulary) per token and nothing divides it."""
-    agent = fond_of(qwen2_folder, None)
-    lengths = {action: len(candidate_ids(agent, action)) for action in ("Left", "Down", "Right", "Up")}
-    assert lengths == {"Left": 3, "Down": 6, "Right": 7, "Up": 3}
-    assert act(ScorePolicy(agent), [trapped(), corner()]) == ["<action>Left</action>", "<action>Down</action>"]
-    (reply,) = ScorePolicy(agent).complete([trapped()], [np.random.default_rng(0)])
-    assert sum(reply.log_probs) == pytest.approx(-3 * np.log(agent.model.config.vocab_size), abs=TOLERANCE)
-
-
-def test_the_temperature_of_the_model_changes_nothing(qwen2_folder: Path, prompts: list[Prompt]) -> None:
-    agents = [LanguageModel.from_pretrained(str(qwen2_folder), temperature=temperature) for temperature in (0.0, 0.5, 1.0)]
-    greedy, *others = [ScorePolicy(agent).complete(prompts, [np.random.default_rng(0)] * len(prompts)) for agent in agents]
-    assert others == [greedy, greedy]
-
-
-def test_a_reply_is_tokenised_with_nothing_added(qwen2_folder: Path) -> None:
-    agent = LanguageModel.from_pretrained(str(qwen2_folder))
-    (plain,) = ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)])
-    bos = TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", agent.tokenizer.pad_token_id)])
-    agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's
-    assert agent.tokenizer("Up")["input_ids"][0] == agent.tokenizer.pad_token_id
-    assert ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)]) == [plain]
-
-
-def test_no_random_number_is_used(qwen2_folder: Path, prompts: list[Prompt]) -> None:
-    rng = np.random.default_rng(0)
-    ScorePolicy(LanguageModel.from_pretrained(str(qwen2_folder))).complete(prompts, [rng] * len(prompts))
-    assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
-
-
-def test_a_limit_too_short_to_name_an_action_is_refused(qwen2_folder: Path) -> None:
-    agent = LanguageModel.from_pretrained(str(qwen2_folder), max_new_tokens=2)
-    longest = max(len(candidate_ids(agent, action)) for action in ("Down", "Right"))
-    with pytest.raises(UserError, match=f"max_new_tokens = 2: expected at least {longest}"):
-        act(ScorePolicy(agent), [corner()])
-
-
-@pytest.mark.parametrize("name", ["FrozenLake-Slippery-v1", "Snake-Standard-v1"])
-def test_the_built_in_base_plays_whole_episodes_without_an_unreadable_reply(name: str) -> None:
-    game, policy = make_game(name), ScorePolicy(LanguageModel.from_pretrained(POCKET))
-    episodes = play_episodes(game, policy, [(seed, 0) for seed in range(4)])
-    assert all(episode.terminated or episode.truncated for episode in episodes)
-    steps = [step for episode in episodes for step in episode.steps]
-    assert {step.status for step in steps} == {"ok"}
-    assert all(step.legal for step in steps if "Lake" in name)  # a snake may be shut in
-    assert all(len(step.completion.log_probs) == len(step.completion.token_ids) > 0 for step in steps)

@@ -1,0 +1,98 @@
+"""Prompts, samples and a tiny model with an adapter, for the tests of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.sampling import Sample
+
+Ids = tuple[int, ...]
+END = frozenset(range(250, 300))
+"""Many end tokens, so that random models end their replies at many lengths."""
+LIMIT = 10
+TOLERANCE = 1e-5
+"""Of a log-probability in float32 at temperature 1; a temperature divides the logits and with them their rounding."""
+
+
+def some_prompts(seed: int = 0) -> list[Ids]:
+    """Eight prompts of unequal length with a common beginning; four of them are distinct."""
+    rng = np.random.default_rng(seed)
+    head = tuple(rng.integers(0, 250, 6).tolist())
+    distinct = [head + tuple(rng.integers(0, 250, length).tolist()) for length in (3, 9, 5, 1)]
+    return [distinct[i] for i in (0, 1, 0, 2, 0, 3, 1, 0)]
+
+
+def generators(count: int, seed: int = 0) -> list[np.random.Generator]:
+    return [np.random.default_rng((seed, i)) for i in range(count)]
+
+
+def sampled(engine: Engine, prompts: Sequence[Ids], temperature: float = 0.3, limit: int = LIMIT) -> list[Sample]:
+    """At a low temperature, so that samples of one prompt part ways late and rows of the cache are really shared."""
+    return engine.sample(prompts, generators(len(prompts)), temperature, limit)
+
+
+def plain_scores(model: torch.nn.Module, sample: Sample, temperature: float) -> Tensor:
+    """log p of all tokens at each position of a reply, from one forward pass of prompt + reply."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[*sample.prompt_ids, *sample.token_ids]])).logits
+    return torch.log_softmax(logits[0, len(sample.prompt_ids) - 1 : -1].double() / (temperature or 1.0), -1)
+
+
+def naive_reply(
+    model: torch.nn.Module, prompt: Ids, rng: np.random.Generator, temperature: float, end: frozenset[int]
+) -> list[int]:
+    """One reply by a full forward pass for each token; a token is the inverse of the cumulative distribution."""
+    tokens: list[int] = []
+    while len(tokens) < LIMIT and not end & set(tokens):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
+        cumulative = torch.softmax(logits / temperature, -1).double().numpy().cumsum()
+        tokens.append(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")))
+    return tokens
+
+
+def assert_same(ours: Sequence[Sample], theirs: Sequence[Sample]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.prompt_ids, a.token_ids, a.finish) == (b.prompt_ids, b.token_ids, b.finish)
+        assert a.log_probs == pytest.approx(b.log_probs, abs=3 * TOLERANCE)  # sampled at temperature 0.3
+        assert a.entropies == pytest.approx(b.entropies, abs=1e-4)
+
+
+# ---- the work that is done
+
+
+def distinct_contexts(samples: Sequence[Sample]) -> int:
+    """The contexts that a next token was drawn from: a prompt with a reply so far, each counted once."""
+    return len({(s.prompt_ids, tuple(s.token_ids[:k])) for s in samples for k in range(len(s.token_ids))})
+
+
+# ---- the kept beginning and changing weights
+
+
+def tiny_model() -> PeftModel:
+    """Two random adapters, `default` (active) and `other`, on a random base."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+    )
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(Qwen2ForCausalLM(config), lora)
+    model.add_adapter("other", lora)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model.eval()

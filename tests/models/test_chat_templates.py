@@ -1,0 +1,86 @@
+"""Prompts are rendered by the chat template of the model, and nothing is added or lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.errors import UserError
+from tests.models.loading import load, one_line, rngs
+
+GEMMA = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for message in messages %}<start_of_turn>{{ message['role'] }}\n{{ message['content'] | trim }}<end_of_turn>\n"
+    "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+SILENT = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}"
+    "[INST] {{ message['content'] }} [/INST]{% endif %}{% endfor %}"
+)
+ALTERNATING = (
+    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
+    "[INST] {{ message['content'] }} [/INST]{% endfor %}"
+)
+
+pytestmark = pytest.mark.lowest
+
+
+# ---- chat templates
+
+
+@pytest.mark.parametrize("template", [GEMMA, SILENT, ALTERNATING], ids=["raises", "drops", "alternates"])
+def test_a_template_without_a_system_role_still_shows_the_rules_once(folder: Path, prompts: list[Prompt], template: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    agent = load(folder, max_new_tokens=2)
+    for prompt in prompts:
+        text = agent.render(prompt)
+        for part in (prompt.user, *prompt.game.rules, prompt.game.instructions, ", ".join(prompt.game.actions)):
+            assert text.count(part) == 1
+        assert text.index(prompt.game.rules[-1]) < text.index(prompt.user)
+    replies = agent.complete(prompts, rngs(len(prompts)))
+    assert [agent.tokenizer.decode(reply.prompt_ids) for reply in replies] == [agent.render(prompt) for prompt in prompts]
+
+
+def test_a_template_with_a_system_role_keeps_the_two_messages_apart(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    expected = f"<|system|>{prompts[0].system}<|end|><|user|>{prompts[0].user}<|end|><|assistant|>"
+    assert load(qwen2_folder).render(prompts[0]) == expected
+
+
+def test_prompts_are_encoded_as_the_template_renders_them_with_nothing_added(
+    qwen2_folder: Path, prompts: list[Prompt], tokenizer: PreTrainedTokenizerFast
+) -> None:
+    agent = load(qwen2_folder)
+    bos = TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", tokenizer.pad_token_id)])
+    agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's: a template brings its own
+    assert agent.tokenizer("Up")["input_ids"][0] == tokenizer.pad_token_id
+    expected = [tuple(tokenizer.apply_chat_template(p.messages, add_generation_prompt=True)["input_ids"]) for p in prompts]
+    assert agent.encode(prompts) == expected
+    assert agent.encode(prompts[::-1]) == expected[::-1]
+
+
+def test_a_model_without_a_template_names_the_option_that_supplies_one(folder: Path, tmp_path: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="--chat-template") as error:
+        load(folder)
+    assert str(folder) in one_line(error)
+    (tmp_path / "mine.jinja").write_text(SILENT)
+    agent = load(folder, chat_template=str(tmp_path / "mine.jinja"))
+    assert agent.tokenizer.chat_template == SILENT
+
+
+def test_a_missing_template_file_is_named(qwen2_folder: Path) -> None:
+    with pytest.raises(UserError, match="no-such-file") as error:
+        load(qwen2_folder, chat_template="no-such-file.jinja")
+    one_line(error)
+
+
+def test_a_template_that_is_not_jinja_is_refused(qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt]) -> None:
+    (tmp_path / "broken.jinja").write_text("{% for message in %}")
+    with pytest.raises(UserError, match="template") as error:
+        load(qwen2_folder, chat_template=str(tmp_path / "broken.jinja")).complete(prompts[:1], rngs(1))
+    one_line(error)

@@ -1,0 +1,139 @@
+"""A failure of a server is never a player's mistake: it leaves no trace, or it is an error on one line."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.rollout import play_episodes
+from tests.models.endpoint_players import FAULTS, SEATS, SNAKE, WithoutHTTP, ask_once, first_prompts, model, player
+from tests.models.openai_server import (
+    OpenAIServer,
+    always,
+    at_first,
+    chat_completion,
+    once,
+    send,
+)
+
+
+@pytest.fixture
+def faultless() -> list[Episode]:
+    return play_episodes(SNAKE, WithoutHTTP(), SEATS)
+
+
+@pytest.mark.lowest
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_passes_leaves_no_trace(name: str, faultless: list[Episode]) -> None:
+    fault, _ = FAULTS[name]
+    slow = name == "timeout"
+    with OpenAIServer(model(), once(fault) if slow else at_first(fault, 2)) as server:
+        episodes = play_episodes(SNAKE, player(server, timeout=1.0 if slow else 20.0), SEATS[:3])
+    assert episodes == faultless[:3]
+    steps = sum(len(episode.steps) for episode in episodes)
+    assert len(server.asked) > steps if slow else len(server.asked) == 3 * steps
+
+
+@pytest.mark.lowest
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_stays_is_an_error_on_one_line_and_no_reply(name: str) -> None:
+    fault, error = FAULTS[name]
+    with OpenAIServer(model(), always(fault)) as server:
+        completion = ask_once(player(server, attempts=3, timeout=0.1 if name == "timeout" else 20.0))
+    assert (completion.text, completion.usage, len(server.asked)) == ("", None, 3)
+    assert completion.error.startswith(error)
+    assert " after 3 attempts" in completion.error
+    assert completion.error.isprintable()
+    assert len(completion.error) < 250
+
+
+@pytest.mark.lowest
+def test_failures_scored_as_skill_an_episode_without_an_answer_stops_and_the_others_do_not_notice(
+    faultless: list[Episode],
+) -> None:
+    """One of six episode_keys loses its server at its second turn."""
+    broken = stream(*SEATS[2][:1], "sampling", SEATS[2][1]).integers(2**31, size=2)[1]
+    with OpenAIServer(model(), always(send(503, b"overloaded"), lambda body: body["seed"] == broken)) as server:
+        episodes = play_episodes(SNAKE, player(server, attempts=2), SEATS)
+    stopped = episodes.pop(2)
+    assert stopped.error == "HTTP 503 after 2 attempts: overloaded"
+    assert (stopped.terminated, stopped.truncated, stopped.success) == (False, False, False)
+    assert stopped.steps == faultless[2].steps[:1]
+    assert episodes == faultless[:2] + faultless[3:]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "finish", "status"),
+    [
+        (chat_completion("", "length"), "", "length", "truncated_reply"),
+        (chat_completion(None, "length"), "", "length", "truncated_reply"),
+        (
+            chat_completion("", reasoning_content="<action>Up</action>"),
+            "<think><action>Up</action></think>",
+            "stop",
+            "unreadable",
+        ),
+        (chat_completion(None, "length", reasoning="Now"), "<think>Now</think>", "length", "truncated_reply"),
+        (chat_completion("<action>up</action>", reasoning="Now"), "<think>Now</think><action>up</action>", "stop", "ok"),
+        (chat_completion(None, "tool_calls", tool_calls=[{"id": "1", "type": "function"}]), "", "stop", "unreadable"),
+        (chat_completion("\x00garbage\ud83d"), "\x00garbage\ud83d", "stop", "unreadable"),
+        (chat_completion("<action>Up</action>", "eos_token"), "<action>Up</action>", "stop", "ok"),
+    ],
+)
+def test_what_the_model_did_is_a_reply_and_is_not_asked_for_twice(answer: bytes, text: str, finish: str, status: str) -> None:
+    game = make_game("FrozenLake-NotSlippery-v1")
+    with OpenAIServer(lambda _body: answer) as server:
+        (episode,) = play_episodes(game, player(server), [(0, 0)])
+    first = episode.steps[0]
+    assert (first.completion.text, first.completion.finish, first.status, episode.error) == (text, finish, status, "")
+    assert len(server.asked) == len(episode.steps)
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        ({"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}, (12, 3)),
+        ({"prompt_tokens": 12}, (None, None)),
+        ({"prompt_tokens": "12", "completion_tokens": "3"}, (None, None)),
+        (None, (None, None)),
+        ([], (None, None)),
+    ],
+)
+def test_tokens_are_counted_as_the_server_counts_them_or_not_at_all(usage: object, counts: tuple[int | None, int | None]) -> None:
+    answer = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
+    with OpenAIServer(lambda _body: json.dumps(answer).encode()) as server:
+        completion = ask_once(player(server))
+    assert (completion.prompt_tokens, completion.reply_tokens, completion.error) == (*counts, "")
+
+
+@pytest.mark.lowest
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 422])
+def test_a_refused_request_is_an_error_of_the_user_after_one_request(status: int) -> None:
+    with (
+        OpenAIServer(model(), always(send(status, b'{"detail": "no\\nsuch thing"}'))) as server,
+        pytest.raises(UserError) as error,
+    ):
+        ask_once(player(server, "some-model"))
+    assert len(server.asked) == 1
+    message = str(error.value)
+    assert message.isprintable()
+    assert f"'endpoint:{server.url}#some-model' (HTTP {status} " in message
+    assert ("HF_TOKEN" in message) == (status in (401, 403))
+
+
+def test_a_refused_request_does_not_wait_for_those_that_pause() -> None:
+    prompts, rngs = first_prompts(SNAKE, 8)
+    refused = int(stream(7, "sampling").integers(2**31))
+    pausing = send(503, b"", {"Retry-After": "60"})
+    began = time.monotonic()
+    with (
+        OpenAIServer(model(), lambda body, _: send(401) if body["seed"] == refused else pausing) as server,
+        pytest.raises(UserError, match="HTTP 401"),
+    ):
+        player(server).complete(prompts, rngs)
+    assert time.monotonic() - began < 30

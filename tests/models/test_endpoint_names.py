@@ -1,0 +1,143 @@
+"""Names of players over HTTP, and the keys that go with them: to whom they are sent, and that no message shows them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from huggingface_hub.inference._providers import PROVIDERS
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.endpoint import make_endpoint
+from msgrpo_hub.rollout import play_episodes
+from tests.models.endpoint_players import SEATS, SNAKE, WithoutHTTP, ask_once, model, player
+from tests.models.openai_server import (
+    OpenAIServer,
+    always,
+    at_first,
+    echo_key,
+    send,
+)
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.mark.lowest
+def test_no_key_shows_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", f" {KEY}\n")
+    with OpenAIServer(model(), always(echo_key(503))) as server:
+        policy = player(server, attempts=2)
+        shown = [ask_once(policy).error, repr(policy)]
+    assert server.asked[0].key == f"Bearer {KEY}"
+    for status in (400, 401):
+        with OpenAIServer(model(), always(echo_key(status))) as server, pytest.raises(UserError) as error:
+            ask_once(player(server))
+        assert error.value.__suppress_context__  # a traceback would show the library's own words
+        shown.append(str(error.value))
+    assert "not with Bearer ***" in shown[0]
+    for text in shown:
+        assert KEY[:9] not in text
+        assert len(text) < 600
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("https://router.huggingface.co/v1", "hf_secret"),
+        ("https://abc.eu-west-1.aws.endpoints.huggingface.cloud", "hf_secret"),
+        ("http://router.huggingface.co/v1", "no-key"),
+        ("https://huggingface.co.example.org/v1", "no-key"),
+        ("https://nothuggingface.co/v1", "no-key"),
+        ("https://someone-model.hf.space/v1", "no-key"),
+        ("http://localhost:8000/v1", "no-key"),
+    ],
+)
+def test_the_hugging_face_token_goes_to_hugging_face_alone(url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert make_endpoint(f"endpoint:{url}#m", temperature=1.0, max_new_tokens=8).server.key() == key
+
+
+def test_another_server_never_sees_the_hugging_face_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with OpenAIServer(model()) as server:
+        ask_once(player(server))
+    assert server.asked[0].key == "Bearer no-key"
+
+
+@pytest.mark.lowest
+def test_a_provider_plays_as_a_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider's address is the one thing changed: it lies on this machine."""
+    monkeypatch.setenv("HF_TOKEN", KEY)
+    with OpenAIServer(model(), at_first(send(502))) as server:
+        monkeypatch.setattr(PROVIDERS["openai"]["conversational"], "base_url", server.url.removesuffix("/v1"))
+        policy = make_endpoint("provider:openai/org/model", temperature=0.5, max_new_tokens=32)
+        episodes = play_episodes(SNAKE, replace(policy, backoff=0.002), SEATS)
+    assert {asked.key for asked in server.asked} == {f"Bearer {KEY}"}
+    assert episodes == play_episodes(SNAKE, WithoutHTTP("org/model"), SEATS)
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "expected"),
+    [
+        ("provider:nobody/m", {}, "Provider 'nobody' not supported"),
+        ("provider:together/org/m", {"HF_TOKEN": ""}, "You must provide an api_key to work with together"),
+        ("endpoint:http://127.0.0.1:9/v1#m", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids every request"),
+    ],
+)
+def test_a_player_that_cannot_be_asked_at_all_is_an_error_of_the_user(
+    name: str, environment: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    program = f"""
+from msgrpo_hub.models.endpoint import make_endpoint
+from msgrpo_hub.agent.policy import choose_random
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
+from msgrpo_hub.rollout import play_episodes
+try:
+    play_episodes(make_game("Snake-Solo-v1"), make_endpoint({name!r}, temperature=1.0, max_new_tokens=8), [(0, 0)])
+except UserError as error:
+    print(error)
+"""
+    home = {**os.environ, "HF_HOME": str(tmp_path), **environment}
+    result = subprocess.run([sys.executable, "-c", program], env=home, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith(f"cannot play '{name}' ({expected}")
+    assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pocket",
+        "endpoint:",
+        "endpoint:http://localhost:8000/v1",
+        "endpoint:http://localhost:8000/v1#",
+        "endpoint:localhost:8000/v1#m",
+        "endpoint:ftp://localhost/v1#m",
+        "endpoint:http://#m",
+        "endpoint:http://localhost:port/v1#m",
+        "endpoint:http://localhost:99999/v1#m",
+        "endpoint:http://local host/v1#m",
+        "endpoint:http://[::1/v1#m",
+        "provider:",
+        "provider:together",
+        "provider:together/",
+        "provider:/org/model",
+        "Endpoint:http://localhost/v1#m",
+    ],
+)
+def test_a_malformed_name_is_an_error_of_the_user(name: str) -> None:
+    with pytest.raises(UserError) as error:
+        make_endpoint(name, temperature=1.0, max_new_tokens=8)
+    assert str(error.value).startswith(f"cannot read the player '{name}': expected endpoint:URL#MODEL, as ")
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["endpoint:http://me:pass@host/v1#m", "endpoint:https://pass@host:80/v1#org/m@v1"])
+def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(UserError, match=r"'endpoint:https?://\*\*\*@host.*no user or password in the URL") as error:
+        make_endpoint(name, temperature=1.0, max_new_tokens=8)
+    assert "pass@" not in str(error.value)

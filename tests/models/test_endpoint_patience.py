@@ -1,0 +1,63 @@
+"""How long a player waits for a server that asks for time, fails or hangs."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.models.endpoint_players import ask_once, model, player
+from tests.models.openai_server import (
+    Fault,
+    OpenAIServer,
+    always,
+    at_first,
+    hang,
+    send,
+)
+
+
+@pytest.mark.parametrize("header", ["1", "1.0", lambda: formatdate(time.time() + 2, usegmt=True)])
+def test_a_server_is_left_alone_as_long_as_it_asks(header: Any) -> None:
+    """A date of whole seconds lies between one and two seconds ahead."""
+    value = header if isinstance(header, str) else header()
+    with OpenAIServer(model(), at_first(send(429, b"", {"Retry-After": value}))) as server:
+        assert ask_once(player(server)).error == ""
+    first, second = (asked.at for asked in server.asked)
+    assert second - first > 0.9
+
+
+@pytest.mark.parametrize(
+    ("header", "attempts"), [("3600", "1 attempt (it asks to wait 3600 s)"), ("inf", "1 attempt (it asks to wait inf s)")]
+)
+def test_a_wait_beyond_the_patience_is_not_begun(header: str, attempts: str) -> None:
+    began = time.monotonic()
+    with OpenAIServer(model(), always(send(503, b"", {"Retry-After": header}))) as server:
+        assert ask_once(player(server)).error == f"HTTP 503 after {attempts}"
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
+def test_a_wait_that_cannot_be_read_is_none(header: str) -> None:
+    with OpenAIServer(model(), at_first(send(503, b"", {"Retry-After": header}))) as server:
+        assert ask_once(player(server)).error == ""
+
+
+def test_pauses_double() -> None:
+    with OpenAIServer(model(), always(send(500))) as server:
+        ask_once(player(server, backoff=0.04, attempts=5))
+    pauses = np.diff([asked.at for asked in server.asked])
+    assert len(pauses) == 4
+    assert all(0.02 * 2**k <= pause < 0.04 * 2**k + 5 for k, pause in enumerate(pauses))
+
+
+@pytest.mark.parametrize("fault", [send(500), hang(60)], ids=["fails", "hangs"])
+def test_patience_bounds_all_attempts_together(fault: Fault) -> None:
+    began = time.monotonic()
+    with OpenAIServer(model(), always(fault)) as server:
+        completion = ask_once(player(server, attempts=10**6, patience=0.4, timeout=60.0))
+    assert completion.error
+    assert time.monotonic() - began < 30

@@ -1,0 +1,127 @@
+"""A model served by `transformers serve` plays as the loaded one, also behind a proxy that fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
+from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
+from msgrpo_hub.pocket import __file__ as pocket_init
+from msgrpo_hub.rollout import play_episodes
+from tests.models.endpoint_players import FAULTS, SEATS, SNAKE, ask_once
+from tests.models.openai_server import (
+    OpenAIServer,
+    at_first,
+    forward_to,
+)
+
+# --- `transformers serve`: a real server with the built-in base behind it.
+
+POCKET = Path(pocket_init).parent / "model"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def served_pocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of `transformers serve`, in a process of its own."""
+    port, log = free_port(), tmp_path_factory.mktemp("serve") / "log"
+    program = "from transformers.cli.transformers import main; main()"
+    options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, "serve", str(POCKET), *options], env=environment, stdout=output, stderr=output
+        )
+    try:
+        deadline = time.monotonic() + 400  # seconds; some 10 on a machine with nothing else to do
+        while not is_healthy(port):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def is_healthy(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+            return bool(response.status == 200)
+    except URLError:
+        return False
+
+
+def greedy(url: str, max_new_tokens: int = 64) -> EndpointPolicy:
+    """The served model at temperature 0."""
+    policy = make_endpoint(f"endpoint:{url}#{POCKET}", temperature=0.0, max_new_tokens=max_new_tokens)
+    return replace(policy, backoff=0.01, timeout=60.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game_id", ["Snake-Solo-v1", "FrozenLake-Slippery-v1"])
+def test_a_served_model_plays_as_the_loaded_one(served_pocket: str, game_id: str) -> None:
+    """The same words, tokens, actions and rewards; the server adds the end token's text and splits off the thinking."""
+    from msgrpo_hub.models.language_model import LanguageModel
+
+    game, episode_keys = make_game(game_id), [(seed, 0) for seed in range(4)]
+    loaded = play_episodes(game, LanguageModel.from_pretrained("pocket", temperature=0.0, max_new_tokens=64), episode_keys)
+    served = play_episodes(game, greedy(served_pocket), episode_keys)
+    assert len({step.action for episode in served for step in episode.steps}) > 2
+    for ours, theirs in zip(loaded, served, strict=True):
+        assert (ours.reward, ours.terminated, ours.truncated, ours.success) == (
+            theirs.reward,
+            theirs.terminated,
+            theirs.truncated,
+            theirs.success,
+        )
+        for mine, other in zip(ours.steps, theirs.steps, strict=True):
+            assert (mine.observation, mine.action, mine.status) == (other.observation, other.action, other.status)
+            assert mine.completion.text == other.completion.text.replace("<|end|>", "")
+            assert (mine.completion.prompt_tokens, mine.completion.reply_tokens) == other.completion.usage
+
+
+@pytest.mark.slow
+def test_a_served_reply_that_is_cut_is_marked(served_pocket: str) -> None:
+    (episode,) = play_episodes(make_game("FrozenLake-NotSlippery-v1"), greedy(served_pocket, max_new_tokens=4), [(0, 0)])
+    assert {(step.status, step.completion.finish) for step in episode.steps} == {("truncated_reply", "length")}
+    assert {step.completion.reply_tokens for step in episode.steps} == {4}
+
+
+@pytest.fixture(scope="module")
+def direct(served_pocket: str) -> list[Episode]:
+    return play_episodes(SNAKE, greedy(served_pocket), SEATS[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["429", "reset", "empty content"])
+def test_a_served_model_plays_the_same_behind_a_proxy_that_fails(served_pocket: str, direct: list[Episode], name: str) -> None:
+    with OpenAIServer(forward_to(served_pocket), at_first(FAULTS[name][0])) as proxy:
+        behind = play_episodes(SNAKE, greedy(proxy.url), SEATS[:2])
+    assert [episode.error for episode in direct + behind] == [""] * 4
+    assert behind == direct
+
+
+@pytest.mark.slow
+def test_a_served_model_of_another_name_is_an_error_of_the_user(served_pocket: str) -> None:
+    policy = make_endpoint(f"endpoint:{served_pocket}#org/other", temperature=0.0, max_new_tokens=8)
+    with pytest.raises(UserError, match=r"HTTP 400 .*Server is pinned to .*requested 'org/other'"):
+        ask_once(policy)

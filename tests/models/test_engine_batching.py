@@ -1,0 +1,102 @@
+"""A reply does not depend on its company, and equal work is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from msgrpo_hub.models.engine import Engine
+from tests.models.engines import (
+    END,
+    LIMIT,
+    assert_same,
+    distinct_contexts,
+    generators,
+    naive_reply,
+    sampled,
+    some_prompts,
+    tiny_model,
+)
+
+# ---- what is shared changes nothing
+
+
+@pytest.fixture(scope="module")
+def model(make_folder: Callable[..., Path]) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(make_folder("qwen2")).eval()
+
+
+def test_a_reply_alone_is_the_reply_in_company(model: PreTrainedModel) -> None:
+    prompts = some_prompts()
+    alone = [Engine(model, END).sample([p], [rng], 0.3, LIMIT)[0] for p, rng in zip(prompts, generators(8), strict=True)]
+    assert_same(sampled(Engine(model, END), prompts), alone)
+
+
+@given(order=st.permutations(range(8)))
+@settings(max_examples=5, deadline=None)
+def test_the_order_of_the_prompts_changes_no_reply(order: list[int]) -> None:
+    prompts, rngs = some_prompts(), generators(8)
+    engine = Engine(tiny_model(), END)
+    samples = engine.sample([prompts[i] for i in order], [rngs[i] for i in order], 0.3, LIMIT)
+    again = engine.sample(prompts, generators(8), 0.3, LIMIT)
+    assert_same(samples, [again[i] for i in order])
+
+
+@pytest.mark.parametrize("max_rows", [1, 3, 5])
+def test_max_rows_changes_nothing(model: PreTrainedModel, max_rows: int) -> None:
+    prompts = some_prompts()
+    assert_same(sampled(Engine(model, END, max_rows=max_rows), prompts), sampled(Engine(model, END), prompts))
+
+
+def test_replies_do_not_depend_on_earlier_calls(model: PreTrainedModel) -> None:
+    used = Engine(model, END)
+    for seed in (1, 2, 0, 0):
+        samples = sampled(used, some_prompts(seed))
+        assert samples == sampled(Engine(model, END), some_prompts(seed))
+
+
+def test_prompts_without_a_common_beginning_and_prompts_of_one_token(model: PreTrainedModel) -> None:
+    prompts = [(5,), (7, 8, 9), (5,), (7,)]
+    samples = sampled(Engine(model, END), prompts, 1.0)
+    naive = [naive_reply(model, p, rng, 1.0, END) for p, rng in zip(prompts, generators(4), strict=True)]
+    assert [sample.token_ids for sample in samples] == naive
+
+
+def test_every_distinct_context_is_one_row_and_finished_replies_leave(model: PreTrainedModel) -> None:
+    engine = Engine(model, END)
+    samples = sampled(engine, some_prompts())
+    assert engine.forward_rows == 1 + distinct_contexts(samples)  # 1 for what all prompts share
+    assert distinct_contexts(samples) < sum(len(s.token_ids) for s in samples)
+    assert len({len(s.token_ids) for s in samples}) > 1
+
+
+def test_distinct_prompts_are_prefilled_once_and_the_common_beginning_is_kept(model: PreTrainedModel) -> None:
+    engine = Engine(model, END)
+    sampled(engine, some_prompts(), limit=1)
+    assert engine.forward_rows == 1 + 4
+    sampled(engine, some_prompts(), limit=1)
+    assert engine.forward_rows == 1 + 4 + 4
+    sampled(engine, some_prompts(seed=1), limit=1)
+    assert engine.forward_rows == 1 + 4 + 4 + 1 + 4
+
+
+def test_a_reply_ends_by_its_end_token_or_at_the_limit(model: PreTrainedModel) -> None:
+    samples = sampled(Engine(model, END), some_prompts(), 1.0)
+    for sample in samples:
+        assert not END & set(sample.token_ids[:-1])
+        assert sample.finish == ("stop" if sample.token_ids[-1] in END else "length")
+        assert sample.finish == "stop" or len(sample.token_ids) == LIMIT
+    assert {sample.finish for sample in samples} == {"stop", "length"}
+
+
+def test_an_end_token_at_the_limit_is_a_stop(model: PreTrainedModel) -> None:
+    ended = next(sample for sample in sampled(Engine(model, END), some_prompts(), 1.0) if sample.finish == "stop")
+    limit = len(ended.token_ids)
+    again = sampled(Engine(model, END), some_prompts(), 1.0, limit)
+    assert next(s for s in again if s.token_ids == ended.token_ids).finish == "stop"
+    assert {s.finish for s in again if s.token_ids[-1] not in END} <= {"length"}

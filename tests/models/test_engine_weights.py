@@ -1,0 +1,135 @@
+"""What the engine keeps is dropped when the weights change, and acting leaves the model as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+
+from msgrpo_hub.models.engine import Engine
+from tests.models.engines import END, assert_same, distinct_contexts, sampled, some_prompts, tiny_model
+
+
+def optimizer_step(model: PeftModel, kind: Callable[..., torch.optim.Optimizer]) -> None:
+    optimizer = kind([p for p in model.parameters() if p.requires_grad])
+    model(torch.tensor([[1, 2, 3]])).logits.square().sum().backward()
+    optimizer.step()
+
+
+def adamw(model: PeftModel) -> None:
+    optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1))
+
+
+def fused_adamw(model: PeftModel) -> None:
+    optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True))
+
+
+def foreach_adamw(model: PeftModel) -> None:
+    optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1, foreach=True))
+
+
+def load_state_dict(model: PeftModel) -> None:
+    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
+
+
+def assign_state_dict(model: PeftModel) -> None:
+    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()}, assign=True)
+
+
+def replace_base_tensors(model: PeftModel) -> None:
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data + 0.1
+
+
+def load_adapter_weights(model: PeftModel) -> None:
+    set_peft_model_state_dict(model, {name: value + 0.1 for name, value in get_peft_model_state_dict(model).items()})
+
+
+def change_the_base(model: PeftModel) -> None:
+    with torch.no_grad():
+        model.get_base_model().model.layers[0].self_attn.v_proj.base_layer.weight.mul_(-1)
+
+
+def disable_the_adapter(model: PeftModel) -> None:
+    model.base_model.disable_adapter_layers()
+
+
+def switch_adapters(model: PeftModel) -> None:
+    model.set_adapter("other")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        adamw,
+        fused_adamw,
+        foreach_adamw,
+        load_state_dict,
+        assign_state_dict,
+        replace_base_tensors,
+        load_adapter_weights,
+        change_the_base,
+        disable_the_adapter,
+        switch_adapters,
+    ],
+)
+@pytest.mark.parametrize("remembers", [False, True])
+def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftModel], None], remembers: bool) -> None:
+    model = tiny_model()
+    engine = Engine(model, END)
+    with engine.caching() if remembers else nullcontext():
+        before = sampled(engine, some_prompts(), 1.0)
+        change(model)
+        after = sampled(engine, some_prompts(), 1.0)
+        assert after == sampled(Engine(model, END), some_prompts(), 1.0)
+        assert after != before
+        rows = engine.forward_rows
+        sampled(engine, some_prompts(), 1.0)
+        assert engine.forward_rows == rows + (0 if remembers else distinct_contexts(after))  # kept again
+
+
+def test_the_beginning_computed_without_the_adapter_is_not_used_with_it() -> None:
+    model = tiny_model()
+    engine = Engine(model, END)
+    with model.disable_adapter():
+        base = sampled(engine, some_prompts(), 1.0)
+    adapted = sampled(engine, some_prompts(), 1.0)
+    assert adapted == sampled(Engine(model, END), some_prompts(), 1.0) != base
+
+
+# ---- acting leaves no trace
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_acting_leaves_attention_and_mode_as_they_were(training: bool, implementation: str) -> None:
+    model = tiny_model().train(training)
+    base = model.get_base_model()
+    base.set_attn_implementation(implementation)
+    ids = torch.tensor([[1, 2, 3, 4]])
+    before = model(ids).logits
+    engine = Engine(model, END)
+    sampled(engine, some_prompts())
+    with pytest.raises(IndexError):
+        sampled(engine, [(1, 2, 10**6)])
+    assert base.config._attn_implementation == implementation
+    assert all(module.training == training for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(model(ids).logits, before)
+    assert before.requires_grad
+
+
+def test_acting_is_in_evaluation_mode() -> None:
+    model = tiny_model()
+    noisy = copy.deepcopy(model).train()
+    for module in noisy.modules():
+        if isinstance(module, torch.nn.ModuleDict) and "default" in module and isinstance(module["default"], torch.nn.Identity):
+            module["default"] = torch.nn.Dropout(0.9)
+    ids = torch.tensor([[1, 2, 3, 4]])
+    assert not torch.allclose(noisy(ids).logits, model(ids).logits)
+    assert_same(sampled(Engine(noisy, END), some_prompts()), sampled(Engine(model, END), some_prompts()))

@@ -1,0 +1,59 @@
+"""Tokens are drawn with the frequencies of the distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msgrpo_hub.models.sampling import draw_tokens
+
+# ---- drawing
+
+
+def grid_of_uniforms(count: int) -> list[float]:
+    return [(i + 0.5) / count for i in range(count)]
+
+
+@given(
+    logits=st.lists(st.lists(st.floats(-4, 4), min_size=5, max_size=5), min_size=1, max_size=3),
+    temperature=st.sampled_from([0.5, 1.0, 1.25]),
+)
+@settings(max_examples=50, deadline=None)
+def test_draws_have_the_frequencies_of_the_distribution(logits: list[list[float]], temperature: float) -> None:
+    """Evenly spaced numbers instead of random ones: every count is then off by one at most."""
+    n = 1000
+    for row, values in enumerate(logits):
+        rows = torch.full((n,), row)
+        tokens, log_probs, entropies = draw_tokens(torch.tensor(logits), rows, grid_of_uniforms(n), temperature)
+        p = np.exp(np.array(values) / temperature)
+        p /= p.sum()
+        assert np.bincount(tokens.numpy(), minlength=5) == pytest.approx(n * p, abs=1.01)
+        assert log_probs.numpy() == pytest.approx(np.log(p)[tokens.numpy()], abs=1e-5)
+        assert entropies.numpy() == pytest.approx(np.full(n, -(p * np.log(p)).sum()), abs=1e-5)
+
+
+def test_the_most_likely_token_at_temperature_zero_is_scored_at_temperature_one() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
+    tokens, log_probs, entropies = draw_tokens(logits, torch.tensor([1, 0, 1]), [0.99, 0.0, 0.5], 0.0)
+    assert tokens.tolist() == [0, 1, 0]
+    assert torch.equal(log_probs, torch.log_softmax(logits, -1)[[1, 0, 1], [0, 1, 0]])
+    assert entropies[0] == entropies[2] != entropies[1]
+
+
+def test_an_impossible_token_is_never_drawn() -> None:
+    nothing = -torch.inf
+    logits = torch.tensor([[nothing, 0.0, nothing, 0.0, nothing]])
+    uniforms = [0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-53]
+    tokens, log_probs, entropies = draw_tokens(logits, torch.zeros(6, dtype=torch.long), uniforms, 1.0)
+    assert tokens.tolist() == [1, 1, 1, 3, 3, 3]
+    assert log_probs.tolist() == entropies.mul(-1).tolist() == pytest.approx([-np.log(2)] * 6)
+
+
+def test_a_distribution_over_one_hundred_thousand_tokens_is_drawn_to_its_end() -> None:
+    """To the last token, and evenly: no share is lost where many small numbers are added up."""
+    n = 100_000
+    tokens, _, _ = draw_tokens(torch.zeros(1, n), torch.zeros(64, dtype=torch.long), grid_of_uniforms(64), 1.0)
+    assert tokens.tolist() == pytest.approx([(i + 0.5) * n / 64 for i in range(64)], abs=1)
