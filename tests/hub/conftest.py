@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.uploading import Pushed
-from tests.hub_server.client import Finished
+from tests.hub.hostile import Files, edit
+from tests.hub.pushed_results import TASKS
+from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.fixture import hub, live_hub, loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 
 __all__ = ["hub", "live_hub", "loopback", "loopback_server"]
 
-warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.hub.adapters", "msgrpo_hub.training.run")
+warm = LOADS_MODELS
 
 FLAGS = (
     "--preset quickstart --game Snake-Solo-v1 --updates 1 --groups 1 --group-size 8 --drawn 4 "
@@ -67,3 +74,34 @@ def base(loopback: Loopback) -> str:
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of the run, to spoil."""
     return Path(shutil.copytree(trained, tmp_path / "home" / "zaphod" / "lake"))
+
+
+@pytest.fixture(scope="session", name="played")
+def played_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two players on two tasks, each in a folder of its own. Not to be changed: copy it."""
+    folder = tmp_path_factory.mktemp("played")
+    for player in ("random", "greedy"):
+        evaluate(player, Suite(name="tiny", tasks=TASKS, episodes=30), folder / player)
+    return folder
+
+
+@pytest.fixture(name="own")
+def copied(played: Path, tmp_path: Path) -> Path:
+    """The runs of `random`, to spoil."""
+    return Path(shutil.copytree(played / "random", tmp_path / "own"))
+
+
+@pytest.fixture(scope="session")
+def sound_base() -> Files:
+    return {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name not in ("README.md", "scores.json")}
+
+
+@pytest.fixture(scope="session")
+def sound_adapter(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """A LoRA adapter of the built-in base, which is found by the end of its path wherever it is installed."""
+    folder = tmp_path_factory.mktemp("adapter")
+    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(pocket_path()), lora).save_pretrained(str(folder))
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith("adapter_")}
+    edit("adapter_config.json", base_model_name_or_path="msgrpo_hub/pocket/model", init_lora_weights=True)(files)
+    return files

@@ -14,9 +14,11 @@ from safetensors.torch import load_file, save_file
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.hub.adapters import FORMAT
 from msgrpo_hub.training.config import load_config
-from tests.hub.conftest import FLAGS, msgrpo, push, refused, warm  # noqa: F401
-from tests.hub_server.client import Client
+from tests.hub.conftest import FLAGS, msgrpo, push, refused
+from tests.hub_server.client import LOADS_MODELS, Client
 from tests.hub_server.lanes import Lane, Loopback
+
+warm = LOADS_MODELS
 
 PUSHED = {
     "README.md",

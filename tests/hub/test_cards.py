@@ -24,9 +24,12 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.card_rules import check_card, split_card
 from msgrpo_hub.hub.cards import AdapterCard, Base, Figure, PlayerRow, TaskScore, adapter_metadata, render, render_adapter
 from msgrpo_hub.training.config import TrainConfig
-from tests.hub.conftest import msgrpo, warm  # noqa: F401
+from tests.hub.conftest import msgrpo
 from tests.hub_server.cards import check_card as check_as_the_hub_does
+from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.lanes import Loopback
+
+warm = LOADS_MODELS
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -24,7 +24,7 @@ from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
 from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.scripted import choose_random
 from tests.hub.conftest import msgrpo, refused
-from tests.hub.test_results import push, warm  # noqa: F401
+from tests.hub.pushed_results import push
 from tests.hub_server.cards import faults_of
 from tests.hub_server.lanes import Loopback
 

@@ -11,11 +11,11 @@ from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.hub.uploading import Target
 from tests.hub.conftest import msgrpo
 from tests.hub.test_uploading import SMALL, push, said
-from tests.hub_server.client import Client, Finished
+from tests.hub_server.client import LOADS_MODELS, Client, Finished
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import create, put
 
-warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.models.language_model")
+warm = LOADS_MODELS
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}

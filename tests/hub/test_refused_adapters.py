@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.downloads.names import pocket_path
-from tests.hub.conftest import msgrpo, push, refused, warm  # noqa: F401
+from tests.hub.conftest import msgrpo, push, refused
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
 

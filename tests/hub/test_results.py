@@ -1,55 +1,20 @@
-"""Runs go up beside everybody's, in one commit; the table is made from all of them, whoever was faster."""
+"""Evaluation results in a dataset: a push adds runs, keeps the others, and makes the table from all of them."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.hub.card_rules import split_card
-from msgrpo_hub.hub.uploading import Pushed
-from msgrpo_hub.players.identity import Player
-from msgrpo_hub.players.scripted import choose_random, choose_random_safe
-from tests.hub.conftest import msgrpo, refused
+from tests.hub.conftest import msgrpo
+from tests.hub.pushed_results import FILES, TASKS, folder_as_files, load, push
 from tests.hub_server import app
-from tests.hub_server.cards import check_card as check_as_the_hub_does
 from tests.hub_server.lanes import Lane, Loopback
-from tests.hub_server.operations import put
 from tests.hub_server.store import Blob, Hub
-
-TASKS = ("FrozenLake-NotSlippery-v1", "FrozenLake-NotSlippery20-v1")
-FILES = {"config.lock.json", "episodes.parquet", "results.json", "steps.parquet"}
-warm = ("datasets", "msgrpo_hub.hub.results")
-
-
-def push(folder: Path, repo: str, **options: Any) -> Pushed:
-    """Over there."""
-    from msgrpo_hub.hub import push_results
-
-    return push_results(folder, repo, **options)
-
-
-def load(repo: str) -> list[dict[str, Any]]:
-    """Over there, what anybody's `datasets` makes of it."""
-    from datasets import load_dataset
-
-    splits = load_dataset(repo)
-    assert list(splits) == ["runs"]
-    return list(splits["runs"])
 
 
 def merge(repo: str, number: int) -> None:
@@ -57,21 +22,6 @@ def merge(repo: str, number: int) -> None:
     from huggingface_hub import HfApi
 
     HfApi().merge_pull_request(repo, number, repo_type="dataset")
-
-
-@pytest.fixture(scope="session", name="played")
-def played_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two players on two tasks, each in a folder of its own. Not to be changed: copy it."""
-    folder = tmp_path_factory.mktemp("played")
-    for player in ("random", "greedy"):
-        evaluate(player, Suite(name="tiny", tasks=TASKS, episodes=30), folder / player)
-    return folder
-
-
-@pytest.fixture(name="own")
-def copied(played: Path, tmp_path: Path) -> Path:
-    """The runs of `random`, to spoil."""
-    return Path(shutil.copytree(played / "random", tmp_path / "own"))
 
 
 def runs_in(files: dict[str, bytes]) -> set[str]:
@@ -130,10 +80,6 @@ def test_anybody_loads_one_row_per_run_with_datasets(loopback: Loopback, played:
         assert run["reference"] == "optimal"
         for name in ("normalised", "illegal_rate", "steps", "above_optimum", "run", "optimal_rate", "prompt_tokens"):
             assert run[name] == summary[name]
-
-
-def folder_as_files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_who_was_overtaken_makes_the_table_again_from_all_runs(
@@ -196,149 +142,3 @@ def test_equal_runs_in_other_bytes_are_the_same_run(loopback: Loopback, own: Pat
     for path in own.rglob("*.parquet"):
         pq.write_table(pq.read_table(path), path, compression="gzip")
     assert loopback.owner.call(push, own, repo).changed == ()
-
-
-# ---- what is refused
-
-
-def change_json(own: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
-    for path in own.rglob(name):
-        value = json.loads(path.read_text())
-        change(value)
-        path.write_text(json.dumps(value))
-
-
-def raise_rewards(own: Path) -> None:
-    """As somebody would who wants to be first."""
-    for path in own.rglob("*.parquet"):
-        table = pq.read_table(path)
-        column = table.column_names.index("reward")
-        pq.write_table(table.set_column(column, "reward", pa.array([1.0] * len(table))), path)
-
-
-def leave_open(own: Path) -> None:
-    change_json(own, "results.json", lambda summary: summary.update(complete=False))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (raise_rewards, "where the rules give 0"),
-        (lambda own: change_json(own, "results.json", lambda s: s["reward"].update(mean=0.9)), "summary does not follow"),
-        (lambda own: change_json(own, "config.lock.json", lambda c: c.update(player="me")), "the run hash of its configuration"),
-        (leave_open, "it is not complete"),
-        (lambda own: [path.unlink() for path in own.rglob("steps.parquet")], "it has no steps.parquet"),
-        (lambda own: [path.write_bytes(b"") for path in own.rglob("steps.parquet")], "its steps.parquet cannot be read"),
-        (lambda own: (own / "random").rename(own / "ra ndom"), "is not called <player>"),
-    ],
-)
-def test_what_does_not_replay_is_not_pushed(loopback: Loopback, own: Path, spoil: Callable[[Path], object], words: str) -> None:
-    spoil(own)
-    said = refused(loopback.owner.attempt(msgrpo, "push", "results", own, loopback.repository("dataset")))
-    assert words in said
-    assert "is not pushed" in said
-    assert not loopback.hub.repositories
-
-
-def test_another_run_of_the_same_hash_does_not_replace_the_first(loopback: Loopback, own: Path) -> None:
-    """Who may not choose: of a player who is not pinned, the run that went well could be pushed over the one that did not."""
-    repo, mine = loopback.repository("dataset"), own / "mine"
-    game = Suite(name="tiny", tasks=TASKS[:1], episodes=30)
-    for attempt in (0, 1):
-        run_task(unpinned(attempt), game, TASKS[0], mine / str(attempt))
-    loopback.owner.call(push, mine / "0", repo)
-    said = refused(loopback.owner.attempt(msgrpo, "push", "results", mine / "1", repo))
-    assert "has another run as 'served/unpinned/FrozenLake-NotSlippery-v1/" in said
-    assert len(loopback.commits(repo, "dataset")) == 2
-
-
-def unpinned(attempt: int) -> Player:
-    """A player behind a server: its replies are not decided by its identity."""
-    choose = [choose_random, choose_random_safe][attempt]
-    identity = {"kind": "endpoint", "server": "endpoint:https://example.org/v1#m", "temperature": 1.0}
-    return Player(
-        name="endpoint:https://example.org/v1#m", policy=ScriptedPolicy(choose), identity=identity, folder="served/unpinned"
-    )
-
-
-def test_a_dataset_of_another_sort_is_left_alone(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(put, repo, {"data.parquet": b"1"}, "dataset")
-    assert "holds something else" in refused(loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo))
-    assert loopback.files(repo, "dataset") == {"data.parquet": b"1"}
-
-
-def test_flags_of_adapters_and_folders_without_runs_are_refused(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    repo = loopback.repository("dataset")
-    words = refused(loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo, "--base", "a/b"))
-    assert "--base is for `msgrpo push adapter`" in words
-    assert "no runs under" in refused(loopback.owner.attempt(msgrpo, "push", "results", tmp_path, repo))
-    assert "no runs under" in refused(loopback.owner.attempt(msgrpo, "push", "results", tmp_path / "none", repo))
-
-
-# ---- the command and the card
-
-
-def test_a_dry_run_writes_exactly_what_a_push_sends(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    repo = loopback.repository("dataset")
-    for number, player in enumerate(("random", "greedy")):  # into a new dataset, and into one that is there
-        dry = tmp_path / str(number)
-        done = loopback.owner.attempt(msgrpo, "push", "results", played / player, repo, "--dry-run", dry, "--json")
-        assert done.code == 0, done.err
-        pushed = loopback.owner.call(push, played / player, repo)
-        assert json.loads(done.out)["files"] == sorted(folder_as_files(dry)) == list(pushed.changed)
-        assert folder_as_files(dry).items() <= loopback.files(repo, "dataset").items()
-
-
-def test_the_command_says_who_will_see_it_and_what_comes_next(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    done = loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo, "--private", "--message", "Mine")
-    assert (done.code, done.out) == (0, f"{loopback.endpoint}/datasets/{repo}\n"), done.err
-    assert done.err.startswith(f"pushing to {repo} (private)\n")
-    assert done.err.endswith(f"Next: msgrpo leaderboard {repo}\n")
-    assert loopback.commits(repo, "dataset")[0] == "Mine"
-
-
-def run_code(block: str) -> None:
-    """Over there: runs a code block of a card."""
-    exec(compile(block, "card", "exec"), {"__name__": "__main__"})
-
-
-def test_the_card_passes_the_rules_shows_the_table_and_its_code_runs(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    for player in ("random", "greedy"):
-        loopback.owner.call(push, played / player, repo, private=False)
-    card = loopback.files(repo, "dataset")["README.md"].decode()
-    assert check_as_the_hub_does("dataset", card) == ([], [])
-    metadata, text = split_card(card)
-    splits = [{"split": "runs", "path": "leaderboard.parquet"}]
-    assert metadata["configs"] == [{"config_name": "default", "data_files": splits, "default": True}]
-    assert re.search(r"\*\*FrozenLake-NotSlippery-v1\*\*, 30 test episodes; optimal 1.00, random 0.0\d\n\n\| player \|", text)
-    links = re.findall(r"\]\((\S+)\)", text)
-    assert len(links) == 4
-    files = loopback.files(repo, "dataset")
-    for link in links:
-        assert f"{link.partition(f'datasets/{repo}/tree/main/')[2]}/results.json" in files
-    assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
-    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    ran = loopback.nobody.attempt(run_code, block)
-    assert (ran.code, ran.out.split()[0], ran.out.split()[-1]) == (0, "greedy", "30"), ran.err
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_card_add_a_player_and_make_the_page_anew(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(push, played / "random", repo)
-    loopback.owner.call(put, repo, {f"results/{name}": content for name, content in kept(played / "greedy").items()}, "dataset")
-    card = loopback.files(repo, "dataset")["README.md"].decode()
-    commands = re.findall(r"```bash\n(.*?)```", card, re.DOTALL)[-1]
-    scripts = Path(sys.executable).parent
-    environment = {**os.environ, **loopback.machine.environment, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    environment |= {"HF_TOKEN": loopback.owner.token or ""}
-    done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy"}
-
-
-def kept(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in folder_as_files(folder).items() if Path(name).name in FILES}

@@ -16,6 +16,17 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LOADS_MODELS = (
+    "torch",
+    "peft",
+    "transformers.models.qwen2.modeling_qwen2",
+    "msgrpo_hub.hub.adapters",
+    "msgrpo_hub.training.run",
+)
+"""`warm` of a module whose functions load or train a model."""
+LOADS_DATASETS = ("datasets.arrow_dataset", "datasets.load")
+"""`warm` of a module whose functions load a dataset."""
+
 
 class ClientError(Exception):
     """The function raised. Errors of clients do not survive the way between processes: their name and words do."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet
 import pytest
 
-from tests.hub_server.client import ClientError
+from tests.hub_server.client import LOADS_DATASETS, ClientError
 from tests.hub_server.operations import create
 
 if TYPE_CHECKING:
     from tests.hub_server.lanes import Lane, Loopback
 
-warm = ("datasets.arrow_dataset", "datasets.load")
+warm = LOADS_DATASETS
 
 
 def push(repo: str, rows: int, shards: int = 1) -> None:

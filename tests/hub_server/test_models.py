@@ -9,11 +9,12 @@ import pytest
 from huggingface_hub import HfApi
 
 import msgrpo_hub.pocket
+from tests.hub_server.client import LOADS_MODELS
 
 if TYPE_CHECKING:
     from tests.hub_server.lanes import Lane
 
-warm = ("peft", "transformers.models.qwen2.modeling_qwen2")
+warm = LOADS_MODELS
 
 MODEL = Path(msgrpo_hub.pocket.__file__).with_name("model")
 PROMPT = [[1, 2, 3, 4]]

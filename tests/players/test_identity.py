@@ -27,6 +27,7 @@ from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.identity import Player, PlayerSettings, identify
 from msgrpo_hub.players.registry import SCRIPTED
+from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
@@ -34,7 +35,7 @@ from tests.hub_server.operations import put
 __all__ = ["loopback", "loopback_server"]
 
 SUITE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=1)
-warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2", "msgrpo_hub.players.identity")
+warm = LOADS_MODELS
 
 
 def hash_of(player: Player) -> str:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
+from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
 
 __all__ = ["loopback", "loopback_server"]
 
-warm = ("torch", "peft", "transformers.models.qwen2.modeling_qwen2")
+warm = LOADS_MODELS
 
 LAKE = "FrozenLake-NotSlippery-v1"
 

@@ -1,0 +1,177 @@
+"""Ways to spoil a sound base and a sound adapter, and what was downloaded of them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.hub_server.client import LOADS_MODELS
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
+
+warm = LOADS_MODELS
+
+Files = dict[str, bytes]
+Change = Callable[[Files], object]
+
+MARKER = "it ran"
+"""A file that every payload makes, in the folder of the process."""
+CODE = f"open({MARKER!r}, 'w')\n".encode()
+
+
+class Payload:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (MARKER, "w")
+
+
+PICKLE = pickle.dumps(Payload())
+
+
+def open_model(name: str, adapter: str | None = None) -> tuple[str, bool]:
+    """Over there: loads a model and says what became of it, and whether a payload ran."""
+    from msgrpo_hub.errors import UserError
+    from msgrpo_hub.models import loading
+    from msgrpo_hub.models.language_model import LanguageModel
+
+    loading.TEMPLATE_SECONDS = 0.5  # so that a template without end does not hold up the tests
+    try:
+        LanguageModel.from_pretrained(name, adapter, temperature=0.0, max_new_tokens=1)
+    except UserError as error:
+        return str(error), Path(MARKER).exists()
+    return "loaded", Path(MARKER).exists()
+
+
+def downloaded(loopback: Loopback) -> set[str]:
+    """Names of the files whose content was asked for."""
+    return {line.split("/resolve/")[1].partition("/")[2] for line in loopback.requests("^GET .*/resolve/")}
+
+
+# ---- what an attacker does to sound files
+
+
+def edit(name: str, **changes: Any) -> Change:
+    return lambda files: files.update({name: json.dumps(json.loads(files[name]) | changes).encode()})
+
+
+def write(**contents: bytes) -> Change:
+    """`model_safetensors` stands for `model.safetensors`, and so on: the last underscore is the dot."""
+    return lambda files: files.update({".".join(name.rsplit("_", 1)): content for name, content in contents.items()})
+
+
+def both(*changes: Change) -> Change:
+    return lambda files: [change(files) for change in changes]
+
+
+def drop(name: str) -> Change:
+    return lambda files: files.pop(name)
+
+
+def settings(**changes: Any) -> Change:
+    return edit("adapter_config.json", **changes)
+
+
+def put_here(loopback: Loopback, files: Files) -> str:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, files)
+    loopback.forget_requests()
+    return repo
+
+
+SETTINGS: dict[str, tuple[Change, str]] = {
+    "another method than LoRA": (settings(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
+    "a class to import": (settings(auto_mapping={"parent_library": "evil", "base_model_class": "C"}), "its auto_mapping"),
+    "a configuration of megatron": (settings(megatron_config={"a": 1}), "its megatron_config"),
+    "a module to import": (settings(megatron_core="evil"), "its megatron_core is 'evil'"),
+    "arguments for the tokenizer": (settings(tokenizer_kwargs={"trust_remote_code": True}), "its tokenizer_kwargs"),
+    "a setting that nobody knows": (settings(run_this="evil"), "its run_this is 'evil'"),
+    "a base at an absolute path": (settings(base_model_name_or_path="/etc"), "names '/etc' as its base: expected a repository"),
+    "a base at home": (settings(base_model_name_or_path="~/secret"), "as its base: expected a repository"),
+    "a base above": (settings(base_model_name_or_path="../secret"), "as its base: expected a repository"),
+    "a base at an address": (settings(base_model_name_or_path="http://127.0.0.1/x"), "as its base: expected a repository"),
+    "a revision that is a path": (settings(revision="../../../secret"), "its revision"),
+    "an absurd rank": (settings(r=10**9), "its r is 1000000000"),
+    "no rank at all": (settings(r=True), "its r is True"),
+    "an absurd rank for one layer": (settings(rank_pattern={"q_proj": 10**9}), "its rank_pattern"),
+    "a regular expression without end": (settings(target_modules="(.*a)*(.*a)*(.*a)*b"), "its target_modules"),
+    "one among the modules": (settings(exclude_modules=["(a+)+$"]), "its exclude_modules"),
+    "one in a pattern": (settings(alpha_pattern={"(a+)+$": 1}), "its alpha_pattern"),
+    "whole layers of its own": (settings(modules_to_save=["lm_head"]), "its modules_to_save"),
+    "tokens of its own": (settings(trainable_token_indices=[1]), "its trainable_token_indices"),
+    "layers a million times": (settings(layer_replication=[[0, 1]] * 9), "its layer_replication"),
+    "a runtime": (settings(runtime_config={"ephemeral_gpu_offload": True}), "its runtime_config"),
+    "a file to read": (settings(corda_config={"cache_file": "/etc/passwd"}), "its corda_config"),
+    "another beginning": (settings(eva_config={"rho": 2.0}), "its eva_config"),
+    "a beginning that changes the base": (settings(init_lora_weights="pissa"), "its init_lora_weights is 'pissa'"),
+    "a quantisation": (settings(loftq_config={"loftq_bits": 4}), "its loftq_config"),
+    "a number that is none": (settings(lora_alpha=float("nan")), "its lora_alpha is nan"),
+    "no JSON": (write(adapter_config_json=b"{"), "adapter_config.json is no JSON"),
+    "no object": (write(adapter_config_json=b"[1]"), "adapter_config.json is no JSON object"),
+    "JSON without a floor": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is no JSON"),
+}
+
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+LONG = "{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3
+SECRETIVE = "{{ cycler.__init__.__globals__.os.open('it ran', 64) }}{% for message in messages %}{% endfor %}"
+
+
+def sharded(name: str) -> Change:
+    index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": name}}
+    return both(drop("model.safetensors"), lambda files: files.update({INDEX: json.dumps(index).encode()}))
+
+
+BASES: dict[str, tuple[Change, str, set[str]]] = {
+    "a pickle": (both(drop("model.safetensors"), write(pytorch_model_bin=PICKLE)), "has pytorch_model.bin, which can run", set()),
+    "code for an architecture of its own": (
+        both(edit(CONFIG, model_type="evil", auto_map={"AutoModelForCausalLM": "evil.M"}), write(evil_py=CODE)),
+        "cannot load",
+        {"model.safetensors"},
+    ),
+    "a quantisation that imports": (edit(CONFIG, quantization_config={"quant_method": "evil"}), "quantization_config", set()),
+    "one for a part of it": (edit(CONFIG, text_config={"quantization_config": {"a": 1}}), "quantization_config", set()),
+    "a kernel from another repository": (edit(CONFIG, _attn_implementation="evil/kernel"), "its _attn_implementation", set()),
+    "weights elsewhere": (edit(CONFIG, transformers_weights="../x.safetensors"), "its transformers_weights", set()),
+    "a model larger than its weights": (edit(CONFIG, num_hidden_layers=10**6), "far larger than its weights", set()),
+    "a vocabulary larger than its weights": (edit(CONFIG, vocab_size=10**9), "far larger than its weights", set()),
+    "less than nothing": (edit(CONFIG, num_hidden_layers=-(10**9)), "far larger than its weights", set()),
+    "an index that names a path above": (sharded("../x.safetensors"), "its index names the weights", {INDEX}),
+    "an index that names an absolute path": (sharded("/etc/passwd"), "its index names the weights", {INDEX}),
+    "an index that names a pickle": (sharded("model.bin"), "its index names the weights", {INDEX}),
+    "an index of what is not there": (sharded("model-9.safetensors"), "no model-9.safetensors", {INDEX}),
+    "a vocabulary that is a secret": (
+        edit("tokenizer_config.json", vocab_file="/etc/passwd"),
+        "its tokenizer's vocab_file",
+        set(),
+    ),
+    "one that is a secret at home": (edit("tokenizer_config.json", vocab_file="~/.netrc"), "its tokenizer's vocab_file", set()),
+    "one that is a secret above": (edit("tokenizer_config.json", merges_file="../../.env"), "its tokenizer's merges_file", set()),
+    "arguments for the tokenizer": (
+        edit("tokenizer_config.json", init_inputs=["/etc/passwd"]),
+        "its tokenizer's init_inputs",
+        set(),
+    ),
+    "a template without end": (
+        write(chat_template_jinja=LONG.encode()),
+        "the chat template takes more than",
+        {"model.safetensors"},
+    ),
+    "a template of two megabytes": (
+        write(chat_template_jinja=b"{% for i in range(99999) %}twenty characters...{% endfor %}"),
+        "characters of one question",
+        {"model.safetensors"},
+    ),
+    "a template that leaves its sandbox": (
+        write(chat_template_jinja=SECRETIVE.encode()),
+        "does not work (access to attribute '__init__'",
+        {"model.safetensors"},
+    ),
+    "a header that is longer than the file": (
+        write(model_safetensors=(2**40).to_bytes(8, "little") + bytes(3_000_000)),
+        "is no safetensors file",
+        {"model.safetensors"},
+    ),
+}

@@ -1,0 +1,88 @@
+"""Adapters of strangers: settings that are not known to be inert, and weights that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from tests.hub.hostile import CODE, PICKLE, SETTINGS, Change, Files, both, downloaded, drop, open_model, put_here, settings, write
+from tests.hub_server.lanes import Loopback
+
+
+def in_cache(loopback: Loopback) -> set[str]:
+    return {path.name for path in loopback.machine.link.rglob("*") if "snapshots" in path.parts and not path.is_dir()}
+
+
+def tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    name = "adapter_model.safetensors"
+    return lambda files: files.update({name: save({key: change(value) for key, value in load(files[name]).items()})})
+
+
+@pytest.mark.parametrize("attack", SETTINGS)
+def test_settings_of_an_adapter_that_are_not_known_to_be_inert(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
+    """The weights are not even downloaded."""
+    change, words = SETTINGS[attack]
+    files = dict(sound_adapter)
+    change(files)
+    message, ran = loopback.owner.call(open_model, put_here(loopback, files))
+    assert words in message
+    assert ("\n" in message, ran) == (False, False)
+    assert downloaded(loopback) == in_cache(loopback) == {"adapter_config.json"}
+
+
+WEIGHTS: dict[str, tuple[Change, str, set[str]]] = {
+    "a pickle": (
+        both(drop("adapter_model.safetensors"), write(adapter_model_bin=PICKLE)),
+        "has adapter_model.bin, which can run code when it is loaded",
+        {"adapter_config.json"},
+    ),
+    "a pickle under another name": (write(adapter_model_safetensors=PICKLE + b" " * 99), "is no safetensors file", set()),
+    "a header that is longer than the file": (
+        write(adapter_model_safetensors=(2**40).to_bytes(8, "little") + b"{}"),
+        "is no safetensors file",
+        set(),
+    ),
+    "a header without a floor": (
+        write(adapter_model_safetensors=(200_000).to_bytes(8, "little") + b"[" * 200_000),
+        "the header of adapter_model.safetensors is no JSON",
+        set(),
+    ),
+    "numbers of another kind": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type 'I8'", set()),
+    "numbers that are none": (tensors(lambda tensor: tensor * float("nan")), "weights that are not finite", set()),
+    "tensors of another shape": (tensors(lambda tensor: tensor[:1].contiguous()), "does not fit its base", set()),
+    "settings of two megabytes": (
+        lambda files: files.update({"adapter_config.json": files["adapter_config.json"] + b" " * 2_000_000}),
+        "adapter_config.json would be 2 MB; expected at most 1 MB",
+        {"nothing"},
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", WEIGHTS)
+def test_weights_of_an_adapter_that_are_none(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
+    change, words, only = WEIGHTS[attack]
+    files = dict(sound_adapter)
+    change(files)
+    message, ran = loopback.owner.call(open_model, put_here(loopback, files))
+    assert words in message
+    assert ("\n" in message, ran) == (False, False)
+    assert downloaded(loopback) == ((only or set(sound_adapter)) - {"nothing"})
+
+
+def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
+    loopback: Loopback, sound_base: Files, sound_adapter: Files
+) -> None:
+    """The control. What lies beside the model is code and pickles."""
+    beside = {"evil.py": CODE, "sitecustomize.py": CODE, "pytorch_model.bin": PICKLE, "training_args.bin": PICKLE}
+    beside |= {"adapter_model.bin": PICKLE, "onnx/model.safetensors": b"", "custom_generate/generate.py": CODE}
+    base = put_here(loopback, sound_base | beside)
+    assert loopback.owner.call(open_model, base) == ("loaded", False)
+    assert downloaded(loopback) == in_cache(loopback) == set(sound_base)
+    files = dict(sound_adapter)
+    settings(base_model_name_or_path=base, revision=loopback.refs(base)["refs/heads/main"])(files)
+    adapter = put_here(loopback, files | beside)
+    assert loopback.owner.call(open_model, adapter) == ("loaded", False)
+    assert downloaded(loopback) == set(sound_adapter)  # of the base nothing: it is in the cache

@@ -1,0 +1,80 @@
+"""No byte and no value of a run can be changed to crash the leaderboard or to pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.untrusted import checked_run
+from tests.hub.leaderboards import TASK, one_run
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_byte_of_a_run_can_be_changed_to_crash_it(
+    played: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Whatever is in the files: the run is the same run, or it is refused in words."""
+    files = one_run(played)
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = bytearray(files[name])
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    folder = tmp_path_factory.mktemp("fuzz") / Path(name).parent.name
+    folder.mkdir()
+    for path, original in files.items():
+        (folder / Path(path).name).write_bytes(content if path == name else original)
+    [run] = {path.parent for path in (played / "greedy").rglob("config.lock.json") if TASK in path.parts}
+    try:
+        changed = checked_run(folder)
+    except UserError:
+        return
+    honest = checked_run(run)
+    assert (changed.config, changed.episodes, changed.scores) == (honest.config, honest.episodes, honest.scores)
+
+
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.text(max_size=20) | st.sampled_from(["Left", "ok", "unreadable", "<action>Up</action>"]),
+    "list": st.lists(st.none() | st.text(max_size=5), max_size=3),
+}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_value_of_a_run_can_be_changed_to_crash_it_or_to_pass(
+    played: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """In tables that are sound as tables: some values of a column are others, or none."""
+    files = one_run(played)
+    name = data.draw(st.sampled_from(sorted(path for path in files if path.endswith(".parquet"))))
+    table = pq.read_table(pa.BufferReader(files[name]))
+    column = data.draw(st.sampled_from(table.column_names))
+    kind, values = table.schema.field(column).type, table[column].to_pylist()
+    for _ in range(data.draw(st.integers(1, 3))):
+        values[data.draw(st.integers(0, len(values) - 1))] = data.draw(
+            VALUES["list" if pa.types.is_list(kind) else kind] | st.none()
+        )
+    changed = table.set_column(table.column_names.index(column), column, pa.array(values, kind))
+    folder = tmp_path_factory.mktemp("fuzz") / Path(name).parent.name
+    folder.mkdir()
+    for path, original in files.items():
+        (folder / Path(path).name).write_bytes(original)
+    pq.write_table(changed, folder / Path(name).name)
+    try:
+        checked_run(folder)
+    except UserError:
+        assert not changed.equals(table)
+        return
+    said_only = {"reply", "finish", "prompt_tokens", "reply_tokens"}  # by the player: as long as it still says the same action
+    assert column in said_only or values == pytest.approx(table[column].to_pylist(), abs=1e-9)

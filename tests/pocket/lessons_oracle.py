@@ -1,0 +1,62 @@
+"""The right answers to lessons, worked out from the state alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
+from msgrpo_hub.games import Game
+from msgrpo_hub.games.frozen_lake import LakeState
+from msgrpo_hub.games.snake import Snake
+from msgrpo_hub.pocket.lessons import Task, random_state, random_task
+
+Cell = tuple[int, int]
+MOVES: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
+
+
+def samples(count: int, seed: int = 0) -> Iterator[tuple[Task, Any, np.random.Generator]]:
+    for index in range(count):
+        rng = np.random.default_rng((seed, index))
+        task = random_task(rng)
+        yield task, random_state(task.game, rng), rng
+
+
+# ---- the oracle
+
+
+def after(cell: Cell, action: str) -> Cell:
+    return cell[0] + MOVES[action][0], cell[1] + MOVES[action][1]
+
+
+def me(state: Any) -> Cell:
+    return state.player if isinstance(state, LakeState) else state.snake[0]
+
+
+def at(game: Game, state: Any, cell: Cell) -> str:
+    """What lies on a cell, by the state alone."""
+    if not (0 <= cell[0] < game.size and 0 <= cell[1] < game.size):
+        return "wall"
+    if isinstance(state, LakeState):
+        names = {**dict.fromkeys(state.holes, "hole"), (game.size - 1, game.size - 1): "goal", state.player: "you"}
+        return names.get(cell, "ice")
+    assert isinstance(game, Snake)
+    items = {c: item.name for item, cells in zip(game.items, state.items, strict=True) for c in cells}
+    snakes = {**dict.fromkeys(state.opponent, "opponent"), **dict.fromkeys(state.snake, "body"), state.snake[0]: "head"}
+    return {**items, **snakes}.get(cell, "free")
+
+
+def steps_between(a: Cell, b: Cell) -> int:
+    return abs(a[0] - b[0]) + abs(a[1] - b[1])
+
+
+CHOICES = {
+    "way": r"Think of any way, then go it\.",
+    "play": re.escape(REPLY_FORMAT),
+    "choose": r"Name one of (Left|Down|Right|Up) or (Left|Down|Right|Up)\.",
+    "avoid": r"Name a move that is not onto \w+\.",
+}
+"""The lessons with several right replies; all others are questions of fact."""
