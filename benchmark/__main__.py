@@ -1,8 +1,9 @@
-"""`python -m benchmark run|report|check`, from the root of the clone.
+"""`python -m benchmark run|report|check|freeze`, from the root of the clone.
 
 run      plays every player of players.toml on its suite, into results/; what is there already is not played again
 report   writes the table in README.md from results/
 check    fails where that table is stale, or where a stored run does not agree with the rules
+freeze   writes the hashes of the games into suites/; only before a release, or for a new version of a game
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.suites import freeze
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.players import PlayerSettings
@@ -26,8 +28,8 @@ BEGIN, END = "<!-- table: python -m benchmark report -->", "<!-- end of table --
 
 
 def main(arguments: list[str]) -> None:
-    """Runs one of the three commands."""
-    commands = {"run": run, "report": report, "check": check}
+    """Runs one of the commands."""
+    commands = {"run": run, "report": report, "check": check, "freeze": freeze_suites}
     if len(arguments) != 1 or arguments[0] not in commands:
         raise UserError(f"python -m benchmark {' '.join(arguments)}: expected one of {', '.join(commands)}")
     commands[arguments[0]]()
@@ -57,6 +59,11 @@ def check() -> None:
         raise UserError("the table in benchmark/README.md is stale: run `python -m benchmark report`")
     if broken := [row for row in verify(RESULTS) if row["problems"]]:
         raise UserError(f"{broken[0]['folder']}: {broken[0]['problems'][0]}; expected runs that replay")
+
+
+def freeze_suites() -> None:
+    for path in sorted((HERE / "suites").glob("*.toml")):
+        freeze(path)
 
 
 def with_table(text: str, results: list[Result]) -> str:

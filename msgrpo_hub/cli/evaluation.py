@@ -115,7 +115,7 @@ def _verify(options: argparse.Namespace) -> None:
     else:
         for row in checked:
             print(f"{'WRONG' if row['problems'] else 'ok':<6}{row['episodes']:>6} episodes  {row['player']} · {row['task']}")
-            print("".join(f"      {problem}\n" for problem in row["problems"][:3]), end="")
+            print("".join(f"      {line}\n" for line in [*row["problems"][:3], *row["unchecked"]]), end="")
     if wrong:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
     saved = any(options.folder.glob("rollouts/default/*.parquet"))

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt_formats import system_text
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, find_format, system_text
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import PLAYERS, quiet_loading
 from msgrpo_hub.episode import Episode
@@ -24,13 +24,17 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=1.0, help="of a language model's sampling; 0 is greedy. Default: 1")
     parser.add_argument("--max-new-tokens", type=int, default=256, help="longest reply of a language model. Default: 256")
     parser.add_argument("--chat-template", metavar="FILE", help="Jinja chat template, for a model that has none")
+    formats = f"{', '.join(PROMPT_FORMATS)}, or module:object. Default: the adapter's own, or else think-action"
+    parser.add_argument("--prompt-format", metavar="NAME", help=f"how the player is asked and its replies read: {formats}")
     add_json(parser, "print the episode as JSON instead of drawing it")
     parser.set_defaults(run=_play)
 
 
 def _play(options: argparse.Namespace) -> None:
     game = make_game(options.game)
-    [episode] = play_episodes(game, _policy(options), [(episode_seed(game.id, "test", options.seed), 0)])
+    chosen = find_format(options.prompt_format, may_import=True) if options.prompt_format else None
+    episode_key = (episode_seed(game.id, "test", options.seed), 0)
+    [episode] = play_episodes(game, _policy(options, chosen), [episode_key], prompt_format=chosen)
     if options.json:
         print_json(_episode_json(episode))
     else:
@@ -39,7 +43,7 @@ def _play(options: argparse.Namespace) -> None:
     print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
 
 
-def _policy(options: argparse.Namespace) -> Policy:
+def _policy(options: argparse.Namespace, prompt_format: PromptFormat | None) -> Policy:
     if options.player == "human":
         return ScriptedPolicy(choose_human)
     quiet_loading(options.player)
@@ -48,6 +52,7 @@ def _policy(options: argparse.Namespace) -> Policy:
         temperature=options.temperature,
         max_new_tokens=options.max_new_tokens,
         chat_template=options.chat_template,
+        prompt_format=prompt_format,
     )
 
 

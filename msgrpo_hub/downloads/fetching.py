@@ -26,6 +26,7 @@ from msgrpo_hub.downloads.inspection import (
     check_weights,
     is_revision,
     parse,
+    prompt_format_of,
     weight_files,
 )
 from msgrpo_hub.downloads.names import pocket_path
@@ -39,8 +40,12 @@ LARGEST_TOKENIZER = 64_000_000
 """Bytes of each file of a tokenizer, and of the index of the weights: the largest known have half of it."""
 LARGEST_SETTINGS = 1_000_000
 """Bytes of each other file."""
+LARGEST_PLAY_SETTINGS = 10_000
+"""Bytes of an adapter's `msgrpo.json`, which holds a name."""
 
 ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PLAY_SETTINGS = "msgrpo.json"
+"""Of an adapter: how it was asked while it was trained, as {"prompt_format": name}. PEFT does not read it."""
 CONFIG, TOKENIZER, WEIGHTS, INDEX = "config.json", "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
 
 _SETTINGS = (CONFIG, "generation_config.json", "chat_template.jinja", "special_tokens_map.json")
@@ -80,6 +85,8 @@ class Fetched:
     folder: Path
     adapter: Mapping[str, Any] | None = None
     """The settings of a LoRA adapter; None for a base."""
+    prompt_format: str | None = None
+    """The name of the prompt format that is stored with an adapter; None if none is."""
 
 
 def fetch(found: Listing) -> Fetched:
@@ -192,9 +199,11 @@ def _sizes(folder: Path) -> dict[str, int]:
 def _fetch_adapter(found: Listing) -> Fetched:
     settings = read_settings(found)
     _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
-    folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS])
+    others = [PLAY_SETTINGS] if PLAY_SETTINGS in found.sizes else []
+    prompt_format = prompt_format_of(_read(found, PLAY_SETTINGS), found.source) if others else None
+    folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS, *others])
     check_weights(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
-    return Fetched(source=found.source, commit=found.commit, folder=folder, adapter=settings)
+    return Fetched(source=found.source, commit=found.commit, folder=folder, adapter=settings, prompt_format=prompt_format)
 
 
 def _fetch_base(found: Listing) -> Fetched:
@@ -249,7 +258,8 @@ def _missing(found: Listing, name: str) -> UserError:
 
 def _read(found: Listing, name: str) -> dict[str, Any]:
     """One of the small files that say what the others are."""
-    _check_size(found, [name], LARGEST_TOKENIZER if name in (INDEX, TOKENIZER) else LARGEST_SETTINGS)
+    limits = {INDEX: LARGEST_TOKENIZER, TOKENIZER: LARGEST_TOKENIZER, PLAY_SETTINGS: LARGEST_PLAY_SETTINGS}
+    _check_size(found, [name], limits.get(name, LARGEST_SETTINGS))
     return parse((_download(found, [name]) / name).read_bytes(), name, found.source)
 
 

@@ -21,6 +21,7 @@ LARGEST_HEADER = 32_000_000
 
 _NAME = re.compile(r"\^?[\w.-]{1,200}", re.ASCII)
 _REVISION = re.compile(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", re.ASCII)
+_FORMAT = re.compile(r"[A-Za-z0-9][\w.:-]{0,199}", re.ASCII)
 _PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|.*\.\.[/\\]", re.DOTALL)
 _KEPT_PATHS = ("name_or_path", "special_tokens_map_file")
 """Settings of a tokenizer that often tell a path of its maker's, and that nothing reads."""
@@ -117,6 +118,20 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> None:
             raise UserError(f"the adapter {source!r} is of type {_short(value)}: expected LORA")
         if not off and not _ADAPTER.get(name, lambda _: False)(value):
             raise UserError(f"the adapter {source!r} is not loaded: its {name} is {_short(value)}; expected a plain LoRA adapter")
+
+
+def prompt_format_of(settings: Mapping[str, Any], source: str) -> str:
+    """The prompt format that an adapter's `msgrpo.json` names; what the name means is for `agent` to know.
+
+    Raises:
+        UserError: the file holds anything else.
+    """
+    name = settings.get("prompt_format")
+    if settings.keys() != {"prompt_format"} or not isinstance(name, str) or not _FORMAT.fullmatch(name):
+        raise UserError(
+            f'the adapter {source!r} is not loaded: expected {{"prompt_format": NAME}} and nothing else in its msgrpo.json'
+        )
+    return name
 
 
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import TaskComparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.suites import same_rules
 
 
 def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
@@ -30,8 +31,9 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two players on one suite")
     pairs = {}
     for task in common:
+        rules = [same_rules(side[task].config) for side in (a, b)]
         for what in ("task_hash", "harness"):
-            if (one := a[task].config[what]) != (other := b[task].config[what]):
+            if (one := rules[0][what]) != (other := rules[1][what]):
                 raise UserError(f"{task} was another game for each ({what} {one} and {other}): play both with one version")
         pairs[task] = _aligned(a[task], b[task])
     return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage import run_files
@@ -33,6 +34,11 @@ class Result:
     @property
     def task(self) -> str:
         return str(self.config["task"])
+
+    @property
+    def prompt_format(self) -> str:
+        """The name of the format in which its player was asked; harness 1 knew one."""
+        return str(self.config.get("prompt_format", THINK_ACTION.name))
 
     @property
     def complete(self) -> bool:
@@ -73,12 +79,17 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
     identities = {player_key(result): result for result in results}
     names = {}
     for key, result in identities.items():
-        same = [other.config["identity"] for other in identities.values() if other.player == result.player]
-        told = result.config["identity"].items()
-        apart = [f"{what} {str(value)[:_SHOWN]}" for what, value in told if any(other.get(what) != value for other in same)]
+        same = [_identity(other) for other in identities.values() if other.player == result.player]
+        own = _identity(result).items()
+        apart = [f"{what} {str(value)[:_SHOWN]}" for what, value in own if any(other.get(what) != value for other in same)]
         names[key] = f"{result.player} ({', '.join(apart)})" if apart else result.player
     return names
 
 
 def player_key(result: Result) -> str:
-    return json.dumps([result.player, result.config["identity"]], sort_keys=True)
+    return json.dumps([result.player, _identity(result)], sort_keys=True)
+
+
+def _identity(result: Result) -> dict[str, Any]:
+    """All that decides the replies: the player's identity, and how it was asked."""
+    return {**result.config["identity"], "prompt_format": result.prompt_format}

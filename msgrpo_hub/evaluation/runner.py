@@ -13,6 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
@@ -98,12 +100,20 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     return finish(folder, config)
 
 
+def asked_in(player: Player, suite: Suite) -> PromptFormat:
+    """The prompt format of a run: the one chosen for the player, or else its adapter's, or else the suite's."""
+    return format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+
+
 def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
     """All that decides the result of a run."""
+    prompt_format = asked_in(player, suite)
     return {
         "harness": HARNESS,
         "player": player.name,
         "identity": player.identity,
+        "prompt_format": prompt_format.name,
+        "prompt_format_hash": format_hash(prompt_format),
         "task": task,
         "task_hash": hash_of(task),
         "suite": suite.name,
@@ -115,13 +125,15 @@ def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
     """Plays what the log does not hold yet."""
     game, log, seeds = make_game(task), folder / run_files.LOG, suite.seeds(task)
+    prompt_format = asked_in(player, suite)
     done, _ = run_files.read_log(log, game.id)
     missing = [index for index in range(suite.episodes) if index not in done]
     rewards = [episode.reward for episode in done.values()]
     with tqdm(desc=f"{player.name[-30:]} · {task}", unit="episode", total=suite.episodes, initial=len(done)) as bar:
         for start in range(0, len(missing), batch_size):
             batch, began = missing[start : start + batch_size], time.monotonic()
-            played = list(zip(batch, play_episodes(game, player.policy, [(seeds[i], 0) for i in batch]), strict=True))
+            episodes = play_episodes(game, player.policy, [(seeds[i], 0) for i in batch], prompt_format=prompt_format)
+            played = list(zip(batch, episodes, strict=True))
             whole = [(index, episode) for index, episode in played if not episode.error]
             run_files.append_episodes(log, whole, time.monotonic() - began)
             rewards += [episode.reward for _, episode in whole]

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, load_result
 from msgrpo_hub.evaluation.suites import HARNESS
-from msgrpo_hub.evaluation.verify import problems
+from msgrpo_hub.evaluation.verify import problems, unchecked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 
@@ -32,6 +32,8 @@ _LONGEST_REPLY = 200_000  # characters
 _UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
 
 _KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
+_FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
+"""Of all harnesses but the first."""
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
 """What names may consist of: they are shown in terminals and in Markdown."""
 
@@ -70,7 +72,7 @@ def checked_run(folder: Path) -> Result:
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
     result = load_result(folder)
-    if found := problems(result):
+    if found := [*problems(result), *unchecked(result)]:
         raise UserError(found[0])
     return result
 
@@ -90,9 +92,10 @@ def _refuse(constant: str) -> float:
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    if config.keys() != _KEYS:
-        raise UserError(f"its {run_files.CONFIG} has other keys than {', '.join(sorted(_KEYS))}")
-    if config["harness"] != HARNESS:
+    keys = _KEYS if config.get("harness") == 1 else _KEYS | _FORMAT_KEYS
+    if config.keys() != keys:
+        raise UserError(f"its {run_files.CONFIG} has other keys than {', '.join(sorted(keys))}")
+    if type(config["harness"]) is not int or config["harness"] not in (1, HARNESS):
         raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
     episodes = config["episodes"]
     if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:
@@ -100,7 +103,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
     identity = config["identity"]
     if not isinstance(identity, dict) or len(identity) > 40 or not {"kind"} <= identity.keys():
         raise UserError("its identity does not say what kind of player it is")
-    named = [config[key] for key in ("player", "task", "task_hash", "suite", "split")]
+    named = [config[key] for key in keys - {"harness", "identity", "episodes"}]
     if not all(_is_name(value) for value in [*named, *identity]):
         raise UserError("it has a name that is not plain: expected letters, digits and simple signs")
     settings = [identity.get(name) for name in ("temperature", "max_new_tokens")]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, PromptFormat, format_hash
 from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.evaluation.results import Result, find_results, run_hash
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import hash_of
+from msgrpo_hub.evaluation.suites import HARNESS, hash_now, hash_of
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rollout import reply_status
@@ -32,7 +32,8 @@ def verify(folder: Path) -> list[dict[str, Any]]:
     follow from them. What only the player could tell, whether it gave these replies, cannot be checked.
 
     Returns:
-        One row per run: player, task, folder, episodes, problems (none where all agrees).
+        One row per run: player, task, folder, episodes, problems (none where all agrees), and unchecked: what could not be
+        checked, which is the replies of a prompt format that is not built in. Such a format is never imported.
     """
     return [
         {
@@ -41,6 +42,7 @@ def verify(folder: Path) -> list[dict[str, Any]]:
             "folder": str(result.folder),
             "episodes": len(result.episodes),
             "problems": problems(result),
+            "unchecked": unchecked(result),
         }
         for result in find_results(folder)
     ]
@@ -52,8 +54,13 @@ def problems(result: Result) -> list[str]:
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
     game = make_game(result.task)
-    if (now := hash_of(result.task)) != config["task_hash"]:
+    if config.get("harness") not in (1, HARNESS):
+        return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
+    if (now := hash_of(result.task)) != hash_now(config):
         found.append(f"it was played on {config['task_hash']}, this version of the game is {now}")
+    built_in = PROMPT_FORMATS.get(result.prompt_format)
+    if built_in and config["harness"] != 1 and config.get("prompt_format_hash") != format_hash(built_in):
+        found.append(f"its prompt format {built_in.name} is not the one of this version")
     seeds = {episode_seed(game.id, config["split"], index): index for index in range(config["episodes"])}
     played = [seeds.get(episode.seed, -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
@@ -68,23 +75,31 @@ def problems(result: Result) -> list[str]:
     return found
 
 
+def unchecked(result: Result) -> list[str]:
+    """What cannot be checked, as readable messages."""
+    known = result.prompt_format in PROMPT_FORMATS
+    return [] if known else [f"replies not checked: the format {result.prompt_format} is not built in"]
+
+
 def _episode_problems(game: Game, result: Result, number: int, episode: Episode) -> list[str]:
     try:
         steps = score_steps(game, episode)
     except ValueError as error:
         return [str(error)]
-    found = reply_problems(game, episode, steps)
+    found = reply_problems(game, episode, steps, PROMPT_FORMATS.get(result.prompt_format))
     scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
     if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
         found.append("its scores do not follow from its play")
     return found
 
 
-def reply_problems(game: Game, episode: Episode, scores: Sequence[StepScore]) -> list[str]:
-    """Turns whose reply does not say what is stored of it, in words."""
+def reply_problems(
+    game: Game, episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None = THINK_ACTION
+) -> list[str]:
+    """Turns whose reply does not say what is stored of it, as readable messages; without a format, replies are not read."""
     found = []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), start=1):
-        if parse_action(step.completion.text, game.actions) != step.action:
+        if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
             found.append(f"turn {turn}: its reply does not say {step.action!r}")
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             found.append(f"turn {turn}: its status or its legality is not what the rules say")

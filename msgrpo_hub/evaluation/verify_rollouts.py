@@ -69,7 +69,14 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
                 for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout)
             ]
     return [
-        {"player": player, "task": game, "folder": str(folder), "episodes": entry.episodes, "problems": entry.problems}
+        {
+            "player": player,
+            "task": game,
+            "folder": str(folder),
+            "episodes": entry.episodes,
+            "problems": entry.problems,
+            "unchecked": [],
+        }
         for (player, game), entry in found.items()
     ]
 

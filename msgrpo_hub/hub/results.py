@@ -57,7 +57,7 @@ _COLUMNS = pa.schema(
         ("reference", pa.string()),
         ("reference_reward", pa.float64()),
         *((name, pa.int64()) for name in ("steps", "prompt_tokens", "reply_tokens", "harness")),
-        *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity")),
+        *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity", "prompt_format")),
     ]
 )
 
@@ -192,6 +192,7 @@ def _row(result: Result) -> dict[str, Any]:
         "reference": reference,
         "reference_reward": reference_reward,
         "run": run_hash(config),
+        "prompt_format": result.prompt_format,
         "folder": f"{RUNS}/{place(result.folder)}",
         "identity": json.dumps(identity, sort_keys=True),
     }

@@ -18,7 +18,7 @@ from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.loading import Dtype, fetch_both, load_adapter, load_base, render, set_template
+from msgrpo_hub.models.loading import Dtype, fetch_both, load_adapter, load_base, render, set_template, stored_format
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.tokenization import split_points, tokenize
 
@@ -70,6 +70,7 @@ class LanguageModel:
         chat_template: str | None = None,
         temperature: float = 1.0,
         max_new_tokens: int = 256,
+        prompt_format: PromptFormat | None = None,
     ) -> LanguageModel:
         """Loads a model from the Hub or a folder.
 
@@ -81,6 +82,9 @@ class LanguageModel:
             dtype: of the base weights; `auto` is that of the checkpoint.
             device: such as `cuda`; by default a GPU where there is one.
             chat_template: a file with a Jinja chat template, for models without one.
+            temperature: of sampling; 0 is greedy.
+            max_new_tokens: the limit of a reply.
+            prompt_format: instead of the one that is stored with the adapter.
 
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together.
@@ -92,7 +96,8 @@ class LanguageModel:
         model, tokenizer = load_base(base, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
         adapted = load_adapter(model, added) if added else model
         set_template(tokenizer, base.source, chat_template)
-        return cls(adapted, tokenizer, temperature, max_new_tokens, name=repo_or_path)
+        chosen = prompt_format or (stored_format(added) if added else None)
+        return cls(adapted, tokenizer, temperature, max_new_tokens, name=repo_or_path, prompt_format=chosen)
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, list_files, no_folder, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.errors import UserError
@@ -112,6 +113,20 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
     if not all(torch.isfinite(tensor).all() for tensor in given.values()):
         raise UserError(f"the adapter {found.source!r} has weights that are not finite: expected numbers")
     return adapted
+
+
+def stored_format(found: Fetched) -> PromptFormat | None:
+    """The prompt format that is stored with an adapter, if one is. Its name never imports.
+
+    Raises:
+        UserError: there is no built-in format of that name.
+    """
+    if found.prompt_format is None:
+        return None
+    try:
+        return find_format(found.prompt_format)
+    except UserError as error:
+        raise UserError(f"the adapter {found.source!r} cannot be asked: {error}") from error
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | None) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from msgrpo_hub.agent.policy import Policy
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.players.registry import SCRIPTED, check_near_miss, entry_point, make_player
@@ -37,10 +38,17 @@ class PlayerSettings:
     """Limit of a reply, in tokens."""
     chat_template: str = ""
     """File with a Jinja chat template, for a model without one."""
+    prompt_format: str = ""
+    """How players are asked and read, a built-in format or module:object; empty is the adapter's own, or else the suite's."""
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise unknown("mode", self.mode, get_args(Mode))
+
+    @property
+    def chosen_format(self) -> PromptFormat | None:
+        """The prompt format that was typed, if one was. Raises `UserError` for one that cannot be used."""
+        return find_format(self.prompt_format, may_import=True) if self.prompt_format else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +62,17 @@ class Player:
     """All that decides its replies, as plain data: part of the run hash."""
     folder: str
     """`<org>__<model>/<commit>`, where its results go."""
+    prompt_format: PromptFormat | None = None
+    """The one chosen for it; None is the policy's own, or else the suite's."""
 
 
 def identify(name: str, settings: PlayerSettings) -> Player:
     """The player of a name, ready to play and pinned. Raises `UserError` where it cannot be found."""
+    player = _identified(name, settings)
+    return replace(player, prompt_format=settings.chosen_format) if settings.prompt_format else player
+
+
+def _identified(name: str, settings: PlayerSettings) -> Player:
     if name in SCRIPTED:
         return _simple(name, make_player(name), {"kind": "scripted", "player": name, "version": VERSION})
     kind, separator, rest = name.partition(":")
@@ -103,6 +118,7 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
         temperature=settings.temperature,
         max_new_tokens=settings.max_new_tokens,
         chat_template=settings.chat_template or None,
+        prompt_format=settings.chosen_format,
     )
     policy.name = name  # in errors; what it was loaded from is pinned and may be a path
     if sources.adapter and adapter_effect(policy) == 0:

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
+from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.names import split_adapter
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games import Game, base_game
@@ -32,7 +33,14 @@ GROUP = "msgrpo_hub.players"
 """The entry point group through which other packages add players: the name is the player's, the object makes its policy."""
 
 
-def make_player(name: str, *, temperature: float = 1.0, max_new_tokens: int = 256, chat_template: str | None = None) -> Policy:
+def make_player(
+    name: str,
+    *,
+    temperature: float = 1.0,
+    max_new_tokens: int = 256,
+    chat_template: str | None = None,
+    prompt_format: PromptFormat | None = None,
+) -> Policy:
     """The player of a name.
 
     Args:
@@ -41,6 +49,7 @@ def make_player(name: str, *, temperature: float = 1.0, max_new_tokens: int = 25
         temperature: of a language model; 0 is greedy.
         max_new_tokens: limit of a language model's reply.
         chat_template: file with a Jinja chat template, for a model without one.
+        prompt_format: of a language model; None is the one stored with its adapter, if one is.
 
     Raises:
         UserError: no such player can be found.
@@ -62,7 +71,12 @@ def make_player(name: str, *, temperature: float = 1.0, max_new_tokens: int = 25
 
     base, adapter = split_adapter(name)
     return LanguageModel.from_pretrained(
-        base, adapter or None, chat_template=chat_template, temperature=temperature, max_new_tokens=max_new_tokens
+        base,
+        adapter or None,
+        chat_template=chat_template,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        prompt_format=prompt_format,
     )
 
 

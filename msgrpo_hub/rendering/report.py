@@ -22,6 +22,7 @@ from jinja2 import Environment, StrictUndefined
 from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
+from msgrpo_hub.evaluation.suites import same_rules
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rendering.board_art import STYLE
 from msgrpo_hub.rendering.report_plots import (
@@ -107,7 +108,8 @@ def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
     """Results of the very same episodes together, in the order of tasks; of a player who has played them twice, one."""
 
     def played(result: Result) -> list[str]:
-        return [str(result.config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")]
+        config = result.config | same_rules(result.config)
+        return [str(config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")]
 
     return [_each_player_once(group) for _, group in groupby(sorted(results, key=played), key=played)]
 

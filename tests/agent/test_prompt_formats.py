@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent import Policy, Prompt, PromptFormat, ScriptedPolicy, build_prompt
+from msgrpo_hub.agent import Policy, Prompt, PromptFormat, ScriptedPolicy, build_prompt, parse_action, prompt_formats
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, TaggedFormat, find_format, format_hash
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
@@ -230,3 +232,38 @@ def test_every_format_has_a_hash_of_its_own_and_a_change_is_another() -> None:
     formats = [*PROMPT_FORMATS.values(), REMEMBERING, *changed]
     assert len({format_hash(one) for one in formats}) == len(formats)
     assert format_hash(replace(THINK_ACTION, name="other")) == format_hash(THINK_ACTION)  # the name is stored beside it
+
+
+def last_action(text: str, actions: Sequence[str], _: Sequence[str]) -> str | None:
+    """Reads the last action, not the first."""
+    found = re.findall(r"<action>(.*?)</action>", text.rpartition("</think>")[2], re.IGNORECASE | re.DOTALL)
+    wanted = found[-1].strip().casefold() if found and "<think>" not in text.rpartition("</think>")[2] else None
+    return next((action for action in actions if action.casefold() == wanted), None)
+
+
+PARSERS = {
+    "the last action": last_action,
+    "case matters": lambda text, actions, _: a if (a := parse_action(text, actions)) and a in text else None,
+    "tags in lower case only": lambda text, actions, _: parse_action(text, actions) if "<ACTION>" not in text else None,
+    "no blanks": lambda text, actions, _: (
+        a if (a := parse_action(text, actions)) and f">{a.casefold()}<" in text.casefold() else None
+    ),
+    "actions without tags": lambda text, actions, _: parse_action(text, actions) or next((a for a in actions if text == a), None),
+    "actions inside of thoughts": lambda text, actions, _: parse_action(text.replace("<think>", ""), actions),
+    "marks are stripped": lambda text, actions, _: parse_action(text.replace("!", ""), actions),
+}
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+def test_a_parser_that_reads_replies_otherwise_changes_the_hash_of_its_formats(
+    parser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = format_hash(THINK_ACTION)
+    monkeypatch.setattr(prompt_formats, "parse_action", parser)
+    assert format_hash(THINK_ACTION) != before
+
+
+def test_another_template_changes_every_format_s_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {format_hash(one) for one in PROMPT_FORMATS.values()}
+    monkeypatch.setattr(prompt_formats, "system_text", lambda game: "\n".join(game.rules))
+    assert not before & {format_hash(one) for one in PROMPT_FORMATS.values()}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent import prompt as prompt_module
-from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import suites
@@ -29,12 +26,20 @@ LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Standard-v1"
 # ---- the frozen suites
 
 GOLDEN = {
+    "Snake-Standard-v1": "5b23cfab0c13a8bc",
+    "Snake-PoisonApple-v1": "ca60f8387478a8ae",
+    "FrozenLake-NotSlippery-v1": "d06add8f5dbf29a2",
+    "FrozenLake-Slippery-v1": "3b633970d34e0041",
+}
+"""The tasks of the paper, once more: a hash that changes in code and TOML alike must be changed here by hand as well."""
+
+FIRST_BUILD = {
     "Snake-Standard-v1": "3e54e91afa754e67",
     "Snake-PoisonApple-v1": "228b165d870c64b9",
     "FrozenLake-NotSlippery-v1": "b8bf4cdae7658d0d",
     "FrozenLake-Slippery-v1": "00d5714eeda99492",
 }
-"""The tasks of the paper, once more: a hash that changes in code and TOML alike must be changed here by hand as well."""
+"""Their hashes in harness 1."""
 
 PAPER = {name: tuple(GOLDEN) for name in ("paper", "quick", "standard", "precise")}
 EPISODES = {"paper": 50, "quick": 50, "standard": 200, "precise": 1000, "semantic": 100}
@@ -280,41 +285,13 @@ def test_each_word_of_the_rules_is_in_the_hash() -> None:
         assert task_hash(built(Reworded, game)) != hash_of(LAKE), game.rules[number]
 
 
-def last_action(text: str, actions: Sequence[str]) -> str | None:
-    """Reads the last action, not the first."""
-    found = re.findall(r"<action>(.*?)</action>", text.rpartition("</think>")[2], re.IGNORECASE | re.DOTALL)
-    wanted = found[-1].strip().casefold() if found and "<think>" not in text.rpartition("</think>")[2] else None
-    return next((action for action in actions if action.casefold() == wanted), None)
-
-
-PARSERS = {
-    "the last action": last_action,
-    "case matters": lambda text, actions: a if (a := parse_action(text, actions)) and a in text else None,
-    "tags in lower case only": lambda text, actions: parse_action(text, actions) if "<ACTION>" not in text else None,
-    "no blanks": lambda text, actions: (
-        a if (a := parse_action(text, actions)) and f">{a.casefold()}<" in text.casefold() else None
-    ),
-    "actions without tags": lambda text, actions: parse_action(text, actions) or next((a for a in actions if text == a), None),
-    "actions inside of thoughts": lambda text, actions: parse_action(text.replace("<think>", ""), actions),
-    "marks are stripped": lambda text, actions: parse_action(text.replace("!", ""), actions),
-}
-
-
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
-def test_a_parser_that_reads_replies_otherwise_changes_every_hash(parser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_and_parsers_are_no_part_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a run's: see `test_whatever_decides_a_result_is_in_the_run_hash`."""
     before = task_hash(make_game(LAKE))
-    monkeypatch.setattr(suites, "parse_action", parser)
-    assert task_hash(make_game(LAKE)) != before
-
-
-@pytest.mark.parametrize("name", ["REPLY_FORMAT", "system_text"])
-def test_another_prompt_template_changes_every_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = task_hash(make_game(LAKE))
-    if name == "REPLY_FORMAT":
-        monkeypatch.setattr(prompt_module.user_text, "__defaults__", ("Answer with one action.",))
-    else:
-        monkeypatch.setattr(prompt_module, "system_text", lambda game: "\n".join(game.rules))
-    assert task_hash(make_game(LAKE)) != before
+    monkeypatch.setattr(prompt_formats, "system_text", lambda game: "\n".join(game.rules))
+    monkeypatch.setattr(prompt_formats, "parse_action", lambda *_: None)
+    assert build_prompt(make_game(LAKE), make_game(LAKE).initial_state(stream(0, "initial_state"))).system.startswith("A cell")
+    assert task_hash(make_game(LAKE)) == before
 
 
 def test_another_recipe_of_seeds_changes_every_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,6 +308,33 @@ def test_the_hash_does_not_depend_on_what_was_hashed_before() -> None:
 
 def test_every_registered_game_can_be_hashed() -> None:
     assert len({hash_of(id) for id in GAMES}) == len(GAMES)
+
+
+# ---- harness 1
+
+
+def test_the_hashes_of_harness_1_are_those_of_the_first_build_and_lead_to_the_suites_of_now() -> None:
+    table = tomllib.loads(Path(str(suites.__file__)).with_name("harness_1.toml").read_text())["tasks"]
+    assert {task: table[task] for task in FIRST_BUILD} == {task: [hash, frozen()[task]] for task, hash in FIRST_BUILD.items()}
+    assert {task: now for task, (_, now) in table.items() if task in frozen()} == frozen()
+    assert set(GAMES) <= set(table)
+
+
+def test_a_run_of_harness_1_has_the_rules_of_now_and_a_forged_one_has_not() -> None:
+    run = {"task": LAKE, "harness": 1, "task_hash": FIRST_BUILD[LAKE]}
+    assert suites.same_rules(run) == {"task_hash": GOLDEN[LAKE], "harness": 2}
+    for forged in ({"task_hash": "0" * 16}, {"task": SNAKE}, {"harness": 2}):
+        assert suites.hash_now(run | forged) == (run | forged)["task_hash"] != GOLDEN[LAKE]
+        assert suites.same_rules(run | forged)["harness"] == (run | forged)["harness"]
+
+
+def test_a_suite_is_frozen_by_a_command(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'# kept\nepisodes = 7\nprompt_format = "json"\n\n[tasks]\n"{LAKE}" = ""\n"{SNAKE}" = "old"  # why\n')
+    suites.freeze(path)
+    assert load_suite(str(path)).tasks == (LAKE, SNAKE)
+    assert path.read_text().startswith('# kept\nepisodes = 7\nprompt_format = "json"\n')
+    assert path.read_text().endswith("# why\n")
 
 
 # ---- a suite of one's own
@@ -376,6 +380,9 @@ BAD = {
     "episodes as text": Bad(f'episodes = "7"\n{TASK}', "episodes of at least 1"),
     "episodes as a truth": Bad(f"episodes = true\n{TASK}", "episodes of at least 1"),
     "the training split": Bad(f'episodes = 7\nsplit = "train"\n{TASK}', "split validation or test"),
+    "an unknown format": Bad(f'episodes = 7\nprompt_format = "jsn"\n{TASK}', "did you mean 'json'"),
+    "a format that is code": Bad(f'episodes = 7\nprompt_format = "os:getcwd"\n{TASK}', "would import code"),
+    "a format that is a number": Bad(f"episodes = 7\nprompt_format = 3\n{TASK}", "unknown prompt format '3'"),
     "an unknown field": Bad(f"episodes = 7\nseed = 3\n{TASK}", "is no suite .*seed"),
 }
 
