@@ -29,9 +29,7 @@ from msgrpo_hub.games import GAMES, episode_seed
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import load_config, preset, to_toml
 from msgrpo_hub.training.trainer import _memory
-from tests.training import conftest as shared
-
-msgrpo, tiny_model, flags = shared.msgrpo, shared.tiny_model, shared.flags  # fixtures
+from tests.command import Command
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
@@ -46,7 +44,7 @@ def sha256(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(msgrpo: shared.Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     folder = tmp_path_factory.mktemp("run") / "run"
     assert msgrpo("train", *flags, "--output-dir", folder).code == 0
@@ -189,7 +187,7 @@ BAD: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD)
 def test_bad_input_is_one_line_and_overwrites_nothing(
-    arguments: str, words: str, msgrpo: shared.Command, flags: list[str], place: Path, tmp_path: Path
+    arguments: str, words: str, msgrpo: Command, flags: list[str], place: Path, tmp_path: Path
 ) -> None:
     given = arguments.replace("train @", f"train --output-dir {tmp_path}/new").replace("@/", f"{place}/").split()
     if given[:1] == ["train"] and "--config" not in given and "--preset" not in given and len(given) > 1:
@@ -203,7 +201,7 @@ def test_bad_input_is_one_line_and_overwrites_nothing(
     assert files(place) == before
 
 
-def test_after_a_mistake_is_mended_the_same_folder_can_be_used(msgrpo: shared.Command, flags: list[str], tmp_path: Path) -> None:
+def test_after_a_mistake_is_mended_the_same_folder_can_be_used(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     assert msgrpo("train", *flags, "--model", tmp_path / "none", "--output-dir", tmp_path / "run").code == 2
     ended = msgrpo("train", *flags, "--output-dir", tmp_path / "run")
     assert ended.code == 0, ended.err
@@ -228,7 +226,7 @@ def test_exhausted_gpu_memory_names_the_knob() -> None:
 
 
 @pytest.mark.parametrize("knob", [["--max-rows", "64"], ["--token-budget", "512"], ["--gradient-checkpointing"]])
-def test_the_knobs_that_it_names_may_be_turned_when_a_run_goes_on(knob: list[str], msgrpo: shared.Command, run: Path) -> None:
+def test_the_knobs_that_it_names_may_be_turned_when_a_run_goes_on(knob: list[str], msgrpo: Command, run: Path) -> None:
     ended = msgrpo("train", "--resume", "--output-dir", run, *knob)
     assert ended.code == 0, ended.err
 
@@ -277,15 +275,13 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     )
 
 
-def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(
-    msgrpo: shared.Command, run: Path, tmp_path: Path
-) -> None:
+def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(msgrpo: Command, run: Path, tmp_path: Path) -> None:
     assert msgrpo("train", "--config", run / "config.toml", "--output-dir", tmp_path / "again").code == 0
     for name in ("config.toml", "adapter/adapter_model.safetensors", "replay.svg"):
         assert sha256(tmp_path / "again" / name) == sha256(run / name), name
 
 
-def test_the_help_of_train_shows_every_field_with_its_documentation_and_default(msgrpo: shared.Command) -> None:
+def test_the_help_of_train_shows_every_field_with_its_documentation_and_default(msgrpo: Command) -> None:
     ended = msgrpo("train", "--help")
     assert ended.code == 0
     documented = re.findall(r'\n    (\w+): .*\n    """(.*)"""', inspect.getsource(TrainConfig))
@@ -300,7 +296,7 @@ def test_the_help_of_train_shows_every_field_with_its_documentation_and_default(
 # ---- output
 
 
-def test_games_as_json_are_all_games(msgrpo: shared.Command) -> None:
+def test_games_as_json_are_all_games(msgrpo: Command) -> None:
     games = json.loads(msgrpo("games", "--json").out)
     assert {game["id"]: game["horizon"] for game in games} == {game.id: game.horizon for game in GAMES.values()}
     assert all(game["rules"] and game["actions"] and game["instructions"] for game in games)
@@ -310,7 +306,7 @@ def test_games_as_json_are_all_games(msgrpo: shared.Command) -> None:
 
 
 @pytest.mark.parametrize("player", ["random", "random-legal", "random-safe", "greedy", "@/run/adapter"])
-def test_an_episode_is_the_same_each_time_and_its_json_adds_up(player: str, msgrpo: shared.Command, place: Path) -> None:
+def test_an_episode_is_the_same_each_time_and_its_json_adds_up(player: str, msgrpo: Command, place: Path) -> None:
     arguments = ["play", SNAKE, "--seed", 3, "--player", player.replace("@", str(place)), "--max-new-tokens", 4]
     first, second = msgrpo(*arguments, "--json"), msgrpo(*arguments, "--json")
     assert first.code == 0, first.err
@@ -326,18 +322,18 @@ def test_an_episode_is_the_same_each_time_and_its_json_adds_up(player: str, msgr
     assert "Next:" not in drawn.out
 
 
-def test_an_adapter_alone_plays_as_it_does_on_its_base_and_not_as_the_base(msgrpo: shared.Command, place: Path) -> None:
+def test_an_adapter_alone_plays_as_it_does_on_its_base_and_not_as_the_base(msgrpo: Command, place: Path) -> None:
     def replies(player: str) -> str:
         return msgrpo("play", SNAKE, "--player", player, "--max-new-tokens", 8, "--json").out
 
     assert replies(f"{place}/base+{place}/run/adapter") == replies(f"{place}/run/adapter") != replies(f"{place}/base")
 
 
-def test_another_seed_is_another_episode(msgrpo: shared.Command) -> None:
+def test_another_seed_is_another_episode(msgrpo: Command) -> None:
     assert msgrpo("play", LAKE, "--seed", 1).out != msgrpo("play", LAKE, "--seed", 2).out
 
 
-def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrpo: shared.Command) -> None:
+def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrpo: Command) -> None:
     by_letter = msgrpo("play", LAKE, "--player", "human", "--json", stdin="jump\n\nl\n" + "U\nleft\n" * 8)
     actions = [step["action"] for step in json.loads(by_letter.out)["steps"]]
     assert actions == ["Left", *["Up", "Left"] * 4][: len(actions)]
@@ -346,20 +342,20 @@ def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrp
     assert "[Rules]" in by_letter.err
 
 
-def test_a_person_who_leaves_is_told_in_a_line_of_its_own(msgrpo: shared.Command) -> None:
+def test_a_person_who_leaves_is_told_in_a_line_of_its_own(msgrpo: Command) -> None:
     ended = msgrpo("play", LAKE, "--player", "human", stdin="left\n")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.splitlines()[-1] == "error: no more input: expected one of Left, Down, Right, Up on a line"
 
 
-def test_training_puts_data_on_stdout_and_progress_on_stderr(msgrpo: shared.Command, flags: list[str], tmp_path: Path) -> None:
+def test_training_puts_data_on_stdout_and_progress_on_stderr(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     ended = msgrpo("train", *flags, "--json", "--output-dir", tmp_path / "run")
     assert json.loads(ended.out) == json.loads((tmp_path / "run" / "summary.json").read_text())
     assert "training: 100%" in ended.err
     assert "training" not in ended.out.replace("seconds_training", "")
 
 
-def test_a_finished_run_is_told_again_without_training(msgrpo: shared.Command, run: Path) -> None:
+def test_a_finished_run_is_told_again_without_training(msgrpo: Command, run: Path) -> None:
     before = files(run)
     again = msgrpo("train", "--resume", "--output-dir", run)
     assert again.code == 0

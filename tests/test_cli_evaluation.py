@@ -17,10 +17,8 @@ import pytest
 from msgrpo_hub.cli import main
 from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.suites import hash_of
+from tests.command import Command
 from tests.models.openai_server import OpenAIServer, chat_completion, send
-from tests.training import conftest as shared
-
-msgrpo = shared.msgrpo  # a fixture: the command in processes of its own
 
 FIRM, SLIPPERY, SNAKE = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
 
@@ -200,7 +198,7 @@ def test_bad_input_is_one_line_exit_2_and_no_file(arguments: str, words: str, ru
 # ---- kill -9
 
 
-def eventually(msgrpo: shared.Command, arguments: list[object], seconds: float) -> list[float]:
+def eventually(msgrpo: Command, arguments: list[object], seconds: float) -> list[float]:
     """Starts a command again and again, and kills it at random moments, each later than the last; the moments."""
     moments, share = [], 0.0
     while share < 1:
@@ -219,7 +217,7 @@ def eventually(msgrpo: shared.Command, arguments: list[object], seconds: float) 
     [(("random-safe", "greedy"), (SNAKE, SLIPPERY), 7), (("pocket",), (FIRM,), 3)],
 )
 def test_an_evaluation_killed_at_random_moments_ends_with_the_same_bytes(
-    players: tuple[str, ...], tasks: tuple[str, ...], episodes: int, msgrpo: shared.Command, tmp_path: Path
+    players: tuple[str, ...], tasks: tuple[str, ...], episodes: int, msgrpo: Command, tmp_path: Path
 ) -> None:
     suite = write_suite(tmp_path / "suite.toml", episodes, *tasks)
     arguments: list[object] = ["eval", *players, "--suite", suite, "--max-new-tokens", 16, "--batch-size", 3, "--output-dir"]
@@ -233,7 +231,7 @@ def test_an_evaluation_killed_at_random_moments_ends_with_the_same_bytes(
     assert len(find_results(tmp_path / "killed")) == len(players) * len(tasks)
 
 
-def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: shared.Command, tmp_path: Path) -> None:
+def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: Command, tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite.toml", 400, "Snake-Standard-v1")
     running = msgrpo.start("eval", "random-safe", "--suite", suite, "--batch-size", "5", "--output-dir", tmp_path / "out")
     while not list(tmp_path.rglob("episodes.jsonl")):

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers import PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.pocket.tokenizer import build_tokenizer
-from tests.models.loading import MakeFolder
+from tests.tiny import FAMILIES, MakeFolder, save_model, tokenizer_of
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "qwen2": {},
-    "qwen3": {"head_dim": 8},
-    "llama": {},
-    "gemma2": {"head_dim": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
-    "gemma3_text": {"head_dim": 8, "query_pre_attn_scalar": 16, "layer_types": ["sliding_attention", "full_attention"]},
-    "mistral": {"head_dim": 8, "sliding_window": None},
-    "phi3": {},
-}
 GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
 
 
@@ -39,34 +28,16 @@ def prompts() -> list[Prompt]:
 
 @pytest.fixture(scope="session")
 def tokenizer(prompts: list[Prompt]) -> PreTrainedTokenizerFast:
-    texts = [text for prompt in prompts for text in (prompt.system, prompt.user)]
-    return build_tokenizer(texts, 400)
+    return tokenizer_of(prompts, 400)
 
 
 @pytest.fixture(scope="session")
 def make_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> MakeFolder:
-    """(model type, seed, options of its config) → a folder with weights, config and tokenizer."""
+    """Makes each model once."""
 
+    @functools.cache
     def make(model_type: str, seed: int = 0, **options: Any) -> Path:
-        settings: dict[str, Any] = {
-            "vocab_size": len(tokenizer),
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 1024,
-            "initializer_range": 0.2,  # large enough that what is attended to matters
-            "bos_token_id": None,
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-        }
-        config = CONFIG_MAPPING[model_type](**{**settings, **FAMILIES.get(model_type, {}), **options})
-        torch.manual_seed(seed)
-        folder = tmp_path_factory.mktemp(model_type)
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return folder
+        return save_model(tmp_path_factory.mktemp(model_type), tokenizer, model_type, seed, **options)
 
     return make
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.sampling import Sample
+from tests.tiny import adapted, tiny_model
 
 Ids = tuple[int, ...]
 END = frozenset(range(250, 300))
@@ -77,22 +77,6 @@ def distinct_contexts(samples: Sequence[Sample]) -> int:
 # ---- the kept beginning and changing weights
 
 
-def tiny_model() -> PeftModel:
+def adapted_model() -> PeftModel:
     """Two random adapters, `default` (active) and `other`, on a random base."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=300,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.2,
-    )
-    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    model = get_peft_model(Qwen2ForCausalLM(config), lora)
-    model.add_adapter("other", lora)
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.2)
-    return model.eval()
+    return adapted(tiny_model(vocab_size=300), adapters=("default", "other"))

@@ -11,7 +11,8 @@ from peft import PeftModel
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
-from tests.models.loading import MakeFolder, load, one_line, rngs, save_adapter
+from tests.models.loading import load, one_line, rngs, save_adapter
+from tests.tiny import MakeFolder
 
 pytestmark = pytest.mark.lowest
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
-from tests.models.engines import END, sampled, some_prompts, tiny_model
+from tests.models.engines import END, adapted_model, sampled, some_prompts
 
 
 @given(
@@ -62,7 +62,7 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_own(
 
 def test_no_token_sees_nothing_not_even_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that say NaN there would hand it on, through the values of padding: zero times NaN is NaN."""
-    engine, seen = Engine(tiny_model(), END), list[torch.Tensor]()
+    engine, seen = Engine(adapted_model(), END), list[torch.Tensor]()
     forward = engine._forward
 
     def watched(token_ids: torch.Tensor, visible: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_no_token_sees_nothing_not_even_padding(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_play_of_many_turns_switches_the_attention_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model()
+    model = adapted_model()
     engine, base, switched = Engine(model, END), model.get_base_model(), list[str]()
     before, switch = base.config._attn_implementation, base.set_attn_implementation
     monkeypatch.setattr(base, "set_attn_implementation", lambda name: (switched.append(name), switch(name)))

@@ -14,13 +14,13 @@ from msgrpo_hub.models.engine import Engine
 from tests.models.engines import (
     END,
     LIMIT,
+    adapted_model,
     assert_same,
     distinct_contexts,
     generators,
     naive_reply,
     sampled,
     some_prompts,
-    tiny_model,
 )
 
 # ---- what is shared changes nothing
@@ -41,7 +41,7 @@ def test_a_reply_alone_is_the_reply_in_company(model: PreTrainedModel) -> None:
 @settings(max_examples=5, deadline=None)
 def test_the_order_of_the_prompts_changes_no_reply(order: list[int]) -> None:
     prompts, rngs = some_prompts(), generators(8)
-    engine = Engine(tiny_model(), END)
+    engine = Engine(adapted_model(), END)
     samples = engine.sample([prompts[i] for i in order], [rngs[i] for i in order], 0.3, LIMIT)
     again = engine.sample(prompts, generators(8), 0.3, LIMIT)
     assert_same(samples, [again[i] for i in order])

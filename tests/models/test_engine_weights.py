@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 
 from msgrpo_hub.models.engine import Engine
-from tests.models.engines import END, assert_same, distinct_contexts, sampled, some_prompts, tiny_model
+from tests.models.engines import END, adapted_model, assert_same, distinct_contexts, sampled, some_prompts
 
 
 def optimizer_step(model: PeftModel, kind: Callable[..., torch.optim.Optimizer]) -> None:
@@ -80,7 +80,7 @@ def switch_adapters(model: PeftModel) -> None:
 )
 @pytest.mark.parametrize("remembers", [False, True])
 def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftModel], None], remembers: bool) -> None:
-    model = tiny_model()
+    model = adapted_model()
     engine = Engine(model, END)
     with engine.caching() if remembers else nullcontext():
         before = sampled(engine, some_prompts(), 1.0)
@@ -94,7 +94,7 @@ def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftM
 
 
 def test_the_beginning_computed_without_the_adapter_is_not_used_with_it() -> None:
-    model = tiny_model()
+    model = adapted_model()
     engine = Engine(model, END)
     with model.disable_adapter():
         base = sampled(engine, some_prompts(), 1.0)
@@ -108,7 +108,7 @@ def test_the_beginning_computed_without_the_adapter_is_not_used_with_it() -> Non
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_acting_leaves_attention_and_mode_as_they_were(training: bool, implementation: str) -> None:
-    model = tiny_model().train(training)
+    model = adapted_model().train(training)
     base = model.get_base_model()
     base.set_attn_implementation(implementation)
     ids = torch.tensor([[1, 2, 3, 4]])
@@ -125,7 +125,7 @@ def test_acting_leaves_attention_and_mode_as_they_were(training: bool, implement
 
 
 def test_acting_is_in_evaluation_mode() -> None:
-    model = tiny_model()
+    model = adapted_model()
     noisy = copy.deepcopy(model).train()
     for module in noisy.modules():
         if isinstance(module, torch.nn.ModuleDict) and "default" in module and isinstance(module["default"], torch.nn.Identity):

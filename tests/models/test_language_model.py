@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
-from tests.models.loading import MakeFolder, edit, load, one_line, rngs
+from tests.models.loading import edit, load, one_line, rngs
+from tests.tiny import MakeFolder
 
 pytestmark = pytest.mark.lowest
 

@@ -16,9 +16,9 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.logit_cache import NOT_CACHED, LogitCache
 from msgrpo_hub.rollout import play_episodes
-from tests.models.engines import END, LIMIT, assert_same, distinct_contexts, generators, sampled, some_prompts, tiny_model
+from tests.models.engines import END, LIMIT, adapted_model, assert_same, distinct_contexts, generators, sampled, some_prompts
 
-MODEL = tiny_model()
+MODEL = adapted_model()
 ROW = 4 * 300
 """Bytes of the logits at one node."""
 

@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.errors import UserError
-from tests.models.loading import MakeFolder, edit, load, one_line, save_adapter
+from tests.models.loading import edit, load, one_line, save_adapter
+from tests.tiny import MakeFolder
 
 pytestmark = pytest.mark.lowest
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from peft import PeftModel
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
@@ -19,6 +18,7 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
 from tests.models.plain_forwards import TOLERANCE, act, plain_log_probs
+from tests.tiny import adapted, tiny_model
 
 Ids = tuple[int, ...]
 MakeFolder = Callable[..., Path]
@@ -59,29 +59,14 @@ def assert_plain(model: torch.nn.Module, engine: Engine) -> None:
             assert log_probs == pytest.approx(plain_log_probs(model, prompt, tokens), abs=TOLERANCE)
 
 
-def tiny_model() -> PeftModel:
+def adapted_model() -> PeftModel:
     """A random adapter on a random base."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.2,
-    )
-    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    model = get_peft_model(Qwen2ForCausalLM(config), lora)
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.2)
-    return model.eval()
+    return adapted(tiny_model(vocab_size=VOCABULARY))
 
 
 @pytest.fixture(scope="module")
 def model() -> PeftModel:
-    return tiny_model()
+    return adapted_model()
 
 
 def engine_of(model: PeftModel, max_rows: int = 512) -> Engine:
@@ -111,7 +96,7 @@ def test_scores_follow_the_adapter_on_and_off(model: PeftModel) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_probabilities_of_all_single_tokens_add_up_to_one(dtype: torch.dtype) -> None:
     """Also in bfloat16, whose own log-softmax is off by per cents: probabilities are computed in float32."""
-    engine = engine_of(tiny_model().to(dtype))
+    engine = engine_of(adapted_model().to(dtype))
     (scores,) = engine.score([(7, 8, 9)], [[(token,) for token in range(VOCABULARY)]])
     assert sum(np.exp(log_p) for (log_p,) in scores) == pytest.approx(1, abs=1e-5)
 
@@ -189,7 +174,7 @@ def test_no_forward_pass_has_more_than_max_rows(model: PeftModel, max_rows: int)
 
 
 def test_scoring_leaves_attention_mode_and_gradients_as_they_were() -> None:
-    model = tiny_model().train()
+    model = adapted_model().train()
     before = model.get_base_model().config._attn_implementation
     engine_of(model).score(*some_pairs())
     assert model.get_base_model().config._attn_implementation == before
@@ -207,7 +192,7 @@ def test_a_model_whose_attention_the_engine_cannot_do_is_refused(make_folder: Ma
 
 
 def test_weights_that_are_not_finite_are_refused_once_checked_too() -> None:
-    model = tiny_model()
+    model = adapted_model()
     engine = engine_of(model)
     engine.score([(1, 2)], [[(3,)]])
     with torch.no_grad():

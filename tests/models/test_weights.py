@@ -6,21 +6,18 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.weights import merged, weights_version
+from tests.tiny import tiny_model
 
 PROMPTS = [(1, 2, 3, 4, 5), (1, 2, 3, 9), (1, 2, 3, 4, 7, 8)]
 
 
 def lora_model(dtype: torch.dtype = torch.float32, **settings: object) -> PeftModel:
     """A tiny model with a LoRA adapter that does something."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2
-    )
-    model = get_peft_model(Qwen2ForCausalLM(config).to(dtype), LoraConfig(r=4, target_modules="all-linear", **settings)).eval()
+    base = tiny_model(vocab_size=64, initializer_range=0.02).to(dtype)
+    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", **settings)).eval()
     stir(model, 1)
     return model
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.models.token_tree import build_tree
 from msgrpo_hub.msgrpo import NORMALISATIONS, group_advantages, policy_loss, sample_episodes, sample_top
 from msgrpo_hub.training.batch import Drawn, Pack, Row, draw, pack, to_rows
 from msgrpo_hub.training.log_probs import token_log_probs
+from tests.tiny import adapted, tiny_model
 
 pytestmark = pytest.mark.lowest
 
@@ -36,30 +36,14 @@ def episode_of(*steps: Step, member: int = 0) -> Episode:
     return Episode(game_id="g", seed=0, member=member, steps=steps, terminated=True, truncated=False, success=False)
 
 
-def tiny_model(seed: int) -> PeftModel:
+def random_model(seed: int) -> PeftModel:
     """A random Qwen2 with LoRA on all linear layers, both of its matrices random."""
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.2,
-    )
-    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    model = get_peft_model(Qwen2ForCausalLM(config), lora)
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.1)
-    return model.eval()
+    return adapted(tiny_model(seed=seed, vocab_size=VOCABULARY), size=0.1)
 
 
 @pytest.fixture(scope="module")
 def model() -> PeftModel:
-    return tiny_model(0)
+    return random_model(0)
 
 
 def plain_log_probs(model: PeftModel, rows: Sequence[tuple[Ids, Ids]], temperature: float) -> list[Tensor]:
@@ -283,7 +267,7 @@ def gradient_of(model: PeftModel) -> Tensor:
 def test_loss_and_lora_gradient_of_packs_are_those_of_padded_unmerged_rows(
     seed: int, temperature: float, normalisation: str
 ) -> None:
-    model = tiny_model(seed)
+    model = random_model(seed)
     drawn = random_update(model, np.random.default_rng(seed), temperature)
     expected = naive_loss(model, drawn, normalisation, temperature)
     expected.backward()  # type: ignore[no-untyped-call]
@@ -311,7 +295,7 @@ def test_the_random_updates_reach_both_sides_of_the_clip_and_merge_something() -
     """Guards the test above: it would show little if all ratios stayed inside the clip, or if all rows were different."""
     sides: set[tuple[bool, bool]] = set()
     for seed, temperature in ((0, 1.0), (1, 1.25), (2, 0.5)):
-        model = tiny_model(seed)
+        model = random_model(seed)
         drawn = random_update(model, np.random.default_rng(seed), temperature)
         completions = [(item.advantage > 0, step.completion) for item in drawn for step in item.episode.steps]
         rows = to_rows(drawn, NORMALISATIONS["token-mean"])

@@ -27,7 +27,7 @@ from msgrpo_hub.training.run_folder import fingerprint
 from msgrpo_hub.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from tests.training.conftest import Command, Finished
+    from tests.command import Command, Finished
 
 NOT_THE_SAME_TWICE = ("second", "memory_mb")
 """Parts of the names of metrics that are measurements of the machine."""

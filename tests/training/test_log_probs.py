@@ -19,11 +19,11 @@ from tests.training.test_batch import (
     Ids,
     gradient_of,
     plain_log_probs,
+    random_model,
     random_rows,
     row_of,
     slots_of,
     step_of,
-    tiny_model,
 )
 
 pytestmark = pytest.mark.lowest
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.lowest
 
 @pytest.fixture(scope="module")
 def model() -> PeftModel:
-    return tiny_model(0)
+    return random_model(0)
 
 
 def some_pack(seed: int = 0) -> tuple[list[tuple[Ids, Ids]], Pack]:

@@ -26,7 +26,7 @@ from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.rollout_log import BLOCKS, RolloutLog, blocks
 
 if TYPE_CHECKING:
-    from tests.training.conftest import Command
+    from tests.command import Command
 
 MOMENTS = {
     "before the first episodes are in place": ("RolloutLog.write", "call", 1),

@@ -22,7 +22,7 @@ from msgrpo_hub.training.summary import play_test, scores, table
 from msgrpo_hub.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from tests.training.conftest import Command
+    from tests.command import Command
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 PLAYERS = {LAKE: ["random", "base", "adapter", "optimal"], SNAKE: ["random", "random-safe", "base", "adapter", "greedy"]}

@@ -34,7 +34,7 @@ from msgrpo_hub.training.trainer import Trainer, learning_rate
 pytestmark = pytest.mark.lowest
 
 if TYPE_CHECKING:
-    from tests.training.conftest import Command
+    from tests.command import Command
 
 LOGGED = {
     *("reward", "reward_std", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),

@@ -1,4 +1,4 @@
-"""A tiny random base, and the `msgrpo` command in processes of its own."""
+"""The `msgrpo` command in processes of its own, one at a time, without a network."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
-import torch
-
-from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.games import make_game, stream
-from msgrpo_hub.pocket.build import BuildConfig, make_model
-from msgrpo_hub.pocket.tokenizer import build_tokenizer
 
 SERVER = """
 import json, os, resource, signal, sys, traceback
@@ -156,37 +147,3 @@ class Command:
 
     def __call__(self, *arguments: object, **given: Any) -> Finished:
         return self.start(*arguments, **given).wait()
-
-
-@pytest.fixture(scope="session")
-def msgrpo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    command = Command(tmp_path_factory.mktemp("commands"))
-    yield command
-    command.server.kill()
-    command.server.wait()
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Qwen2. Among its tokens are many that name an action, so that a part of its replies can be read."""
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    games = [make_game("FrozenLake-NotSlippery-v1"), make_game("Snake-Solo-v1")]
-    prompts = [build_prompt(game, game.initial_state(stream(seed, "initial_state"))) for game in games for seed in range(50)]
-    tokenizer = build_tokenizer([text for prompt in prompts for text in (prompt.system, prompt.user)], 512)
-    tokenizer.add_tokens([f"<action>{' ' * blanks}{action}</action>" for action in games[0].actions for blanks in range(24)])
-    model = make_model(BuildConfig(output_dir=folder, width=32, layers=1), tokenizer)
-    with torch.no_grad():
-        model.get_input_embeddings().weight *= 3  # tied to the output: so that LoRA can make a token likely
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def flags(tiny_model: Path) -> list[str]:
-    """Flags of a run of a second: six updates, evaluated at every second."""
-    small = (
-        "--updates 6 --groups 2 --group-size 6 --drawn 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2 "
-        "--token-budget 512 --eval-every 2 --eval-episodes 4 --test-episodes 4"
-    )
-    return ["--model", str(tiny_model), *small.split()]
