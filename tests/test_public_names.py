@@ -1,49 +1,86 @@
-"""The names that users import; removing or renaming one is a breaking change."""
+"""The public names: what users import. There are at most 30; removing or renaming one is a breaking change."""
 
+from __future__ import annotations
+
+import ast
 import importlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+
 PUBLIC = {
-    "msgrpo_hub.errors": ["UserError", "unknown"],
-    "msgrpo_hub.games": [
-        "make_game",
-        "GAMES",
-        "VARIANTS",
-        "Game",
-        "Variant",
-        "episode_seed",
-        "stream",
-        "base_game",
-        "display_name",
-    ],
-    "msgrpo_hub.episode": ["Completion", "Step", "Episode", "Group"],
-    "msgrpo_hub.agent": ["Policy", "ScriptedPolicy", "PromptFormat", "Prompt", "build_prompt", "parse_action"],
+    "msgrpo_hub.errors": ["UserError"],
+    "msgrpo_hub.games": ["Game", "Transition", "episode_seed", "make_game"],
+    "msgrpo_hub.episode": ["Episode", "Group"],
+    "msgrpo_hub.agent": ["Policy", "PromptFormat", "ScriptedPolicy"],
     "msgrpo_hub.models": ["LanguageModel"],
-    "msgrpo_hub.rollout": ["play_groups", "play_episodes", "replayed_states"],
-    "msgrpo_hub.players": ["PlayerSettings", "make_player", "can_play"],
+    "msgrpo_hub.rollout": ["play_groups"],
+    "msgrpo_hub.players": ["PlayerSettings", "make_player"],
     "msgrpo_hub.msgrpo": ["group_advantages", "sample_episodes", "policy_loss"],
-    "msgrpo_hub.evaluation": [
-        *("evaluate", "compare", "find_results"),
-        *("Comparison", "Interval", "compare_paired", "mean_interval", "wilson", "score_episode", "score_steps"),
-    ],
-    "msgrpo_hub.rendering": ["replay_svg", "game_data", "state_data", "episode_data", "shapes", "script", "LIGHT", "DARK"],
+    "msgrpo_hub.evaluation": ["compare", "evaluate"],
+    "msgrpo_hub.rendering": ["replay_svg"],
     "msgrpo_hub.training": ["TrainConfig", "train"],
-    "msgrpo_hub.hub": [
-        "push_adapter",
-        "push_rollouts",
-        "load_rollouts",
-        "push_results",
-        "read_leaderboard",
-        "push_space",
-        "supervised",
-    ],
+    "msgrpo_hub.hub": ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard", "supervised"],
 }
+
+SPACE = {
+    "msgrpo_hub.errors": ["unknown"],
+    "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "display_name", "stream"],
+    "msgrpo_hub.episode": ["Completion"],
+    "msgrpo_hub.agent": ["Prompt", "build_prompt"],
+    "msgrpo_hub.players": ["can_play"],
+    "msgrpo_hub.rollout": ["play_episodes", "replayed_states"],
+    "msgrpo_hub.evaluation": [
+        *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "score_episode", "score_steps", "wilson"),
+    ],
+    "msgrpo_hub.rendering": ["DARK", "LIGHT", "episode_data", "game_data", "script", "shapes", "state_data"],
+}
+"""Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""
+
+PACKAGES = sorted(".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "msgrpo_hub").rglob("__init__.py"))
+
+
+def test_there_are_at_most_30_public_names() -> None:
+    assert sum(len(names) for names in PUBLIC.values()) <= 30
 
 
 @pytest.mark.parametrize("module", PUBLIC)
 def test_public_names_are_importable_and_documented(module: str) -> None:
     loaded = importlib.import_module(module)
     for name in PUBLIC[module]:
-        public = getattr(loaded, name)
-        assert public.__doc__, f"{module}.{name} has no docstring"
+        assert getattr(loaded, name).__doc__, f"{module}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_of_a_package_lists_its_public_names_and_nothing_else(package: str) -> None:
+    assert sorted(getattr(importlib.import_module(package), "__all__", [])) == sorted(PUBLIC.get(package, []))
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module, name) of everything that a file imports from this package; of `import module`, the name is empty."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found = [(str(node.module), alias.name) for alias in node.names]
+        else:
+            found = []
+        yield from (each for each in found if each[0].split(".")[0] == "msgrpo_hub")
+
+
+def outside(paths: Iterator[Path], allowed: dict[str, list[str]]) -> set[str]:
+    """The imports of some files that are not among the allowed names."""
+    used = {each for path in paths for each in imports(path)}
+    return {f"{module}.{name}" for module, name in used if name not in allowed.get(module, [])}
+
+
+def test_examples_import_public_names_only() -> None:
+    assert outside((ROOT / "examples").rglob("*.py"), PUBLIC) == set()
+
+
+def test_the_space_imports_public_names_and_those_listed_for_it() -> None:
+    allowed = {module: PUBLIC.get(module, []) + SPACE.get(module, []) for module in PUBLIC | SPACE}
+    assert outside((ROOT / "space_app").rglob("*.py"), allowed) == set()

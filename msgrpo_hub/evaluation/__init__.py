@@ -1,21 +1,27 @@
-"""Evaluation: suites, runs, scores, statistics, comparison and verification. It loads torch only to play a language model."""
+"""Evaluation: suites, runs, scores, statistics, comparison and verification. A name is imported when it is asked for."""
 
-from msgrpo_hub.evaluation.comparison import compare
-from msgrpo_hub.evaluation.paired import Comparison, compare_paired
-from msgrpo_hub.evaluation.results import find_results
-from msgrpo_hub.evaluation.runner import evaluate
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
+from __future__ import annotations
 
-__all__ = [
-    "Comparison",
-    "Interval",
-    "compare",
-    "compare_paired",
-    "evaluate",
-    "find_results",
-    "mean_interval",
-    "score_episode",
-    "score_steps",
-    "wilson",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from msgrpo_hub.evaluation.comparison import compare
+    from msgrpo_hub.evaluation.runner import evaluate
+
+__all__ = ["compare", "evaluate"]
+
+_MODULES = {"compare": "comparison", "evaluate": "runner"}
+_NOT_PUBLIC = {
+    **dict.fromkeys(("Comparison", "compare_paired"), "paired"),
+    **dict.fromkeys(("Interval", "mean_interval", "wilson"), "statistics"),
+    **dict.fromkeys(("score_episode", "score_steps"), "scores"),
+    "find_results": "results",
+}
+"""For the Space, which is part of this repository."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES | _NOT_PUBLIC:
+        return getattr(importlib.import_module(f"{__name__}.{(_MODULES | _NOT_PUBLIC)[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

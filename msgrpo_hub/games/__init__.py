@@ -1,22 +1,16 @@
 """Games: the rules of Frozen Lake and Snake, their ids and their seeds. `games.environment` wraps them for gymnasium."""
 
-from msgrpo_hub.games.game import Game, Transition, render_text
-from msgrpo_hub.games.registry import GAMES, all_games, make_game
-from msgrpo_hub.games.seeds import Split, episode_seed, stream
-from msgrpo_hub.games.variants import VARIANTS, Variant, base_game, display_name
+from msgrpo_hub.games.game import Game, Transition
+from msgrpo_hub.games.game import render_text as render_text  # `as`: known to the other rooms, and not public
+from msgrpo_hub.games.registry import GAMES as GAMES
+from msgrpo_hub.games.registry import all_games as all_games
+from msgrpo_hub.games.registry import make_game
+from msgrpo_hub.games.seeds import Split as Split
+from msgrpo_hub.games.seeds import episode_seed
+from msgrpo_hub.games.seeds import stream as stream
+from msgrpo_hub.games.variants import VARIANTS as VARIANTS
+from msgrpo_hub.games.variants import Variant as Variant
+from msgrpo_hub.games.variants import base_game as base_game
+from msgrpo_hub.games.variants import display_name as display_name
 
-__all__ = [
-    "GAMES",
-    "VARIANTS",
-    "Game",
-    "Split",
-    "Transition",
-    "Variant",
-    "all_games",
-    "base_game",
-    "display_name",
-    "episode_seed",
-    "make_game",
-    "render_text",
-    "stream",
-]
+__all__ = ["Game", "Transition", "episode_seed", "make_game"]

@@ -16,7 +16,7 @@ FILES = {"config.lock.json", "episodes.parquet", "results.json", "steps.parquet"
 
 def push(folder: Path, repo: str, **options: Any) -> Pushed:
     """Over there."""
-    from msgrpo_hub.hub import push_results
+    from msgrpo_hub.hub.results import push_results
 
     return push_results(folder, repo, **options)
 
