@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line with what was given, what was expected and what to do."""
+"""Errors the user can fix: one line that says what was given, what was expected and what to do."""
 
 from __future__ import annotations
 

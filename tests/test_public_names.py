@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,13 @@ def outside(paths: Iterator[Path], allowed: dict[str, list[str]]) -> set[str]:
 
 def test_examples_import_public_names_only() -> None:
     assert outside((ROOT / "examples").rglob("*.py"), PUBLIC) == set()
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "model_cards").glob("*.jinja")), ids=lambda page: page.name)
+def test_the_code_of_the_cards_imports_public_names_only(page: Path) -> None:
+    lines = re.findall(r"^from (msgrpo_hub\S*) import (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    used = {(module, name) for module, names in lines for name in names.split(", ")}
+    assert not {f"{module}.{name}" for module, name in used if name not in PUBLIC.get(module, [])}
 
 
 def test_the_space_imports_public_names_and_those_listed_for_it() -> None:
