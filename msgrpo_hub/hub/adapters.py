@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
+from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game
@@ -38,6 +40,7 @@ WEIGHTS, SETTINGS, TEMPLATE = "adapter_model.safetensors", "adapter_config.json"
 _OWNED = (
     WEIGHTS,
     SETTINGS,
+    PLAY_SETTINGS,
     TEMPLATE,
     "README.md",
     "config.toml",
@@ -123,6 +126,7 @@ def stage_adapter(
     config = public_config(run.config, found)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
     _write_json(folder / SETTINGS, public_settings(settings, found))
+    _write_json(folder / PLAY_SETTINGS, {"prompt_format": run.config.prompt_format})
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if run.config.chat_template:
         (folder / TEMPLATE).write_text(_template(Path(run.config.chat_template)), encoding="utf-8")
@@ -171,6 +175,7 @@ def check_effect(run: FinishedRun, base: Base) -> None:
         revision=base.commit if source == base.repo_id else None,
         dtype=run.config.dtype,
         chat_template=run.config.chat_template or None,
+        prompt_format=THINK_ACTION,  # any prompt shows an effect; one of one's own would not be found by its stored name
     )
     if not adapter_effect(agent) > 0:
         raise UserError(

@@ -9,12 +9,14 @@ from typing import TypedDict
 
 from huggingface_hub import HfApi, snapshot_download
 
-from msgrpo_hub.agent.prompt_formats import Message
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.uploading import check_repo_id
-from msgrpo_hub.storage.rollouts import load_shards, prompt_messages, shards
+from msgrpo_hub.rollout import past_turns
+from msgrpo_hub.storage.rollouts import load_shards, shards
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
 """Names of the files that are read; no others are looked at."""
@@ -66,20 +68,30 @@ class Example(TypedDict):
     completion: list[Message]
 
 
-def supervised(episodes: Iterable[Episode], keep: Callable[[Episode], bool] = lambda episode: episode.success) -> list[Example]:
+def supervised(
+    episodes: Iterable[Episode],
+    keep: Callable[[Episode], bool] = lambda episode: episode.success,
+    prompt_format: PromptFormat = THINK_ACTION,
+) -> list[Example]:
     """The replies of some episodes as examples for supervised fine-tuning: `trl.SFTTrainer` takes a `Dataset` of them.
 
     Args:
         episodes: as `load_rollouts` gives them.
         keep: which of them are worth imitating, by default those that succeeded. Their replies without an action are left out.
+        prompt_format: the one they were played in, which made the prompts.
     """
     return [
-        Example(
-            prompt=prompt_messages(episode.game_id, step.observation),
-            completion=[{"role": "assistant", "content": step.completion.text}],
-        )
+        Example(prompt=prompt, completion=[{"role": "assistant", "content": step.completion.text}])
         for episode in episodes
         if keep(episode)
-        for step in episode.steps
+        for step, prompt in zip(episode.steps, prompts_of(episode, prompt_format), strict=True)
         if step.action is not None
+    ]
+
+
+def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:
+    """The prompt of each step, as it was made when the episode was played in this format."""
+    game, steps = make_game(episode.game_id), episode.steps
+    return [
+        prompt_format.render(game, step.observation, past_turns(prompt_format, steps[:turn])) for turn, step in enumerate(steps)
     ]

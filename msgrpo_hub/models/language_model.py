@@ -93,10 +93,10 @@ class LanguageModel:
         source = str(pocket_path()) if source == POCKET else source
         adapter, adapter_revision = split_revision(adapter, None) if adapter else (None, None)
         base, added = fetch_both(source, revision, adapter, adapter_revision)
+        chosen = prompt_format or (stored_format(added) if added else None)
         model, tokenizer = load_base(base, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
         adapted = load_adapter(model, added) if added else model
         set_template(tokenizer, base.source, chat_template)
-        chosen = prompt_format or (stored_format(added) if added else None)
         return cls(adapted, tokenizer, temperature, max_new_tokens, name=repo_or_path, prompt_format=chosen)
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:

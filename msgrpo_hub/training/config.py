@@ -11,6 +11,8 @@ from typing import Any, Literal, get_type_hints
 
 import tomli_w
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
+from msgrpo_hub.choices import is_import
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games import make_game
 from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS
@@ -89,6 +91,8 @@ class TrainConfig:
     """Recompute activations in the backward pass: less memory, more time."""
     chat_template: str = ""
     """File with a Jinja chat template, for a model without one."""
+    prompt_format: str = THINK_ACTION.name
+    """How the model is asked and its replies are read: a built-in prompt format, or module:object."""
     report_to: Literal["none", "tensorboard", "trackio", "wandb", "all"] = "none"
     """Where metrics go besides metrics.jsonl."""
     save_rollouts: bool = False
@@ -101,6 +105,8 @@ class TrainConfig:
         for name, options in (("sampler", SAMPLERS), ("normalisation", NORMALISATIONS)):
             if getattr(self, name) not in options:
                 raise unknown(name, getattr(self, name), options)
+        if not is_import(self.prompt_format):
+            find_format(self.prompt_format)
         for names, least in _LEAST:
             for name in names.split():
                 value = getattr(self, name)
@@ -174,6 +180,8 @@ def load_config(path: Path) -> TrainConfig:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
+    if is_import(str(values.get("prompt_format", ""))):
+        find_format(values["prompt_format"])  # refuses it: a file may have come from anywhere
     return from_values(values, str(path))
 
 

@@ -16,10 +16,12 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from tqdm import tqdm
 
+from msgrpo_hub.agent.prompt_formats import find_format
+from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
-from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
@@ -113,6 +115,7 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
     """Writes the adapter in PEFT's layout, each file put in place at once."""
     beside = path.with_name(f".{path.name}.new")
     trainer.model.save_pretrained(str(beside))
+    write_json(beside / PLAY_SETTINGS, {"prompt_format": trainer.config.prompt_format})
     path.mkdir(exist_ok=True)
     for file in sorted(beside.iterdir()):
         file.replace(path / file.name)
@@ -133,8 +136,9 @@ def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
         summary |= {"players": list(rows), **{name: scores(game, player) for name, player in rows.items()}}
         write_atomically(folder.test_episodes, lambda beside: pq.write_table(episode_table(played), beside))
         shown = telling_episode(rows["base"], rows["adapter"])
+        prompt_format = find_format(config.prompt_format, may_import=True)
         pair = [(name, rows[name].sampled[shown]) for name in ("base", "adapter")]
-        write_atomically(folder.replay, lambda beside: beside.write_text(replay_svg(game, pair)))
+        write_atomically(folder.replay, lambda beside: beside.write_text(replay_svg(game, pair, prompt_format)))
         summary["replayed_test_episode"] = shown
     summary |= _seconds(metrics, time.monotonic() - started)
     summary |= json.loads(folder.provenance.read_text())

@@ -37,7 +37,7 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
     """
 
     def play(policy: Policy) -> list[Episode]:
-        return play_episodes(game, policy, [(seed, 0) for seed in seeds])
+        return play_episodes(game, policy, [(seed, 0) for seed in seeds], prompt_format=agent.prompt_format)
 
     def scripted(name: str, choose: Any) -> Played:
         episodes = play(ScriptedPolicy(choose))

@@ -19,6 +19,7 @@ from accelerate.utils import gather_object
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
+from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
@@ -159,6 +160,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         chat_template=config.chat_template or None,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
+        prompt_format=find_format(config.prompt_format, may_import=True),  # a file's names were checked where it was read
     )
     torch.manual_seed(config.seed)
     lora = LoraConfig(

@@ -26,6 +26,7 @@ PUSHED = {
     "adapter_model.safetensors",
     "config.toml",
     "curves.png",
+    "msgrpo.json",
     "replay.svg",
     "results.json",
     "test_episodes.parquet",

@@ -72,6 +72,38 @@ def test_weights_of_an_adapter_that_are_none(loopback: Loopback, sound_adapter: 
     assert downloaded(loopback) == ((only or set(sound_adapter)) - {"nothing"})
 
 
+def play_settings(text: str) -> Change:
+    return lambda files: files.update({"msgrpo.json": text.encode()})
+
+
+ALONE = 'expected {"prompt_format": NAME} alone in its msgrpo.json'
+PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
+    "a format that is code": ('{"prompt_format": "evil:run"}', "would import code", True),
+    "a format that nobody knows": ('{"prompt_format": "jsn"}', "did you mean 'json'?", True),
+    "a format that is an object": ('{"prompt_format": {"name": "json"}}', ALONE, False),
+    "a format with a path": ('{"prompt_format": "../../evil"}', ALONE, False),
+    "another setting": ('{"prompt_format": "json", "chat_template": "x"}', ALONE, False),
+    "no setting": ("{}", ALONE, False),
+    "a list": ("[]", "msgrpo.json is no JSON object", False),
+    "brackets without end": ("[" * 9_999, "msgrpo.json is no JSON", False),
+    "more than a name": ("{}" + " " * 10_000, "msgrpo.json would be 0 MB; expected at most 0 MB", False),
+}
+"""What stands in msgrpo.json, the words of the refusal, and whether it comes after the download, before anything is loaded."""
+
+
+@pytest.mark.parametrize("attack", PLAY_SETTINGS)
+def test_a_stored_prompt_format_that_is_not_the_name_of_a_built_in_one(
+    loopback: Loopback, sound_adapter: Files, attack: str
+) -> None:
+    text, words, fetched = PLAY_SETTINGS[attack]
+    files = dict(sound_adapter)
+    play_settings(text)(files)
+    message, ran = loopback.owner.call(open_model, put_here(loopback, files))
+    assert words in message
+    assert ("\n" in message, ran) == (False, False)
+    assert ("adapter_model.safetensors" in downloaded(loopback)) == fetched
+
+
 def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
     loopback: Loopback, sound_base: Files, sound_adapter: Files
 ) -> None:
