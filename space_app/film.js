@@ -138,18 +138,18 @@ const GLIDE = { duration: 260, easing: "ease-in-out" };
 function glide(board, game, before, after) {
   if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   const walker = board.querySelector("use[href='#walker']");
-  if (walker) slide(walker, before.walker, after.walker, game.size);
+  if (walker) slide(walker, before.walker, after.walker, game.columns);
   for (const [who, name] of ["you", "opponent"].entries()) {
     const [old, now] = [before, after].map((state) => (state.bodies || [])[who]);
     if (!now || old[0] === now[0]) continue;
-    slide(board.querySelector(`.head.${name}`).parentElement, old[0], now[0], game.size);
-    for (const part of ["body", "belly"]) creep(board.querySelector(`.${part}.${name}`), old, now, game.size);
+    slide(board.querySelector(`.head.${name}`).parentElement, old[0], now[0], game.columns);
+    for (const part of ["body", "belly"]) creep(board.querySelector(`.${part}.${name}`), old, now, game.columns);
   }
 }
 
 /** Moves an element from one cell to another, whatever its own transform is. */
-function slide(element, from, to, size) {
-  const [[x, y], [u, v]] = [from, to].map((cell) => middle(cell, size));
+function slide(element, from, to, columns) {
+  const [[x, y], [u, v]] = [from, to].map((cell) => middle(cell, columns));
   const group = svg("g");
   element.replaceWith(group);
   group.append(element);
@@ -157,10 +157,10 @@ function slide(element, from, to, size) {
 }
 
 /** A body is a dash that goes along the path of its head; a path of no length would not be drawn, hence the last .001. */
-function creep(path, old, now, size) {
+function creep(path, old, now, columns) {
   const way = [...old].reverse().concat(now[0]);
   const whole = path.cloneNode();
-  whole.setAttribute("d", `M${way.map((cell) => middle(cell, size).join(" ")).join("L")}h.001`);
+  whole.setAttribute("d", `M${way.map((cell) => middle(cell, columns).join(" ")).join("L")}h.001`);
   path.replaceWith(whole);
   const window = (body, tail) => ({ strokeDasharray: `${body.length - 1}px 999px`, strokeDashoffset: `${-tail}px` });
   const moving = whole.animate([window(old, 0), window(now, way.length - now.length)], GLIDE);

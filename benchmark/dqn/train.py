@@ -59,8 +59,8 @@ class SeenFromTheMiddle(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], np.i
 
     def __init__(self, env: gymnasium.Env[Any, np.int64]) -> None:
         super().__init__(env)
-        symbols, size, _ = env.observation_space.shape or ()
-        self.observation_space = gymnasium.spaces.Box(0, 1, ((symbols - 1) * (2 * size - 1) ** 2,), np.uint8)
+        symbols, rows, columns = env.observation_space.shape or ()
+        self.observation_space = gymnasium.spaces.Box(0, 1, ((symbols - 1) * (2 * rows - 1) * (2 * columns - 1),), np.uint8)
 
     def observation(self, observation: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
         game: Any = self.get_wrapper_attr("game")

@@ -1,8 +1,8 @@
 """Scores of episodes: what each was worth, what it could have been worth, and how its replies were.
 
-On Frozen Lake every action has an exact value Q*. The regret of a step is V*(s) − Q*(s, a); the luck-adjusted score of an
-episode is V*(s0) − Σ regrets: the same mean as the reward, without the luck of the ice (each reward minus what the best
-play could expect is a martingale difference). Snake is not solved: its regrets are left out.
+In a solvable game, such as Frozen Lake, every action has an exact value Q*. The regret of a step is V*(s) − Q*(s, a). The
+luck-adjusted score of an episode is V*(s0) − Σ regrets: it has the same mean as the reward, without the luck of the ice (the
+sum of martingale differences). Games that are not solved, such as Snake, have no regrets.
 """
 
 from __future__ import annotations
@@ -11,41 +11,32 @@ from typing import Any
 
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.games import Game, base_game, display_name, make_game
-from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.solving import TIE, lake_values, optimal_actions, optimal_value, random_value
+from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.solving import TIE, best_actions, optimal_value, random_value, values_at
 from msgrpo_hub.rollout import replayed_states
 
 
 def score_steps(game: Game, episode: Episode) -> list[StepScore]:
     """What the rules say of each turn of an episode. Raises `ValueError` for a record that does not replay."""
-    core = base_game(game)
     return [
-        StepScore(
-            legal_actions=game.legal_actions(state),
-            optimal_actions=tuple(display_name(game, action) for action in optimal_actions(core, state)) if _solved(core) else (),
-            regret=_regret(game, state, step.action),
-        )
+        StepScore(legal_actions=game.legal_actions(state), **_against_optimal_actions(game, state, step.action))
         for state, step in zip(replayed_states(game, episode), episode.steps, strict=False)
     ]
 
 
-def _solved(game: Game) -> bool:
-    return isinstance(game, FrozenLake)
-
-
-def _regret(game: Game, state: Any, action: str | None) -> float | None:
-    """V*(s) − Q*(s, a); "no action" stays on its cell, which is worth V* with one turn less."""
-    lake = base_game(game)
-    if not isinstance(lake, FrozenLake):
-        return None
-    values, left = lake_values(lake, state.holes), lake.horizon - state.turn
-    q = values.action_values(state.player, left)
-    if action is None:
-        stay = values.optimal[left - 1, state.player[0] * lake.size + state.player[1]]
-        return float(q.max() - stay)
-    names = [display_name(game, own) for own in lake.actions]
-    lost = float(q.max() - q[names.index(action)])
-    return lost if lost > TIE else 0.0
+def _against_optimal_actions(game: Game, state: Any, action: str | None) -> dict[str, Any]:
+    """The optimal actions and the regret V*(s) − Q*(s, a), also of "no action"; regrets that are mere rounding are 0."""
+    core = base_game(game)
+    if not is_solvable(core):
+        return {"optimal_actions": (), "regret": None}
+    values = values_at(core, state)
+    names = {display_name(game, own): own for own in core.actions}
+    regret = values.best(state) - values.of(state, None if action is None else names[action])
+    best = best_actions(values, state, core.actions)
+    return {
+        "optimal_actions": tuple(display_name(game, own) for own in best),
+        "regret": 0.0 if abs(regret) <= TIE else regret,
+    }
 
 
 def score_episode(game: Game, episode: Episode, steps: list[StepScore]) -> EpisodeScore:
@@ -70,12 +61,12 @@ def _total(counts: list[int | None]) -> int | None:
 
 
 def _against_optimum(game: Game, episode: Episode, regrets: list[float | None]) -> dict[str, Any]:
-    lake = base_game(game)
+    core = base_game(game)
     known = [regret for regret in regrets if regret is not None]
-    if not isinstance(lake, FrozenLake):
+    if not is_solvable(core):
         names = ("value_optimal", "value_random", "regret", "luck_adjusted", "optimal_steps", "first_mistake")
         return dict.fromkeys(names)
-    best, blind = optimal_value(lake, episode.seed), random_value(lake, episode.seed)
+    best, blind = optimal_value(core, episode.seed), random_value(core, episode.seed)
     mistakes = [turn for turn, regret in enumerate(known) if regret > TIE]
     return {
         "value_optimal": best,

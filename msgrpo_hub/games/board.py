@@ -28,9 +28,9 @@ def neighbour(cell: Cell, action: str) -> Cell:
     return cell[0] + rows, cell[1] + columns
 
 
-def inside(cell: Cell, size: int) -> bool:
-    """Whether a cell lies on a `size` × `size` board."""
-    return 0 <= cell[0] < size and 0 <= cell[1] < size
+def inside(cell: Cell, rows: int, columns: int) -> bool:
+    """Whether a cell lies on a board of so many rows and columns."""
+    return 0 <= cell[0] < rows and 0 <= cell[1] < columns
 
 
 def cells_text(cells: Iterable[Cell]) -> str:
@@ -42,6 +42,10 @@ def cells_text(cells: Iterable[Cell]) -> str:
     return " ".join(f"({row}, {column})" for row, column in cells) or "none"
 
 
-def grid_rows(size: int, symbols: Mapping[Cell, str], empty: str = ".") -> list[str]:
-    """The board as `size` strings of `size` symbols."""
-    return ["".join(symbols.get((row, column), empty) for column in range(size)) for row in range(size)]
+def grid_rows(rows: int, columns: int, symbols: Mapping[Cell, str], empty: str = ".") -> list[str]:
+    """The board as `rows` strings of `columns` symbols.
+
+    >>> grid_rows(2, 3, {(0, 0): "@", (1, 2): "G"})
+    ['@..', '..G']
+    """
+    return ["".join(symbols.get((row, column), empty) for column in range(columns)) for row in range(rows)]

@@ -100,14 +100,14 @@ def text_space(game: Game) -> gymnasium.spaces.Text:
     """A space that holds every text observation of a game; its largest length is a bound, not attained."""
     labels = sum(len(name) + 24 for name in game.symbols.values())
     # The player may stand on the goal or in a hole: then a cell is listed twice.
-    cells = (game.size**2 + 1) * len(f"({game.size}, {game.size}) ")
+    cells = (game.rows * game.columns + 1) * len(f"({game.rows}, {game.columns}) ")
     charset = {*string.ascii_letters, *string.digits, *" (),:\n", *game.symbols}
-    return gymnasium.spaces.Text(labels + cells + 2 * game.size**2, charset=frozenset(charset))
+    return gymnasium.spaces.Text(labels + cells + 2 * game.rows * game.columns, charset=frozenset(charset))
 
 
 def planes_space(game: Game) -> gymnasium.spaces.Box:
     """The space of `planes`."""
-    return gymnasium.spaces.Box(0.0, 1.0, (len(game.symbols), game.size, game.size), np.float32)
+    return gymnasium.spaces.Box(0.0, 1.0, (len(game.symbols), game.rows, game.columns), np.float32)
 
 
 def register_games() -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, cells_text, grid_rows, inside, neighbour
 from msgrpo_hub.games.game import Transition, View, check_action
 from msgrpo_hub.games.lake_maps import random_map
+from msgrpo_hub.games.scene import Posture, Scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,19 @@ class FrozenLake:
     view: View = "full"
 
     actions = tuple(DIRECTIONS)
-    reward_range = (0.0, 1.0)
+    reward_range = return_range = (0.0, 1.0)
     symbols: ClassVar[Mapping[str, str]] = {".": "ice", "@": "you", "O": "hole", "G": "goal"}
+    pictures = symbols
+    directions = DIRECTIONS
     instructions = "You walk on a frozen lake. Reach the goal and do not fall into a hole."
+
+    @property
+    def rows(self) -> int:
+        return self.size
+
+    @property
+    def columns(self) -> int:
+        return self.size
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
@@ -72,28 +82,31 @@ class FrozenLake:
         rows = random_map(self.size, self.frozen_probability, seed=int(rng.integers(2**31)))
         return LakeState(self.size, tuple((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H"))
 
-    def outcomes(self, state: LakeState, action: str | None) -> list[tuple[Fraction, LakeState]]:
-        """P(s' | s, a) as (probability, next state) pairs: one pair on firm ice, three on slippery ice."""
-        if action is None:
-            return [(Fraction(1), LakeState(state.size, state.holes, state.player, state.turn + 1))]
-        names = self.actions
-        wanted = names.index(action)
-        turns = (-1, 0, 1) if self.slippery else (0,)
-        moved = []
-        for turn in turns:
-            cell = neighbour(state.player, names[(wanted + turn) % 4])
-            player = cell if inside(cell, self.size) else state.player
-            moved.append((Fraction(1, len(turns)), LakeState(state.size, state.holes, player, state.turn + 1)))
-        return moved
-
-    def step(self, state: LakeState, action: str | None, rng: np.random.Generator) -> Transition[LakeState]:
+    def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
+        """P(s', r | s, a) as (probability, transition) pairs: one pair on firm ice, three on slippery ice."""
         check_action(self, action)
         if state.terminal or state.turn >= self.horizon:
             raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
+        cells, arrivals = self._entered[state.player, action], _arrivals(self, state.holes, state.turn)
+        return [(1 / len(cells), arrivals[cell]) for cell in cells]
+
+    def step(self, state: LakeState, action: str | None, rng: np.random.Generator) -> Transition[LakeState]:
         outcomes = self.outcomes(state, action)
-        after = outcomes[int(rng.integers(len(outcomes)))][1] if len(outcomes) > 1 else outcomes[0][1]
-        reward = float(after.player == after.goal and self.goal_counts(self.horizon - state.turn))
-        return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
+        drawn = int(rng.integers(len(outcomes))) if len(outcomes) > 1 else 0
+        return outcomes[drawn][1]
+
+    @cached_property
+    def _entered(self) -> dict[tuple[Cell, str | None], tuple[Cell, ...]]:
+        """(cell, action) → the cells entered, equally likely; a move off the board stays."""
+        cells = [(row, column) for row in range(self.rows) for column in range(self.columns)]
+        entered: dict[tuple[Cell, str | None], tuple[Cell, ...]] = {(cell, None): (cell,) for cell in cells}
+        for cell in cells:
+            ends = [neighbour(cell, action) for action in self.actions]
+            ends = [end if inside(end, self.rows, self.columns) else cell for end in ends]
+            for a, action in enumerate(self.actions):
+                slips = (-1, 0, 1) if self.slippery else (0,)
+                entered[cell, action] = tuple(ends[(a + slip) % 4] for slip in slips)
+        return entered
 
     def goal_counts(self, turns_left: int) -> bool:
         """Whether reaching the goal gives its reward, with so many turns left before the move."""
@@ -110,13 +123,38 @@ class FrozenLake:
         return "\n".join((coordinates if self.view != "grid" else []) + (grid if self.view != "coordinates" else []))
 
     def grid(self, state: LakeState) -> list[str]:
-        return grid_rows(self.size, {state.goal: "G", **dict.fromkeys(state.holes, "O"), state.player: "@"})
+        return grid_rows(self.rows, self.columns, {state.goal: "G", **dict.fromkeys(state.holes, "O"), state.player: "@"})
+
+    def scene(self, state: LakeState) -> Scene:
+        posture: Posture = "goal" if state.player == state.goal else "hole" if state.terminal else ""
+        under = {"goal": "G", "hole": "O"}.get(posture, ".")
+        wanted, blocked = frozenset([state.goal]), frozenset(state.holes)
+        return Scene(player=state.player, under=under, posture=posture, wanted=wanted, blocked=blocked)
 
     def legal_actions(self, state: LakeState) -> tuple[str, ...]:
-        return tuple(a for a in self.actions if inside(neighbour(state.player, a), self.size))
+        return tuple(a for a in self.actions if inside(neighbour(state.player, a), self.rows, self.columns))
 
     def safe_actions(self, state: LakeState) -> tuple[str, ...]:
         return tuple(a for a in self.legal_actions(state) if neighbour(state.player, a) not in state.holes)
 
     def succeeded(self, state: LakeState) -> bool:
         return state.player == state.goal and self.goal_counts(self.horizon - state.turn + 1)
+
+
+class _Arrivals(dict[Cell, Transition[LakeState]]):
+    """Cell → the transition that enters it on one turn of one lake, made when it is first asked for."""
+
+    def __init__(self, game: FrozenLake, holes: tuple[Cell, ...], turn: int) -> None:
+        super().__init__()
+        self.game, self.holes, self.turn = game, holes, turn
+
+    def __missing__(self, cell: Cell) -> Transition[LakeState]:
+        after = LakeState(self.game.size, self.holes, cell, self.turn + 1)
+        reward = float(cell == after.goal and self.game.goal_counts(self.game.horizon - self.turn))
+        truncated = not after.terminal and after.turn >= self.game.horizon
+        self[cell] = Transition(after, reward, after.terminal, truncated)
+        return self[cell]
+
+
+_arrivals = lru_cache(maxsize=256)(_Arrivals)
+"""The tables of the turns played last: solving a lake asks for each transition a dozen times."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -35,8 +35,12 @@ class Game(Protocol):
         """The versioned name, such as `Snake-Standard-v1`; a changed rule is a new version."""
 
     @property
-    def size(self) -> int:
-        """The board is `size` × `size` cells."""
+    def rows(self) -> int:
+        """The number of rows of the board."""
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of the board."""
 
     @property
     def horizon(self) -> int:
@@ -72,7 +76,7 @@ class Game(Protocol):
         """The text observation: all that a language agent sees of the state."""
 
     def grid(self, state: Any) -> list[str]:
-        """The board as `size` rows of one-character symbols."""
+        """The board as `rows` strings of `columns` one-character symbols."""
 
     def legal_actions(self, state: Any) -> tuple[str, ...]:
         """The actions that move the player: not into a wall, nor into its own body. May be empty."""
@@ -84,14 +88,44 @@ class Game(Protocol):
         """Whether an episode that ends in this state is a success."""
 
 
+class Solvable(Game, Protocol):
+    """A game whose chances are known and whose states are few: its exact values are computed (see `games.solving`).
+
+    The game and its states must be hashable. A state must tell the turn, since values depend on the turns left.
+    """
+
+    def __hash__(self) -> int:
+        """Solved values are kept by game."""
+
+    def outcomes(self, state: Any, action: str | None) -> Sequence[tuple[float, Transition[Any]]]:
+        """P(s', r | s, a) as (probability, transition) pairs, of which `step` draws one. Raises `ValueError` as `step` does."""
+
+
+def is_solvable(game: Game) -> TypeGuard[Solvable]:
+    """Whether a game tells its outcomes, so that its exact values can be computed."""
+    return callable(getattr(game, "outcomes", None))
+
+
 def check_action(game: Game, action: str | None) -> None:
     """Refuses an action that the game does not have."""
     if action is not None and action not in game.actions:
         raise ValueError(f"{game.id} has no action {action!r}: expected one of {', '.join(game.actions)}, or None")
 
 
+def return_range(game: Game) -> tuple[float, float]:
+    """The smallest and largest return of an episode: the game's own `return_range`, else what its rewards allow.
+
+    >>> from msgrpo_hub.games import make_game
+    >>> return_range(make_game("FrozenLake-NotSlippery-v1")), return_range(make_game("Snake-Solo-v1"))
+    ((0.0, 1.0), (-20.0, 20.0))
+    """
+    low, high = game.reward_range
+    own: tuple[float, float] = getattr(game, "return_range", (min(low * game.horizon, 0.0), max(high * game.horizon, 0.0)))
+    return own
+
+
 def render_text(game: Game, state: Any) -> str:
     """The board in a frame, for people."""
-    line = "─" * (2 * game.size + 1)
+    line = "─" * (2 * game.columns + 1)
     rows = [f"│ {' '.join(row)} │" for row in game.grid(state)]
     return "\n".join([f"┌{line}┐", *rows, f"└{line}┘"])

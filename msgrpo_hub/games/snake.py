@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeGuard
 
 import numpy as np
 
 from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, cells_text, grid_rows, inside, neighbour
-from msgrpo_hub.games.game import Transition, View, check_action
+from msgrpo_hub.games.game import Game, Transition, View, check_action
+from msgrpo_hub.games.scene import Body, Scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,27 @@ class Snake:
     view: View = "full"
 
     actions = tuple(DIRECTIONS)
+    directions = DIRECTIONS
     instructions = "You steer a snake. Collect as much reward as you can and stay alive."
+
+    @property
+    def rows(self) -> int:
+        return self.size
+
+    @property
+    def columns(self) -> int:
+        return self.size
 
     @cached_property
     def symbols(self) -> dict[str, str]:
         opponent = {"X": "opponent head", "x": "opponent body"} if self.has_opponent else {}
         return {".": "free", "@": "your head", "#": "your body", **opponent, **{i.symbol: i.name for i in self.items}}
+
+    @cached_property
+    def pictures(self) -> dict[str, str]:
+        """An apple that takes reward is drawn as poisoned, whatever the rules call it."""
+        poison = {item.symbol: "poison apple" for item in self.items if item.name == "apple" and item.reward < 0}
+        return {**self.symbols, **poison}
 
     @cached_property
     def reward_range(self) -> tuple[float, float]:
@@ -98,8 +115,8 @@ class Snake:
 
     def initial_state(self, rng: np.random.Generator) -> SnakeState:
         total = 1 + self.has_opponent + sum(item.count for item in self.items)
-        drawn = rng.permutation(self.size**2)[:total].tolist()
-        cells = [(index // self.size, index % self.size) for index in drawn]
+        drawn = rng.permutation(self.rows * self.columns)[:total].tolist()
+        cells = [divmod(index, self.columns) for index in drawn]
         snake, opponent = (cells.pop(),), ((cells.pop(),) if self.has_opponent else ())
         items = tuple(tuple(sorted(cells.pop() for _ in range(item.count))) for item in self.items)
         return SnakeState(snake, opponent, items)
@@ -111,8 +128,8 @@ class Snake:
         head = neighbour(state.snake[0], action) if action else None
         other = self._opponent_head(state, rng)
         occupied = {*state.snake, *state.opponent}
-        alive = head is None or (inside(head, self.size) and head not in occupied and head != other)
-        opponent_alive = other is None or (inside(other, self.size) and other not in occupied and other != head)
+        alive = head is None or (inside(head, self.rows, self.columns) and head not in occupied and head != other)
+        opponent_alive = other is None or (inside(other, self.rows, self.columns) and other not in occupied and other != head)
         reward = 0.0 if alive else self.death_reward
         after = replace(state, turn=state.turn + 1, alive=alive, opponent_alive=opponent_alive)
         if self.down_hill:
@@ -132,7 +149,7 @@ class Snake:
         if not state.opponent:
             return None
         cells = [neighbour(state.opponent[0], action) for action in self.actions]
-        open_cells = [cell for cell in cells if inside(cell, self.size) and cell not in state.opponent] or cells
+        open_cells = [cell for cell in cells if inside(cell, self.rows, self.columns) and cell not in state.opponent] or cells
         return open_cells[int(rng.integers(len(open_cells)))]
 
     def _eat(self, state: SnakeState, cell: Cell) -> tuple[SnakeState, Item | None]:
@@ -147,7 +164,7 @@ class Snake:
         kinds = {cell: kind for kind, cells in enumerate(state.items) for cell in cells}
         for cell in sorted(kinds, reverse=True):
             below = neighbour(cell, "Down")
-            if inside(below, self.size) and below not in taken:
+            if inside(below, self.rows, self.columns) and below not in taken:
                 taken.remove(cell)
                 taken.add(below)
                 rolled[kinds[cell]].append(below)
@@ -162,7 +179,7 @@ class Snake:
         taken = {*state.snake, *state.opponent, *(c for cells in state.items for c in cells)}
         items = []
         for item, cells in zip(self.items, state.items, strict=True):
-            free = [(r, c) for r in range(self.size) for c in range(self.size) if (r, c) not in taken]
+            free = [(r, c) for r in range(self.rows) for c in range(self.columns) if (r, c) not in taken]
             missing = min(item.count - len(cells), len(free))
             new = [free[i] for i in rng.permutation(len(free))[:missing].tolist()]
             taken.update(new)
@@ -181,7 +198,17 @@ class Snake:
         items = {cell: item.symbol for item, cells in zip(self.items, state.items, strict=True) for cell in cells}
         opponent = dict(zip(state.opponent, "X" + "x" * len(state.opponent), strict=False))
         snake = dict(zip(state.snake, "@" + "#" * len(state.snake), strict=False))
-        return grid_rows(self.size, {**items, **opponent, **snake})
+        return grid_rows(self.rows, self.columns, {**items, **opponent, **snake})
+
+    def scene(self, state: SnakeState) -> Scene:
+        bodies = (Body(cells=state.snake, alive=state.alive), Body(cells=state.opponent, alive=state.opponent_alive))
+        return Scene(
+            player=state.snake[0],
+            bodies=tuple(body for body in bodies if body.cells),
+            wanted=frozenset(cell for cells in state.items for cell in cells),
+            blocked=frozenset((*state.snake, *state.opponent)),
+            contested=frozenset(neighbour(head, action) for head in state.opponent[:1] for action in self.actions),
+        )
 
     def legal_actions(self, state: SnakeState) -> tuple[str, ...]:
         return self._moves_avoiding(state, state.snake)
@@ -191,11 +218,16 @@ class Snake:
 
     def _moves_avoiding(self, state: SnakeState, cells: Sequence[Cell]) -> tuple[str, ...]:
         ahead = {action: neighbour(state.snake[0], action) for action in self.actions}
-        return tuple(action for action, cell in ahead.items() if inside(cell, self.size) and cell not in cells)
+        return tuple(action for action, cell in ahead.items() if inside(cell, self.rows, self.columns) and cell not in cells)
 
     def succeeded(self, state: SnakeState) -> bool:
         """The player lives to the end."""
         return state.alive
+
+
+def is_snake(game: Game) -> TypeGuard[Snake]:
+    """Whether a game is Snake: for what is made for Snake alone."""
+    return isinstance(game, Snake)
 
 
 def _moved(body: tuple[Cell, ...], head: Cell, eaten: Item | None) -> tuple[Cell, ...]:

@@ -1,9 +1,14 @@
-"""Exact values of games that are small enough to solve."""
+"""Exact values of solvable games, by finite-horizon value iteration (Puterman, Markov Decision Processes, 1994, §4.5).
+
+The states that can be reached from a start are expanded turn by turn; their values are then computed backwards, from the
+last turn to the start. Every `Solvable` game is solved this way, also those of other packages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -11,108 +16,192 @@ import numpy as np
 import numpy.typing as npt
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games.board import Cell
-from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.game import Game, Solvable, is_solvable
 from msgrpo_hub.games.seeds import stream
 
 Floats = npt.NDArray[np.float64]
 
-
 TIE = 1e-12
 """Actions whose values differ by less are equally good: what is left between them is rounding."""
 
+KEPT = 256
+"""Solved starts that are kept per game, the latest; one of the largest lake takes 0.3 MB."""
 
-@dataclass(frozen=True)
-class LakeValues:
-    """What one lake is worth, from every cell and with every number of turns left.
+LARGEST = 300_000
+"""The largest number of states that is expanded from one start."""
 
-    Shapes: T = horizon + 1 turns left, S = size² cells in reading order, A = 4 actions in the game's order. A cell that
-    ends the episode is worth 0: the goal's reward belongs to the step that enters it.
 
-    >>> lake = FrozenLake("lake", size=2, slippery=True, horizon=3)
-    >>> values = lake_values(lake, holes=((0, 1),))
-    >>> values.optimal[:, 0].round(3).tolist(), values.uniform[:, 0].round(3).tolist()
-    ([0.0, 0.0, 0.111, 0.259], [0.0, 0.0, 0.062, 0.125])
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """Exact values of all states that can be reached from one start. Shapes: N states, A actions in the game's order.
+
+    >>> from msgrpo_hub.games import make_game
+    >>> lake = make_game("FrozenLake-Slippery-v1")
+    >>> start = lake.initial_state(stream(0, "initial_state"))
+    >>> values = solve(lake, start)
+    >>> round(values.best(start), 3), round(values.blind(start), 3), values.of(start, None) <= values.best(start)
+    (0.31, 0.055, True)
     """
 
-    size: int
+    rows: Mapping[Any, int]
+    """State → its row in the arrays."""
+    actions: tuple[str, ...]
+    """The actions of the game."""
     q: Floats
-    """q[t, s, a]: the expected return of action a, then optimal play; (T, S, A)."""
+    """q[n, a]: the expected return of action a, then of optimal play; the last column is "no action"; (N, A + 1)."""
     optimal: Floats
-    """optimal[t, s] = max_a q[t, s, a]; (T, S)."""
+    """optimal[n] = max_a q[n, a] over the actions of the game: optimal play always acts; (N,)."""
     uniform: Floats
-    """uniform[t, s]: the expected return of actions drawn uniformly; (T, S)."""
+    """uniform[n]: the expected return of actions drawn uniformly; (N,)."""
 
-    def action_values(self, cell: Cell, turns_left: int) -> Floats:
-        """Q*(s, ·), shape (A,)."""
-        values: Floats = self.q[turns_left, cell[0] * self.size + cell[1]]
+    def best(self, state: Any) -> float:
+        """V*(s), the expected return of optimal play."""
+        return float(self.optimal[self.rows[state]])
+
+    def blind(self, state: Any) -> float:
+        """The expected return of actions drawn uniformly."""
+        return float(self.uniform[self.rows[state]])
+
+    def of_actions(self, state: Any) -> Floats:
+        """Q*(s, ·) of the actions in the game's order, shape (A,)."""
+        values: Floats = self.q[self.rows[state], :-1]
         return values
 
-
-@lru_cache(maxsize=8)
-def _transitions(game: FrozenLake) -> Floats:
-    """P[s, a, s'] on ice without holes, shape (S, A, S), from the game's own rules; holes only say where play ends."""
-    table = np.zeros((game.size**2, len(game.actions), game.size**2))
-    for index in range(game.size**2):
-        state = LakeState(game.size, (), divmod(index, game.size))
-        for a, action in enumerate(game.actions):
-            for probability, after in game.outcomes(state, action):
-                table[index, a, after.player[0] * game.size + after.player[1]] += float(probability)
-    return table
+    def of(self, state: Any, action: str | None) -> float:
+        """Q*(s, a), also of "no action"."""
+        return float(self.q[self.rows[state], -1 if action is None else self.actions.index(action)])
 
 
-@lru_cache(maxsize=1024)
-def lake_values(game: FrozenLake, holes: tuple[Cell, ...]) -> LakeValues:
-    """Solves one lake for every number of turns up to the game's horizon.
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """All that may happen on one turn. Shapes: n states, K outcomes of all their actions, W = A + 1 columns of q."""
 
-    Q_t(s, a) = Σ_s' P(s' | s, a) (r(s') + V_{t−1}(s')), V_t = max_a Q_t, V_0 = 0.
+    states: Mapping[Any, int]
+    """State → its row among the n states of this turn."""
+    cells: list[int] = field(default_factory=list)
+    """Which entry of q an outcome counts for: W · row + column; (K,)."""
+    chances: list[float] = field(default_factory=list)
+    """(K,)."""
+    rewards: list[float] = field(default_factory=list)
+    """(K,)."""
+    ahead: list[int] = field(default_factory=list)
+    """The row of the next state among those of the next turn, −1 where the episode ends; (K,)."""
+
+    def expected(self, width: int, next_values: Floats) -> Floats:
+        """Σ P(s', r | s, a) (r + v(s')), shape (n, W), from the values v of the next turn's states."""
+        returns = np.array(self.rewards) + np.append(next_values, 0.0)[self.ahead]  # −1 is the appended 0
+        sums = np.bincount(self.cells, np.array(self.chances) * returns, len(self.states) * width)
+        return np.asarray(sums, np.float64).reshape(-1, width)
+
+
+def solve(game: Solvable, start: Any) -> Values:
+    """Solves a game from one state on.
+
+    Q(s, a) = Σ P(s', r | s, a) (r + V(s')) and V(s) = max_a Q(s, a); an episode that has ended is worth 0.
+
+    Raises:
+        UserError: for a game with too many states, or with outcomes that go on after its horizon.
     """
-    step, cells, goal = _transitions(game), game.size**2, game.size**2 - 1
-    ends = [goal, *(row * game.size + column for row, column in holes)]
-    q = np.zeros((game.horizon + 1, cells, len(game.actions)))
-    uniform = np.zeros((game.horizon + 1, cells))
-    reward = np.eye(cells)[goal]
-    for turns in range(1, game.horizon + 1):
-        gain = reward * game.goal_counts(turns)
-        q[turns] = step @ (gain + q[turns - 1].max(axis=1))
-        uniform[turns] = step.mean(axis=1) @ (gain + uniform[turns - 1])
-        q[turns, ends] = uniform[turns, ends] = 0.0
-    return LakeValues(game.size, q, q.max(axis=2), uniform)
+    turns, width = _expand(game, start), len(game.actions) + 1
+    q: list[Floats] = []
+    uniform: list[Floats] = [np.zeros(0)]
+    for turn in reversed(turns):  # q and uniform hold the later turns, the next one last
+        q.append(turn.expected(width, q[-1][:, :-1].max(axis=1) if q else np.zeros(0)))
+        uniform.append(turn.expected(width, uniform[-1])[:, :-1].mean(axis=1))
+    states = [state for turn in turns for state in turn.states]
+    table = np.concatenate(q[::-1])
+    return Values(
+        rows={state: row for row, state in enumerate(states)},
+        actions=tuple(game.actions),
+        q=table,
+        optimal=table[:, :-1].max(axis=1),
+        uniform=np.concatenate(uniform[:0:-1]),
+    )
+
+
+def _expand(game: Solvable, start: Any) -> list[_Turn]:
+    """The states that can be reached from a start, turn by turn, and all that their actions may lead to."""
+    options = (*game.actions, None)
+    turns: list[_Turn] = []
+    states, count = {start: 0}, 0
+    while states:
+        count += len(states)
+        if count > LARGEST:
+            raise UserError(f"{game.id} has over {LARGEST} states from one start: expected fewer, or a game without `outcomes`")
+        if len(turns) == game.horizon:
+            raise UserError(f"the outcomes of {game.id} go on after its {game.horizon} turns: expected `truncated` on the last")
+        turn = _Turn(states)
+        following: dict[Any, int] = {}
+        for row, state in enumerate(states):
+            for column, action in enumerate(options):
+                for chance, after in game.outcomes(state, action):
+                    ended = after.terminated or after.truncated
+                    ahead = -1 if ended else following.setdefault(after.state, len(following))
+                    turn.cells.append(row * len(options) + column)
+                    turn.chances.append(chance)
+                    turn.rewards.append(after.reward)
+                    turn.ahead.append(ahead)
+        turns.append(turn)
+        states = following
+    return turns
+
+
+@lru_cache(maxsize=64)
+def _latest(game: Solvable) -> deque[Values]:  # noqa: ARG001
+    """The values of a game that were computed last."""
+    return deque(maxlen=KEPT)
+
+
+def values_at(game: Game, state: Any) -> Values:
+    """Values that know a state: of the start of its episode where that was solved already, else of the state itself.
+
+    Raises:
+        UserError: for a game that is not solvable.
+    """
+    if not is_solvable(game):
+        raise UserError(f"{game.id} has no exact optimum: expected a game that tells its `outcomes`, such as Frozen Lake")
+    latest = _latest(game)
+    for values in reversed(latest):
+        if state in values.rows:
+            return values
+    latest.append(solve(game, state))
+    return latest[-1]
 
 
 def optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
-    """All optimal actions, in the game's order. Raises `UserError` for a game that is not solved."""
-    lake = solved_lake(game)
-    values = lake_values(lake, state.holes).action_values(state.player, lake.horizon - state.turn)
-    return tuple(lake.actions[a] for a in best_actions(values, range(len(values))))
+    """All optimal actions, in the game's order. Raises `UserError` for a game that is not solvable."""
+    return best_actions(values_at(game, state), state, game.actions)
 
 
-def best_actions(values: Floats, actions: Iterable[int]) -> list[int]:
+def best_actions(values: Values, state: Any, actions: Iterable[str]) -> tuple[str, ...]:
     """Those of some actions that are as good as the best of them."""
-    given = list(actions)
-    return [a for a in given if values[a] >= values[given].max() - TIE]
+    worth = {action: values.of(state, action) for action in actions}
+    return tuple(action for action in worth if worth[action] >= max(worth.values()) - TIE)
+
+
+def soonest_optimal_action(game: Game, state: Any) -> str:
+    """The optimal action that leaves the most turns to spare. Raises `UserError` for a game that is not solvable.
+
+    With turns to spare, walking in circles is as good as walking to the goal. Of equally good actions it takes those that
+    would still be best if a turn had passed without an action, and so on; of those that are left, the first.
+    """
+    values, best = values_at(game, state), game.actions
+    assert is_solvable(game)
+    while True:
+        best = best_actions(values, state, best)
+        [(_, waited), *others] = game.outcomes(state, None)
+        if len(best) == 1 or others or waited.terminated or waited.truncated:
+            return best[0]
+        state = waited.state
 
 
 def optimal_value(game: Game, seed: int) -> float:
     """The expected return of optimal play from the initial state of an episode seed; `UserError` as above."""
-    values, cell = _at_the_start(game, seed)
-    return float(values.optimal[-1, cell])
+    start = game.initial_state(stream(seed, "initial_state"))
+    return values_at(game, start).best(start)
 
 
 def random_value(game: Game, seed: int) -> float:
     """The expected return of the player `random` from the initial state of an episode seed; `UserError` as above."""
-    values, cell = _at_the_start(game, seed)
-    return float(values.uniform[-1, cell])
-
-
-def _at_the_start(game: Game, seed: int) -> tuple[LakeValues, int]:
-    lake = solved_lake(game)
-    state = lake.initial_state(stream(seed, "initial_state"))
-    return lake_values(lake, state.holes), state.player[0] * lake.size + state.player[1]
-
-
-def solved_lake(game: Game) -> FrozenLake:
-    if not isinstance(game, FrozenLake):
-        raise UserError(f"{game.id} has no exact optimum, only Frozen Lake has: use the player 'greedy' instead of 'optimal'")
-    return game
+    start = game.initial_state(stream(seed, "initial_state"))
+    return values_at(game, start).blind(start)

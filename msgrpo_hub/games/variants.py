@@ -18,24 +18,38 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games.board import Cell, cells_text
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game, Transition, View, check_action
+from msgrpo_hub.games.scene import HasScene, Scene
 from msgrpo_hub.games.snake import Snake
 
 _CELL = re.compile(r"\((\d+), (\d+)\)")
 _MOVES = "Up and Down change the row by one, Left and Right change the column by one."
 
 
-def _same(cell: Cell, size: int) -> Cell:  # noqa: ARG001
+Shape = tuple[int, int]
+"""The rows and columns of a board."""
+
+
+def _same(cell: Cell, shape: Shape) -> Cell:  # noqa: ARG001
     return cell
+
+
+def _mirrored(cell: Cell, shape: Shape) -> Cell:
+    return cell[0], shape[1] - 1 - cell[1]
+
+
+def _turned(cell: Cell, shape: Shape) -> Cell:
+    """A quarter turn against the clock: rows become columns."""
+    return shape[1] - 1 - cell[1], cell[0]
 
 
 @dataclass(frozen=True)
 class Variant:
     """A game whose cells, action names and grid symbols are shown in another way; states are those of `game`."""
 
-    game: Game
+    game: HasScene
     id: str
-    place: Callable[[Cell, int], Cell] = _same
-    """Where a cell is shown: (cell, size) → cell."""
+    place: Callable[[Cell, Shape], Cell] = _same
+    """Where a cell is shown: (cell, rows and columns of the board of `game`) → cell."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Action of the game → its name here; what is not listed keeps its name."""
     glyphs: Mapping[str, str] = field(default_factory=dict)
@@ -44,8 +58,18 @@ class Variant:
     """The rule that says what the actions do."""
 
     @property
-    def size(self) -> int:
-        return self.game.size
+    def rows(self) -> int:
+        return self._shape[0]
+
+    @property
+    def columns(self) -> int:
+        return self._shape[1]
+
+    @cached_property
+    def _shape(self) -> Shape:
+        """A quarter turn swaps rows and columns: the corners tell."""
+        corners = [self.placed((0, 0)), self.placed((self.game.rows - 1, self.game.columns - 1))]
+        return max(row for row, _ in corners) + 1, max(column for _, column in corners) + 1
 
     @property
     def horizon(self) -> int:
@@ -75,6 +99,20 @@ class Variant:
         rules = tuple(self.moves if rule == _MOVES else rule for rule in self.game.rules)
         return (*rules[:-1], legend) if self.glyphs else rules
 
+    @cached_property
+    def pictures(self) -> dict[str, str]:
+        return {self.glyphs.get(symbol, symbol): name for symbol, name in self.game.pictures.items()}
+
+    @cached_property
+    def directions(self) -> dict[str, Cell]:
+        row, column = self.placed((0, 0))
+        ends = {self.display_name(action): self.placed(way) for action, way in self.game.directions.items()}
+        return {name: (end[0] - row, end[1] - column) for name, end in ends.items()}
+
+    def placed(self, cell: Cell) -> Cell:
+        """Where a cell of the game is shown."""
+        return self.place(cell, (self.game.rows, self.game.columns))
+
     def display_name(self, action: str) -> str:
         """The name here of an action of the game."""
         return self.names.get(action, action)
@@ -98,17 +136,28 @@ class Variant:
     def _line(self, line: str) -> str:
         """One line of coordinates; a list of cells stays in reading order, a body in its own."""
         label, _, _ = line.partition(":")
-        cells = [self.place((int(r), int(c)), self.size) for r, c in _CELL.findall(line)]
+        cells = [self.placed((int(r), int(c))) for r, c in _CELL.findall(line)]
         return f"{label}: {cells_text(cells if 'body' in label else sorted(cells))}" if cells else line
 
     def grid(self, state: Any) -> list[str]:
-        rows = self.game.grid(state)
-        shown = [["."] * self.size for _ in rows]
-        for r, row in enumerate(rows):
+        shown = [["."] * self.columns for _ in range(self.rows)]
+        for r, row in enumerate(self.game.grid(state)):
             for c, symbol in enumerate(row):
-                there, across = self.place((r, c), self.size)
+                there, across = self.placed((r, c))
                 shown[there][across] = self.glyphs.get(symbol, symbol)
         return ["".join(row) for row in shown]
+
+    def scene(self, state: Any) -> Scene:
+        scene = self.game.scene(state)
+        return replace(
+            scene,
+            player=self.placed(scene.player),
+            under=self.glyphs.get(scene.under, scene.under),
+            bodies=tuple(replace(body, cells=tuple(map(self.placed, body.cells))) for body in scene.bodies),
+            wanted=frozenset(map(self.placed, scene.wanted)),
+            blocked=frozenset(map(self.placed, scene.blocked)),
+            contested=frozenset(map(self.placed, scene.contested)),
+        )
 
     def legal_actions(self, state: Any) -> tuple[str, ...]:
         return self._ordered(self.game.legal_actions(state))
@@ -134,6 +183,11 @@ def display_name(game: Game, action: str) -> str:
     return game.display_name(action) if isinstance(game, Variant) else action
 
 
+def display_symbol(game: Game, symbol: str) -> str:
+    """The symbol that a game shows for one of `base_game(game)`."""
+    return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
+
+
 def _seen(game: FrozenLake | Snake, id: str, view: View) -> Game:
     return replace(game, id=id, view=view)
 
@@ -150,12 +204,8 @@ _NAMED_DOWN = ("rotated", "compass", "permuted-actions")
 """Variants in which the word Down does not mean the next row."""
 
 VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
-    "reflected": lambda game, id: Variant(
-        game, id, lambda cell, size: (cell[0], size - 1 - cell[1]), {"Left": "Right", "Right": "Left"}
-    ),
-    "rotated": lambda game, id: Variant(
-        game, id, lambda cell, size: (size - 1 - cell[1], cell[0]), {"Left": "Down", "Down": "Right", "Right": "Up", "Up": "Left"}
-    ),
+    "reflected": lambda game, id: Variant(game, id, _mirrored, {"Left": "Right", "Right": "Left"}),
+    "rotated": lambda game, id: Variant(game, id, _turned, _TURNED),
     "compass": lambda game, id: Variant(game, id, names=_COMPASS, moves=_COMPASS_RULE),
     "permuted-actions": lambda game, id: Variant(game, id, names=_TURNED, moves=_TURNED_RULE),
     "other-symbols": lambda game, id: Variant(game, id, glyphs=_GLYPHS),

@@ -33,8 +33,8 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES
-from msgrpo_hub.games import Game, base_game, make_game
-from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.cards import model_index, task_result
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
 from msgrpo_hub.hub.run_results import task_score
@@ -206,7 +206,7 @@ def _model_info(model: Model, identity: dict[str, Any]) -> dict[str, Any]:
 
 def _reward(result: Result) -> dict[str, Any]:
     rewards = [score.reward for score in result.scores]
-    low, high = _bounds(make_game(result.task))
+    low, high = return_range(base_game(make_game(result.task)))
     metric = {
         "metric_id": "msgrpo_hub.mean_reward",
         "metric_name": "Mean reward",
@@ -227,13 +227,6 @@ def _success(result: Result) -> dict[str, Any]:
     }
     what = f"Share of {len(outcomes)} episodes of {result.task} that end well: the goal reached, or alive at the end"
     return _evaluation(result, {**metric, "evaluation_description": what, "min_score": 0, "max_score": 1}, "success", outcomes)
-
-
-def _bounds(game: Game) -> tuple[float, float]:
-    """Between what the reward of an episode must lie. On Frozen Lake only the last step has one; else they are wide."""
-    low, high = game.reward_range
-    steps = 1 if isinstance(base_game(game), FrozenLake) else game.horizon
-    return min(low * steps, 0.0), max(high * steps, 0.0)
 
 
 def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Sequence[float]) -> dict[str, Any]:

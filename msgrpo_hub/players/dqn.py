@@ -31,16 +31,17 @@ def centred(game: Game, board: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
     Args:
         game: the rules.
-        board: planes (K symbols, S rows, S columns), as of `games.environment.planes`.
+        board: planes (K symbols, R rows, C columns), as of `games.environment.planes`.
 
     Returns:
-        Zeros and ones ((K − 1) · (2S − 1)²,): all planes but the player's, shifted; off the board everything is 0, also
+        Zeros and ones ((K − 1) · (2R − 1) · (2C − 1),): all planes but the player's, shifted; off the board everything is 0, also
         the plane of free cells, so that walls show.
     """
-    me, last = list(game.symbols).index(YOU), game.size - 1
+    me, rows, columns = list(game.symbols).index(YOU), game.rows, game.columns
     ((row, column),) = np.argwhere(board[me])
-    shifted = np.zeros((len(board) - 1, 2 * game.size - 1, 2 * game.size - 1), np.uint8)
-    shifted[:, last - row : last - row + game.size, last - column : last - column + game.size] = np.delete(board, me, axis=0)
+    shifted = np.zeros((len(board) - 1, 2 * rows - 1, 2 * columns - 1), np.uint8)
+    top, left = rows - 1 - row, columns - 1 - column
+    shifted[:, top : top + rows, left : left + columns] = np.delete(board, me, axis=0)
     return shifted.reshape(-1)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import DIRECTIONS, Cell, inside, neighbour
-from msgrpo_hub.games.snake import Item, Snake, SnakeState
+from msgrpo_hub.games.snake import Item, Snake, SnakeState, is_snake
 from msgrpo_hub.games.solving import TIE
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
 
     Raises `UserError` for a game other than Snake.
     """
-    if not isinstance(game, Snake):
+    if not is_snake(game):
         raise UserError(f"{game.id} has no planner, only Snake has: use the player 'optimal' instead of 'planner'")
     values = move_values(game, state)
     return game.actions[int(np.argmax(values >= values.max() - TIE))]
@@ -80,7 +80,7 @@ def _can_move(game: Snake, body: tuple[Cell, ...], others: Collection[Cell], foo
     """Whether a snake can make so many moves without meeting a wall, itself, or others, which stay where they are."""
     if not moves:
         return True
-    ahead = [cell for action in game.actions if inside(cell := neighbour(body[0], action), game.size)]
+    ahead = [cell for action in game.actions if inside(cell := neighbour(body[0], action), game.rows, game.columns)]
     free = [cell for cell in ahead if cell not in body and cell not in others]
     return any(_can_move(game, _moved(body, cell, food), others, food, moves - 1) for cell in free)
 
@@ -182,7 +182,7 @@ class _Board:
         size, opponent = self.game.size, self.state.opponent
         chance = np.zeros((self.game.horizon - self.state.turn + len(self.state.snake) + 1, size, size))
         ahead = [neighbour(opponent[0], action) for action in self.game.actions] if opponent else []
-        open_cells = [cell for cell in ahead if inside(cell, size) and cell not in opponent]
+        open_cells = [cell for cell in ahead if inside(cell, size, size) and cell not in opponent]
         for row, column in open_cells:
             chance[1, row, column] = 1 / len(open_cells)
         exits = _neighbour_sum(np.ones((size, size)))

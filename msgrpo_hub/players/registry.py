@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.names import split_adapter
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games import Game, base_game
-from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.snake import Snake
+from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.scene import has_scene
+from msgrpo_hub.games.snake import is_snake
 from msgrpo_hub.players.dqn import load_dqn, trained_games
 from msgrpo_hub.players.planner import choose_planner
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_legal, choose_random_safe
@@ -26,8 +28,8 @@ SCRIPTED: dict[str, Chooser] = {
     "optimal": choose_optimal,
 }
 
-KNOWS: dict[str, tuple[type, ...]] = {"greedy": (FrozenLake, Snake), "planner": (Snake,), "optimal": (FrozenLake,)}
-"""Scripted players that know the rules of some games only."""
+KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
+"""Scripted players that know some games only, and which."""
 
 GROUP = "msgrpo_hub.players"
 """The entry point group through which other packages add players: the name is the player's, the object makes its policy."""
@@ -89,7 +91,7 @@ def can_play(name: str, game: Game) -> bool:
     """Whether a player knows a game: only solved games have an optimal player, and a DQN knows what it was trained on."""
     if name.startswith("dqn:"):
         return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
-    return name not in KNOWS or isinstance(base_game(game), KNOWS[name])
+    return name not in KNOWS or KNOWS[name](base_game(game))
 
 
 def check_near_miss(name: str) -> None:

@@ -1,79 +1,66 @@
-"""Reference players and exact values: what the best and the blindest play are worth on the very maps a player is given.
+"""Scripted players: rules that look at the state and choose an action. They are the references for a model's scores.
 
-Frozen Lake is small enough to solve: V_t(s), the best expected return with t turns left, by finite-horizon value
-iteration (Puterman, Markov Decision Processes, 1994, §4.5). Snake is not; its reference is the greedy player.
+`optimal` plays every solvable game, such as Frozen Lake. Snake is not solved: its references are `greedy` and the `planner`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
-from msgrpo_hub.games.board import Cell, inside, neighbour
-from msgrpo_hub.games.frozen_lake import LakeState
-from msgrpo_hub.games.snake import SnakeState
-from msgrpo_hub.games.solving import best_actions, lake_values, solved_lake
+from msgrpo_hub.games.board import Cell, inside
+from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.scene import HasScene, Scene, has_scene
+from msgrpo_hub.games.solving import soonest_optimal_action
 
 
 def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The optimal action that wins soonest: the player `optimal`. Raises `UserError` for a game that is not solved.
-
-    With turns to spare, walking in circles is as good as walking to the goal: of equally good actions it takes those that
-    would be best with one turn fewer, and so on, and of what is left the first.
-    """
-    lake = solved_lake(game)
-    values, left = lake_values(lake, state.holes), list(range(len(lake.actions)))
-    for turns in range(lake.horizon - state.turn, 0, -1):
-        left = best_actions(values.action_values(state.player, turns), left)
-    return lake.actions[left[0]]
+    """The optimal action that wins soonest: the player `optimal`. Raises `UserError` for a game that is not solvable."""
+    if not is_solvable(game):
+        raise UserError(f"{game.id} has no exact optimum, since it tells no `outcomes`: use another player than 'optimal'")
+    return soonest_optimal_action(game, state)
 
 
 def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The first step of a shortest way: on the lake to the goal, in Snake to the nearest item, whatever it is worth.
+    """The first step of a shortest way: to the goal of a lake, or to the nearest item in Snake, whatever it is worth.
 
     The player `greedy`. It knows neither slipping nor poison, and it steers clear of the cells that the opponent's head
     can reach this turn: the authors' greedy must do so too, for its rewards with good and with bad apples, 4.76 and
     −4.79, leave no room for deaths. Ties go to the action that the game lists first, then to the first cell found.
 
-    Raises `UserError` for a game of another package.
+    Raises `UserError` for a game that does not describe its states as scenes.
     """
-    if isinstance(state, LakeState):
-        start, blocked, wanted = state.player, state.holes, {state.goal}
-    elif not isinstance(state, SnakeState):
+    if not has_scene(game):
         raise UserError(f"the player 'greedy' does not know {game.id}: use 'random-safe' instead")
-    else:
-        start, blocked = state.snake[0], (*state.snake, *state.opponent)
-        wanted = {cell for cells in state.items for cell in cells}
-    moves = {neighbour(start, action): action for action in _careful_actions(game, state)}
-    return _way_to(wanted, moves, {start, *blocked}, game) or next(iter(moves.values()))
+    scene, safe = game.scene(state), game.safe_actions(state)
+    ahead = {action: _next(scene.player, game.directions[action]) for action in game.actions}
+    careful = [action for action in safe if ahead[action] not in scene.contested] or safe or game.actions
+    moves = {ahead[action]: action for action in careful}
+    return _way_to(scene, moves, game) or next(iter(moves.values()))
 
 
-def _careful_actions(game: Game, state: Any) -> tuple[str, ...]:
-    """The safe actions that cannot end head to head, or the safe ones where there are none; all where none is safe."""
-    safe = game.safe_actions(state)
-    if isinstance(state, LakeState) or not state.opponent:
-        return safe or game.actions
-    contested = {neighbour(state.opponent[0], action) for action in game.actions}
-    return tuple(a for a in safe if neighbour(state.snake[0], a) not in contested) or safe or game.actions
-
-
-def _way_to(wanted: Collection[Cell], moves: Mapping[Cell, str], blocked: Collection[Cell], game: Game) -> str | None:
+def _way_to(scene: Scene, moves: Mapping[Cell, str], game: HasScene) -> str | None:
     """The move (cell entered → action) that begins a shortest way to a wanted cell around the blocked ones, if one does."""
     queue = deque(moves.items())
-    seen = {*blocked, *moves}
+    seen = {scene.player, *scene.blocked, *moves}
     while queue:
         here, first = queue.popleft()
-        if here in wanted:
+        if here in scene.wanted:
             return first
-        ahead = [cell for action in game.actions if inside(cell := neighbour(here, action), game.size) and cell not in seen]
+        cells = [_next(here, game.directions[action]) for action in game.actions]
+        ahead = [cell for cell in cells if inside(cell, game.rows, game.columns) and cell not in seen]
         seen.update(ahead)
         queue.extend((cell, first) for cell in ahead)
     return None
+
+
+def _next(cell: Cell, way: Cell) -> Cell:
+    return cell[0] + way[0], cell[1] + way[1]
 
 
 def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:

@@ -15,10 +15,11 @@ import numpy as np
 
 from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
-from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.registry import GAMES
-from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState
+from msgrpo_hub.games.scene import has_scene
+from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState, is_snake
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,15 @@ def _short(name: str) -> str:
     return "opponent" if name.startswith("opponent") else name.removeprefix("your ")
 
 
-def player_cell(state: Any) -> Cell:
+def player_cell(game: Game, state: Any) -> Cell:
     """Where the player, or its head, is."""
-    cell: Cell = state.player if isinstance(state, LakeState) else state.snake[0]
-    return cell
+    assert has_scene(game)
+    return game.scene(state).player
 
 
 def around(game: Game, state: Any) -> dict[str, str]:
     """Direction → what lies there: the percepts."""
-    here, what = player_cell(state), things(game, state)
+    here, what = player_cell(game, state), things(game, state)
     return {action: what.get(neighbour(here, action), "wall") for action in game.actions}
 
 
@@ -97,9 +98,9 @@ def nearest(here: Cell, cells: Sequence[Cell]) -> Cell:
 def thought(game: Game, state: Any) -> str:
     """What the base thinks before it acts: the percepts, and in Snake the nearest thing to eat with its bearing."""
     seen = percepts(game, state)
-    if isinstance(game, Snake) and (found := _nearest_item(game, state)):
+    if is_snake(game) and (found := _nearest_item(game, state)):
         name, cell = found
-        return f"{seen} nearest {name} {cells_text([cell])} {bearing(player_cell(state), cell)}"
+        return f"{seen} nearest {name} {cells_text([cell])} {bearing(player_cell(game, state), cell)}"
     return seen
 
 
@@ -126,7 +127,8 @@ def play(task: Task, state: Any) -> Lesson:
 
 def about_the_board(task: Task, state: Any, rng: np.random.Generator) -> Iterator[Lesson]:
     """Questions with one right answer, all of it in the observation."""
-    game, here, what, seen = task.game, player_cell(state), things(task.game, state), around(task.game, state)
+    game, here = task.game, player_cell(task.game, state)
+    what, seen = things(game, state), around(game, state)
     yield Lesson("each direction", "What lies in each direction?", (percepts(game, state),))
     action = _pick(game.actions, rng)
     yield Lesson("one direction", f"What lies {action}?", (seen[action],))
@@ -136,10 +138,10 @@ def about_the_board(task: Task, state: Any, rng: np.random.Generator) -> Iterato
     legal, safe = game.legal_actions(state), game.safe_actions(state)
     yield Lesson("legal", "Which moves are legal?", (" ".join(legal) or "none",))
     yield Lesson("safe", "Which moves are safe?", (" ".join(safe) or "none",))
-    if isinstance(state, LakeState):
-        yield Lesson("goal", "How far is the goal?", (bearing(here, state.goal),))
-    elif isinstance(game, Snake):
+    if is_snake(game):
         yield from _about_the_snake(game, state)
+    else:
+        yield Lesson("goal", "How far is the goal?", (bearing(here, state.goal),))
 
 
 def lookups(task: Task, state: Any, rng: np.random.Generator) -> Iterator[Lesson]:
@@ -167,7 +169,7 @@ def about_the_rules(task: Task, rng: np.random.Generator) -> Iterator[Lesson]:
     """Questions whose answer stands in the system message."""
     yield Lesson("rules", "How many turns has the game?", (str(task.game.horizon),))
     yield Lesson("rules", "Which actions are available?", (" ".join(task.actions),))
-    if isinstance(task.game, Snake):
+    if is_snake(task.game):
         item = _pick(task.game.items, rng)
         yield Lesson("rules", f"What does {_article(item.name)} give?", (f"{item.reward:g}",))
         yield Lesson("rules", "What does dying give?", (f"{task.game.death_reward:g}",))
@@ -215,7 +217,7 @@ def random_task(rng: np.random.Generator, lakes: float = 0.45) -> Task:
     if rng.random() < 0.15:
         kept = sorted(rng.permutation(4)[: int(rng.integers(2, 4))].tolist())
         actions = tuple(actions[i] for i in kept)
-    avoidable = ["holes"] if isinstance(game, FrozenLake) else [item.name for item in game.items]
+    avoidable = [item.name for item in game.items] if is_snake(game) else ["holes"]
     avoid = _pick(avoidable, rng) if rng.random() < 0.15 else ""
     return Task(game, actions, "hole" if avoid == "holes" else avoid)
 
@@ -232,7 +234,7 @@ def random_snake(rng: np.random.Generator) -> Snake:
     small = rng.random() < 0.55
     name = "Snake-Solo-v1" if small else _pick([i for i in GAMES if i.startswith("Snake") and "Solo" not in i], rng)
     game = GAMES[name]
-    assert isinstance(game, Snake)
+    assert is_snake(game)
     if rng.random() < 0.5:
         items = tuple(_random_item(item, rng) for item in game.items)
         game = replace(game, items=items, horizon=int(rng.integers(5, 41)), death_reward=float(-rng.integers(1, 6)))
@@ -245,12 +247,10 @@ def _random_item(item: Item, rng: np.random.Generator) -> Item:
 
 def random_state(game: Game, rng: np.random.Generator) -> Any:
     """Any state of a game, reached by no play: a random cell of the ice, or snakes of random shape."""
-    if isinstance(game, FrozenLake):
-        lake = game.initial_state(rng)
-        cells = [(r, c) for r in range(game.size) for c in range(game.size)]
-        return replace(lake, player=_pick([c for c in cells if c not in lake.holes and c != lake.goal], rng))
-    assert isinstance(game, Snake)
     start = game.initial_state(rng)
+    if not is_snake(game):
+        cells = [(r, c) for r in range(game.rows) for c in range(game.columns)]
+        return replace(start, player=_pick([c for c in cells if c not in start.holes and c != start.goal], rng))
     taken = {cell for cells in start.items for cell in cells}
     snake = _random_body(start.snake[0], game.size, taken | set(start.opponent), rng)
     opponent = _random_body(start.opponent[0], game.size, taken | set(snake), rng) if start.opponent else ()
@@ -262,7 +262,7 @@ def _random_body(head: Cell, size: int, taken: set[Cell], rng: np.random.Generat
     body = [head]
     for _ in range(int(rng.integers(0, 8))):
         cells = [neighbour(body[-1], action) for action in DIRECTIONS]
-        free = [cell for cell in cells if inside(cell, size) and cell not in taken and cell not in body]
+        free = [cell for cell in cells if inside(cell, size, size) and cell not in taken and cell not in body]
         if not free:
             break
         body.append(_pick(free, rng))

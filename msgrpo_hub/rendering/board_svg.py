@@ -1,75 +1,80 @@
 """Boards as SVG, in units of one cell: the ground, what comes and goes on it, and who moves over it.
 
-Any game is drawn from its grid and its symbols alone. A snake's body has an order that a grid does not tell, so the
-snakes are drawn from their state: a dash that slides along the path of the head. Variants are drawn as they are shown to
-players: mirrored, turned, or with other symbols.
+Any game is drawn from its grid and its symbols alone. A grid does not tell the order of a snake's cells, so bodies are
+drawn from the game's scenes (see `games.scene`): a dash that slides along the path of the head. Variants are drawn as they
+are shown to players: mirrored, turned, or with other symbols.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import atan2, degrees
 from typing import Any
 
-from msgrpo_hub.games import Game, Variant, base_game, display_name
-from msgrpo_hub.games.board import DIRECTIONS, Cell
-from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.games.snake import Snake, SnakeState
+from msgrpo_hub.games import Game
+from msgrpo_hub.games.board import Cell
+from msgrpo_hub.games.scene import Posture, Scene, has_scene
+from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rendering.board_art import FACES, PENGUIN, shape
 from msgrpo_hub.rendering.timeline import Timeline, spans
 
-_PLAYER = "@"
-_SNAKES = "@#Xx"
+FREE, PLAYER = ".", "@"
+"""The grid symbols of a free cell and of the player, in every game."""
+
+_POSTURES: dict[Posture, str] = {
+    "": "scale(1);opacity:1",
+    "goal": "translateX(-.14px) scale(.9);opacity:1",
+    "hole": "scale(.55);opacity:.8",
+}
+"""In a hole the player goes under; at the goal it stands beside the flag."""
 
 
 def definitions(game: Game) -> str:
     """The shapes that `board` uses, once for all boards of a game."""
-    bare = {glyph(game, symbol) for symbol in f".{_PLAYER}"}
-    named = {symbol: name for symbol, name in names(game).items() if symbol not in bare}
+    bare = {display_symbol(game, symbol) for symbol in (FREE, PLAYER)}
+    named = {symbol: name for symbol, name in pictures(game).items() if symbol not in bare}
     shapes = "".join(f'<g id="{_id(symbol)}">{shape(name, symbol)}</g>' for symbol, name in named.items())
-    field = f'<clipPath id="field"><rect width="{game.size}" height="{game.size}" rx=".3"/></clipPath>'
+    field = f'<clipPath id="field"><rect width="{game.columns}" height="{game.rows}" rx=".3"/></clipPath>'
     return f"<defs>{shapes}{FACES}{field}</defs>"
 
 
 def board(game: Game, states: Sequence[Any], actions: Sequence[str | None], timeline: Timeline) -> str:
-    """One episode's board, `game.size` units wide. `actions[t]` leads from `states[t]` to `states[t + 1]`."""
-    snakes = isinstance(states[0], SnakeState)
-    ground = _ground(game, icy=game.symbols.get(glyph(game, ".")) == "ice")
-    pieces = _pieces(game, states, _SNAKES if snakes else _PLAYER, timeline)
-    return ground + pieces + (_snakes(game, states, actions, timeline) if snakes else _walker(game, states, timeline))
+    """One episode's board, `game.columns` units wide. `actions[t]` leads from `states[t]` to `states[t + 1]`."""
+    scenes = [game.scene(state) for state in states] if has_scene(game) else []
+    ground = _ground(game, icy(game)) + _pieces(game, states, timeline)
+    if scenes and scenes[0].bodies:
+        return ground + _snakes(game, scenes, actions, timeline)
+    return ground + _walker(game, states, scenes, timeline)
 
 
-def glyph(game: Game, symbol: str) -> str:
-    """The symbol that a game shows for one of the game underneath."""
-    return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
+def icy(game: Game) -> bool:
+    """Whether the ground of a game's boards is ice."""
+    return game.symbols.get(display_symbol(game, FREE)) == "ice"
 
 
-def names(game: Game) -> dict[str, str]:
-    """Symbol → what is drawn for it; an apple that takes reward is poisoned, whatever the rules call it."""
-    core = base_game(game)
-    items = core.items if isinstance(core, Snake) else ()
-    poison = {glyph(game, item.symbol): "poison apple" for item in items if item.name == "apple" and item.reward < 0}
-    return {**game.symbols, **poison}
+def pictures(game: Game) -> Mapping[str, str]:
+    """Symbol → the name of what is drawn for it."""
+    return game.pictures if has_scene(game) else game.symbols
 
 
-def placed(game: Game, cells: Iterable[Cell]) -> list[Cell]:
-    """Where cells of the game underneath are shown."""
-    return [game.place(cell, game.size) if isinstance(game, Variant) else cell for cell in cells]
+def moves(game: Game) -> Mapping[str, Cell]:
+    """Action → where it leads on the board, as (rows, columns); empty for a game that does not say so."""
+    return game.directions if has_scene(game) else {}
 
 
-def moves(game: Game) -> dict[str, Cell]:
-    """Action → where it leads on the board that is shown, as (rows, columns); of games of others nobody can tell."""
-    if not isinstance(base_game(game), FrozenLake | Snake):
-        return {}
-    origin, *ends = placed(game, [(0, 0), *DIRECTIONS.values()])
-    return {
-        display_name(game, action): (end[0] - origin[0], end[1] - origin[1]) for action, end in zip(DIRECTIONS, ends, strict=True)
-    }
+def still_grid(game: Game, state: Any) -> list[str]:
+    """The grid without those who move: what a lone player stands on, and free cells under a body."""
+    grid = game.grid(state)
+    if not has_scene(game):
+        return grid
+    scene, free = game.scene(state), display_symbol(game, FREE)
+    under = {cell: free for body in scene.bodies for cell in body.cells} or {scene.player: scene.under}
+    return ["".join(under.get((r, c), symbol) for c, symbol in enumerate(row)) for r, row in enumerate(grid)]
 
 
 def _ground(game: Game, icy: bool) -> str:
-    cells = [(row, column) for row in range(game.size) for column in range(game.size)]
+    cells = [(row, column) for row in range(game.rows) for column in range(game.columns)]
     if icy:
         ice = "".join(
             f'<rect class="ice" x="{c + 0.04:.2f}" y="{r + 0.04:.2f}" width=".92" height=".92" rx=".14"/>' for r, c in cells
@@ -79,22 +84,21 @@ def _ground(game: Game, icy: bool) -> str:
         )
         return f'{ice}<path class="gleam" d="{gleams}"/>'
     dark = "".join(f"M{c} {r}h1v1h-1z" for r, c in cells if (r + c) % 2)
-    field = f'<rect class="field" width="{game.size}" height="{game.size}" rx=".3"/>'
+    field = f'<rect class="field" width="{game.columns}" height="{game.rows}" rx=".3"/>'
     return f'{field}<path class="check" d="{dark}" clip-path="url(#field)"/>'
 
 
-def _pieces(game: Game, states: Sequence[Any], movers: str, timeline: Timeline) -> str:
-    """Everything but the ground and those who move. What a lone player stands on is what the grid shows there at other times."""
-    grids = [game.grid(state) for state in states]
-    free, player, *shown = (glyph(game, symbol) for symbol in f".{_PLAYER}{movers}")
+def _pieces(game: Game, states: Sequence[Any], timeline: Timeline) -> str:
+    """Everything but the ground and those who move."""
+    grids = [still_grid(game, state) for state in states]
+    free, player = display_symbol(game, FREE), display_symbol(game, PLAYER)
     drawn = []
-    for row in range(game.size):
-        for column in range(game.size):
+    for row in range(game.rows):
+        for column in range(game.columns):
             seen = [grid[row][column] for grid in grids]
-            if movers == _PLAYER:
-                under = next((symbol for symbol in seen if symbol != player), free)
-                seen = [under if symbol == player else symbol for symbol in seen]
-            for symbol in sorted(set(seen) - {free, *shown}):
+            under = next((symbol for symbol in seen if symbol != player), free)  # what the grid shows at other times
+            seen = [under if symbol == player else symbol for symbol in seen]
+            for symbol in sorted(set(seen) - {free}):
                 for span in spans([here == symbol for here in seen]):
                     drawn.append(_use(symbol, (row, column), timeline.shown(*span)))
     return "".join(drawn)
@@ -116,31 +120,27 @@ def _at(cell: Cell, more: str = "") -> str:
     return f"transform:translate({cell[1] + 0.5:g}px,{cell[0] + 0.5:g}px){more}"
 
 
-def _walker(game: Game, states: Sequence[Any], timeline: Timeline) -> str:
-    """A lone player gliding from cell to cell."""
-    places = [_find(game.grid(state), glyph(game, _PLAYER)) for state in states]
-    stands = [_at(place, f" {_posture(state)}") for place, state in zip(places, states, strict=True)]
-    return f'<g class="{timeline.gliding(stands)}">{PENGUIN}</g>'
+def _walker(game: Game, states: Sequence[Any], scenes: Sequence[Scene], timeline: Timeline) -> str:
+    """A lone player gliding from cell to cell; nothing for a game whose grid has no player."""
+    symbol = display_symbol(game, PLAYER)
+    places: list[Cell | None] = [scene.player for scene in scenes] or [_find(game.grid(state), symbol) for state in states]
+    postures = [scene.posture for scene in scenes] or [""] * len(states)
+    stands = [_at(place, f" {_POSTURES[posture]}") for place, posture in zip(places, postures, strict=True) if place]
+    return f'<g class="{timeline.gliding(stands)}">{PENGUIN}</g>' if len(stands) == len(states) else ""
 
 
-def _posture(state: Any) -> str:
-    """In a hole the player goes under; at the goal it stands beside the flag."""
-    if not (isinstance(state, LakeState) and state.terminal):
-        return "scale(1);opacity:1"
-    return "translateX(-.14px) scale(.9);opacity:1" if state.player == state.goal else "scale(.55);opacity:.8"
+def _find(grid: Sequence[str], symbol: str) -> Cell | None:
+    return next(((row, line.index(symbol)) for row, line in enumerate(grid) if symbol in line), None)
 
 
-def _find(grid: Sequence[str], symbol: str) -> Cell:
-    return next((row, line.index(symbol)) for row, line in enumerate(grid) if symbol in line)
-
-
-def _snakes(game: Game, states: Sequence[SnakeState], actions: Sequence[str | None], timeline: Timeline) -> str:
-    last = states[-1]
+def _snakes(game: Game, scenes: Sequence[Scene], actions: Sequence[str | None], timeline: Timeline) -> str:
+    """Every body, the player's on top."""
     drawn = ""
-    if last.opponent:
-        drawn += _snake([placed(game, state.opponent) for state in states], "opponent", last.opponent_alive, None, timeline)
-    hit = moves(game)[actions[-1]] if actions[-1] is not None and not last.alive else None
-    return drawn + _snake([placed(game, state.snake) for state in states], "you", last.alive, hit, timeline)
+    for who, last in reversed(list(enumerate(scenes[-1].bodies))):
+        hit = moves(game)[actions[-1]] if not (who or last.alive) and actions[-1] is not None else None
+        bodies = [scene.bodies[who].cells for scene in scenes]
+        drawn += _snake(bodies, "opponent" if who else "you", last.alive, hit, timeline)
+    return drawn
 
 
 def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: Cell | None, timeline: Timeline) -> str:

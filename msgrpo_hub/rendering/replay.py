@@ -98,6 +98,8 @@ def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_
     """One episode: its title, its board, and beneath it what is thought and done."""
     states = replayed_states(game, episode)
     drawn = board(game, states, [step.action for step in episode.steps], timeline)
+    cell = _BOARD / max(game.rows, game.columns)
+    left, top = ((_BOARD - cell * cells) / 2 for cells in (game.columns, game.rows))
     rewards = [0.0, *accumulate(step.reward for step in episode.steps)]
     captions = [
         _caption(_turn(game, step, turn), _thought(step, prompt_format), rewards[turn], timeline.shown(turn, turn + 1))
@@ -107,7 +109,7 @@ def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_
     captions.append(_caption(_outcome(game, episode), "", rewards[end], timeline.shown(end, None)))
     return (
         f'<text class="title" y="25">{_clean(_short(title, _TITLE_CHARACTERS))}</text>'
-        f'<g transform="translate(0 {_TITLE}) scale({_BOARD / game.size:g})">{drawn}</g>'
+        f'<g transform="translate({left:g} {_TITLE + top:g}) scale({cell:g})">{drawn}</g>'
         f'<g transform="translate(0 {_TITLE + _BOARD})">{"".join(captions)}</g>'
     )
 

@@ -12,8 +12,8 @@ function svg(name, attributes = {}, ...children) {
 }
 
 /** The middle of a cell, as [x, y]. */
-function middle(cell, size) {
-  return [(cell % size) + 0.5, Math.floor(cell / size) + 0.5];
+function middle(cell, columns) {
+  return [(cell % columns) + 0.5, Math.floor(cell / columns) + 0.5];
 }
 
 /** The board of an episode on one turn; the answer given on that turn is marked on it. */
@@ -23,26 +23,26 @@ function drawBoard(task, episode, turn, label) {
   if (state.bodies) parts.push(...state.bodies.map((_, who) => snake(task, episode, turn, who)).reverse());
   if (state.walker !== undefined) parts.push(walker(task, state));
   if (episode.steps[turn]) parts.push(moves(task, state, episode.steps[turn]));
-  const box = `-0.2 -0.2 ${task.size + 0.4} ${task.size + 0.4}`; // a mark may stand half outside
+  const box = `-0.2 -0.2 ${task.columns + 0.4} ${task.rows + 0.4}`; // a mark may stand half outside
   return svg("svg", { viewBox: box, class: "board", role: "img", "aria-label": label }, ...parts);
 }
 
 function ground(task) {
-  const n = task.size;
-  const cells = [...Array(n * n).keys()].map((cell) => [cell % n, Math.floor(cell / n)]);
+  const { rows, columns } = task;
+  const cells = [...Array(rows * columns).keys()].map((cell) => [cell % columns, Math.floor(cell / columns)]);
   if (task.icy) {
     const tile = { class: "ice", width: 0.92, height: 0.92, rx: 0.14 };
     return svg("g", {}, ...cells.map(([x, y]) => svg("rect", { ...tile, x: x + 0.04, y: y + 0.04 })));
   }
   const dark = cells.filter(([x, y]) => (x + y) % 2).map(([x, y]) => `M${x} ${y}h1v1h-1z`).join("");
-  return svg("g", {}, svg("rect", { class: "field", width: n, height: n }), svg("path", { class: "check", d: dark }));
+  return svg("g", {}, svg("rect", { class: "field", width: columns, height: rows }), svg("path", { class: "check", d: dark }));
 }
 
 function pieces(task, state) {
   const drawn = svg("g");
   for (const [symbol, cells] of Object.entries(state.pieces)) {
     for (const cell of cells) {
-      const [x, y] = middle(cell, task.size);
+      const [x, y] = middle(cell, task.columns);
       drawn.append(symbol in task.pieces ? svg("use", { href: `#${task.pieces[symbol]}`, x, y }) : letter(symbol, x, y));
     }
   }
@@ -59,7 +59,7 @@ function letter(symbol, x, y) {
 
 /** A lone player: in a hole it goes under, at the goal it stands beside the flag. */
 function walker(task, state) {
-  const [x, y] = middle(state.walker, task.size);
+  const [x, y] = middle(state.walker, task.columns);
   const posture = { "": "", goal: "translate(-.14 0) scale(.9)", hole: "scale(.55)" }[state.posture];
   return svg("use", { href: "#walker", transform: `translate(${x} ${y}) ${posture}` });
 }
@@ -67,8 +67,8 @@ function walker(task, state) {
 function snake(task, episode, turn, who) {
   const { bodies, alive } = episode.states[turn];
   const name = ["you", "opponent"][who];
-  const line = bodies[who].map((cell) => middle(cell, task.size).join(" ")).join("L");
-  const [x, y] = middle(bodies[who][0], task.size);
+  const line = bodies[who].map((cell) => middle(cell, task.columns).join(" ")).join("L");
+  const [x, y] = middle(bodies[who][0], task.columns);
   const head = svg("g", { transform: `translate(${x} ${y}) rotate(${facing(task, episode, turn, who)})` });
   head.append(svg("circle", { class: `head ${name}`, r: 0.43 }), svg("use", { href: alive[who] ? "#awake" : "#dead" }));
   const body = ["body", "belly"].map((part) => svg("path", { class: `${part} ${name}`, d: `M${line}h.001` }));
@@ -80,7 +80,7 @@ function facing(task, episode, turn, who) {
   const step = episode.steps[turn - 1];
   if (who === 0 && step && step.action !== null && !episode.states[turn].alive[0]) return angle(direction(task, step.action));
   for (let t = turn; t > 0; t -= 1) {
-    const [before, after] = [t - 1, t].map((u) => middle(episode.states[u].bodies[who][0], task.size));
+    const [before, after] = [t - 1, t].map((u) => middle(episode.states[u].bodies[who][0], task.columns));
     if (before[0] !== after[0] || before[1] !== after[1]) return angle([after[0] - before[0], after[1] - before[1]]);
   }
   return 0;
@@ -101,8 +101,8 @@ function moves(task, state, step) {
   const marks = svg("g");
   const at = state.bodies ? state.bodies[0][0] : state.walker;
   if (at === undefined) return marks;
-  const [x, y] = middle(at, task.size);
-  const big = Math.max(1, task.size / 6); // on a board of many cells, marks would be too small to see
+  const [x, y] = middle(at, task.columns);
+  const big = Math.max(1, Math.max(task.rows, task.columns) / 6); // on a board of many cells, marks would be too small to see
   const edge = (action) => {
     const way = direction(task, action);
     return way && { cx: x + way[0] / 2, cy: y + way[1] / 2, way };

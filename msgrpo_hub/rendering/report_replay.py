@@ -1,14 +1,13 @@
 """The replay of a report as plain data: the episodes worth a look, state by state, as the players were shown them.
 
 Cells are numbers, counted row by row from the top left. Boards of variants are those that were shown: mirrored, turned, or
-with other symbols. Of a game of another package nothing but its grid and its symbols is asked.
+with other symbols. A game without scenes is shown by its grid and its symbols alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -17,11 +16,11 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.games.board import Cell
-from msgrpo_hub.games.frozen_lake import LakeState
-from msgrpo_hub.games.snake import SnakeState
+from msgrpo_hub.games.scene import Scene, has_scene
 from msgrpo_hub.games.solving import TIE
+from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rendering.board_art import FACES, PENGUIN, shape
-from msgrpo_hub.rendering.board_svg import glyph, moves, names, placed
+from msgrpo_hub.rendering.board_svg import FREE, icy, moves, pictures, still_grid
 from msgrpo_hub.rendering.report_plots import ending, number
 from msgrpo_hub.rollout import replayed_states
 
@@ -118,12 +117,13 @@ def game_data(game: Game) -> Data:
     """All that the script of the page must know of a game to draw its boards (see `board_art.script`)."""
     return {
         "title": game.id,
-        "size": game.size,
+        "rows": game.rows,
+        "columns": game.columns,
         "horizon": game.horizon,
         "actions": list(game.actions),
-        "moves": moves(game),
-        "icy": game.symbols.get(glyph(game, ".")) == "ice",
-        "pieces": {symbol: _piece(name, symbol) for symbol, name in names(game).items()},
+        "moves": dict(moves(game)),
+        "icy": icy(game),
+        "pieces": {symbol: _piece(name, symbol) for symbol, name in pictures(game).items()},
         "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
     }
 
@@ -189,31 +189,24 @@ def _kept(reply: str) -> str:
 
 def state_data(game: Game, state: Any) -> Data:
     """What a board shows: the cells of its pieces by symbol, and those who move over it."""
-    movers, hidden, below = _movers(game, state)
+    free = {" ", display_symbol(game, FREE)}
     cells: dict[str, list[int]] = {}
-    for row, line in enumerate(game.grid(below)):
+    for row, line in enumerate(still_grid(game, state)):
         for column, symbol in enumerate(line):
-            if symbol not in hidden:
-                cells.setdefault(symbol, []).append(row * game.size + column)
-    return {"pieces": cells, **movers}
+            if symbol not in free:
+                cells.setdefault(symbol, []).append(row * game.columns + column)
+    return {"pieces": cells, **(_movers(game, game.scene(state)) if has_scene(game) else {})}
 
 
-def _movers(game: Game, state: Any) -> tuple[Data, set[str], Any]:
-    """Who moves, the symbols not to be drawn as pieces, and a state whose grid shows what a lone player stands on."""
-    empty = {" ", glyph(game, ".")}
-    if isinstance(state, SnakeState):
-        bodies = [_cells(game, body) for body in (state.snake, state.opponent) if body]
-        alive = [state.alive, state.opponent_alive][: len(bodies)]
-        return {"bodies": bodies, "alive": alive}, empty | {glyph(game, symbol) for symbol in "@#Xx"}, state
-    if isinstance(state, LakeState):
-        posture = "goal" if state.player == state.goal else "hole" if state.terminal else ""
-        (at,) = _cells(game, [state.player])
-        return {"walker": at, "posture": posture}, empty | {glyph(game, "@")}, replace(state, player=(0, 0))
-    return {}, empty, state
+def _movers(game: Game, scene: Scene) -> Data:
+    """Who moves: bodies from head to tail, the player's first, or a lone walker and how it stands."""
 
+    def numbers(cells: Iterable[Cell]) -> list[int]:
+        return [row * game.columns + column for row, column in cells]
 
-def _cells(game: Game, cells: Iterable[Cell]) -> list[int]:
-    return [row * game.size + column for row, column in placed(game, cells)]
+    if scene.bodies:
+        return {"bodies": [numbers(body.cells) for body in scene.bodies], "alive": [body.alive for body in scene.bodies]}
+    return {"walker": numbers([scene.player])[0], "posture": scene.posture}
 
 
 def _piece(name: str, symbol: str) -> str:
@@ -223,7 +216,7 @@ def _piece(name: str, symbol: str) -> str:
 
 def shapes(tasks: Iterable[str]) -> Mapping[str, str]:
     """Every shape that the boards of some tasks use: its id, and its SVG, which is ours; what nobody has drawn is a letter."""
-    drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in names(make_game(task)).items()}
+    drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in pictures(make_game(task)).items()}
     return {**drawn, "walker": PENGUIN, "faces": FACES}
 
 

@@ -14,7 +14,7 @@ from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
 from msgrpo_hub.games import Game, episode_seed
-from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_safe
 from msgrpo_hub.rollout import play_episodes
@@ -46,7 +46,7 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
     def model(name: str) -> Played:
         return Played(name, play(replace(agent, temperature=temperature)), play(replace(agent, temperature=0.0)))
 
-    lake = isinstance(game, FrozenLake)
+    lake = is_solvable(game)
     played = [scripted("random", choose_random)]
     if not lake:
         played.append(scripted("random-safe", choose_random_safe))
