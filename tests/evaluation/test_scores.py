@@ -195,7 +195,7 @@ def exact_value(game: FrozenLake, state: LakeState, silent: float) -> float:
             if not here.terminal:
                 for chance, action in chances:
                     for p, after in game.outcomes(here, action):
-                        now[cell] += chance * float(p) * (1.0 if after.player == after.goal else value[after.player])
+                        now[cell] += chance * p * (after.reward + value[after.state.player])
         value = now
     return value[state.player]
 

@@ -139,7 +139,7 @@ def test_legal_actions_are_the_ones_that_would_move_the_player(game: Game) -> No
         for action in set(game.actions) - set(game.legal_actions(state)):
             (r, c), rows = player_cell(game, state), game.grid(state)
             dr, dc = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}[action]
-            inside = 0 <= r + dr < game.size and 0 <= c + dc < game.size
+            inside = 0 <= r + dr < game.rows and 0 <= c + dc < game.columns
             assert not inside or rows[r + dr][c + dc] == "#"
 
 
@@ -191,8 +191,8 @@ def test_the_grid_view_shows_the_grid_and_nothing_else(game: Game) -> None:
 def test_grid_and_drawing_have_the_size_of_the_board_and_known_symbols(game: Game) -> None:
     for state in visited(game)[:40]:
         rows, lines = game.grid(state), render_text(game, state).splitlines()
-        assert [len(row) for row in rows] == [game.size] * game.size
-        assert [len(line) for line in lines] == [2 * game.size + 3] * (game.size + 2)
+        assert [len(row) for row in rows] == [game.columns] * game.rows
+        assert [len(line) for line in lines] == [2 * game.columns + 3] * (game.rows + 2)
         assert set("".join(rows)) <= set(game.symbols)
 
 

@@ -57,8 +57,8 @@ def test_every_observation_and_mask_lies_in_its_space(kind: Kind, game_id: str, 
 def test_the_longest_texts_lie_in_the_text_space() -> None:
     """Long snakes and lakes of holes are rare in random play: here every cell is taken."""
     for game in GAMES.values():
-        cells = tuple((r, c) for r in range(game.size) for c in range(game.size))
-        full: Any = LakeState(game.size, cells, (game.size - 1, game.size - 1))
+        cells = tuple((r, c) for r in range(game.rows) for c in range(game.columns))
+        full: Any = LakeState(game.rows, cells, (game.rows - 1, game.columns - 1))
         if isinstance(game, Snake):
             full = SnakeState(cells[: len(cells) // 2], cells[len(cells) // 2 :] * game.has_opponent, ((),) * len(game.items))
         assert game.observe(full) in text_space(game)
@@ -70,7 +70,7 @@ def test_planes_are_the_grid_one_hot(game_id: str) -> None:
     observation, _ = env.reset(seed=3)
     assert isinstance(observation, np.ndarray)
     assert observation.dtype == np.float32
-    assert observation.shape == (len(env.game.symbols), env.game.size, env.game.size)
+    assert observation.shape == (len(env.game.symbols), env.game.rows, env.game.columns)
     assert (observation.sum(axis=0) == 1).all()
     symbols = np.array(list(env.game.symbols))[observation.argmax(axis=0)]
     assert ["".join(row) for row in symbols] == env.game.grid(env.state)

@@ -78,7 +78,7 @@ def test_outcomes_are_what_step_draws_from(slippery: bool) -> None:
         for action in game.actions:
             listed = Counter[LakeState]()
             for probability, after in game.outcomes(state, action):
-                listed[after] += probability  # type: ignore[assignment]
+                listed[after.state] += probability  # type: ignore[assignment]
             rng = np.random.default_rng(0)
             drawn = Counter(game.step(state, action, rng).state for _ in range(1500))
             assert sum(listed.values()) == 1

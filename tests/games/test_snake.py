@@ -290,7 +290,7 @@ def check(game: Snake, before: SnakeState, after: Transition[SnakeState]) -> Non
     state = after.state
     things = [*state.snake, *state.opponent, *(cell for cells in state.items for cell in cells)]
     assert len(set(things)) == len(things)
-    assert all(inside(cell, game.size) for cell in things)
+    assert all(inside(cell, game.rows, game.columns) for cell in things)
     assert [len(cells) for cells in state.items] == [item.count for item in game.items]
     assert all(list(cells) == sorted(cells) for cells in state.items)
     for body, old, alive in [

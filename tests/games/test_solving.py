@@ -1,7 +1,7 @@
 """Exact lake values against gymnasium's own transition table, walked trajectory by trajectory, and against play.
 
-`test_references.py` walks the tree of our own rules. Here the tree is gymnasium's: a map drawn as gymnasium wants it, its
-table `P`, exact fractions, and nothing of ours but the numbers under test.
+`players/test_scripted.py` walks the tree of our own rules. Here the tree is gymnasium's: a map drawn as gymnasium wants it,
+its table `P`, exact fractions, and nothing of ours but the numbers under test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.games.solving import lake_values, optimal_value, random_value
+from msgrpo_hub.games.solving import optimal_value, random_value, solve
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.players.scripted import choose_optimal
 
@@ -81,29 +81,35 @@ SLIPPERY = [(size, holes, True, turns) for size, turns in ((2, 4), (3, 3)) for h
 @pytest.mark.parametrize("best", [True, False])
 def test_values_of_every_map_equal_the_sum_over_gymnasiums_trajectories(best: bool, exactly: bool) -> None:
     for size, holes, slippery, turns in FIRM + SLIPPERY:
-        values = lake_values(FrozenLake("lake", size=size, slippery=slippery, horizon=turns, exactly=exactly), holes)
-        solved = (values.optimal if best else values.uniform)[turns, 0]
+        start = LakeState(size, holes)
+        values = solve(FrozenLake("lake", size=size, slippery=slippery, horizon=turns, exactly=exactly), start)
+        solved = values.best(start) if best else values.blind(start)
         assert solved == pytest.approx(float(summed(table_of(size, holes, slippery), 0, turns, best, exactly)), abs=1e-9)
 
 
 @pytest.mark.parametrize("holes", [((0, 1),), ((0, 2), (1, 1)), ((1, 0), (2, 1))])
 @pytest.mark.parametrize("slippery", [False, True])
 def test_every_action_value_equals_the_sum_over_gymnasiums_trajectories(holes: tuple[Cell, ...], slippery: bool) -> None:
-    values, table = lake_values(FrozenLake("lake", size=3, slippery=slippery, horizon=3), holes), table_of(3, holes, slippery)
+    game, table = FrozenLake("lake", size=3, slippery=slippery, horizon=3), table_of(3, holes, slippery)
     for turns in (1, 2, 3):
         for cell in range(9):
-            sums = [float(summed_after(table, cell, action, turns, best=True)) for action in range(4)]
-            assert values.action_values(divmod(cell, 3), turns).tolist() == pytest.approx(sums, abs=1e-9)
-            assert values.uniform[turns, cell] == pytest.approx(float(summed(table, cell, turns, best=False)), abs=1e-9)
+            state = LakeState(3, holes, divmod(cell, 3), turn=3 - turns)
+            if not state.terminal:
+                values = solve(game, state)
+                sums = [float(summed_after(table, cell, action, turns, best=True)) for action in range(4)]
+                assert values.q[values.rows[state], :4].tolist() == pytest.approx(sums, abs=1e-9)
+                assert values.blind(state) == pytest.approx(float(summed(table, cell, turns, best=False)), abs=1e-9)
 
 
 def test_two_turns_on_the_smallest_slippery_lake_are_what_they_are_by_hand() -> None:
     # 2×2 without holes. Beside the goal, three of the four actions may go there, each with chance 1/3. From the start, Down
     # and Right each come to a cell beside the goal with chance 2/3.
-    values = lake_values(FrozenLake("lake", size=2, slippery=True, horizon=2), ())
-    assert values.optimal[1].tolist() == pytest.approx([0, 1 / 3, 1 / 3, 0])
-    assert values.optimal[2, 0] == pytest.approx(2 / 3 * 1 / 3)
-    assert values.uniform[1].tolist() == pytest.approx([0, 1 / 4, 1 / 4, 0])
+    values = solve(FrozenLake("lake", size=2, slippery=True, horizon=2), LakeState(2, ()))
+    later = {cell: LakeState(2, (), cell, turn=1) for cell in [(0, 0), (0, 1), (1, 0)]}
+    assert [values.best(state) for state in later.values()] == pytest.approx([0, 1 / 3, 1 / 3])
+    assert values.best(LakeState(2, ())) == pytest.approx(2 / 3 * 1 / 3)
+    assert [values.blind(state) for state in later.values()] == pytest.approx([0, 1 / 4, 1 / 4])
+    assert set(values.rows) == {LakeState(2, ()), *later.values()}  # the goal ends the episode
 
 
 # ---- play
@@ -174,11 +180,9 @@ def test_the_optimal_player_is_worth_the_optimum_exactly(game_id: str) -> None:
             if state.terminal or state.turn == game.horizon:
                 return Fraction(0)
             if state not in worth:
-                action = choose_optimal(game, state, RNG)
-                worth[state] = sum(
-                    (p * (int(after.player == after.goal and game.goal_counts(game.horizon - state.turn)) + value(after)))
-                    for p, after in game.outcomes(state, action)
-                )
+                outcomes = game.outcomes(state, choose_optimal(game, state, RNG))
+                sums = (int(after.reward) + value(after.state) for _, after in outcomes)
+                worth[state] = sum(sums, Fraction(0)) / len(outcomes)  # equally likely
             return worth[state]
 
         assert float(value(start)) == pytest.approx(optimal_value(game, seed), abs=1e-12)

@@ -119,7 +119,7 @@ def held_out(game_id: str, count: int) -> list[tuple[int, int]]:
 
 def rewards(game_id: str, count: int) -> list[float]:
     game = make_game(game_id)
-    return [episode.reward for episode in play_episodes(game, Reader(game.size), held_out(game_id, count))]
+    return [episode.reward for episode in play_episodes(game, Reader(game.rows), held_out(game_id, count))]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -143,7 +143,7 @@ def test_a_player_with_a_habit_loses_where_the_words_change() -> None:
             return super().choose(re.sub("Here Down moves.*", PLAIN_MOVES, system), observation)
 
     game = make_game(f"{LAKE}:permuted-actions")
-    assert sum(episode.reward for episode in play_episodes(game, Habit(game.size), held_out(LAKE, 40))) <= 20
+    assert sum(episode.reward for episode in play_episodes(game, Habit(game.rows), held_out(LAKE, 40))) <= 20
 
 
 # ---- the same episodes
@@ -234,7 +234,7 @@ def test_an_action_moves_the_player_on_the_shown_board_as_the_shown_rules_say(ga
                 after = game.step(state, action, np.random.default_rng(0))
                 there = (r + down, c + right)
                 alive = "Snake" not in game_id or after.state.alive
-                inside = 0 <= there[0] < game.size and 0 <= there[1] < game.size
+                inside = 0 <= there[0] < game.rows and 0 <= there[1] < game.rows
                 seen = read_board(prompt.system, game.observe(after.state))
                 [now] = seen.get("you") or seen["your head"]
                 assert now == (there if inside and alive else (r, c))
@@ -286,7 +286,7 @@ def test_the_body_of_a_snake_is_told_from_its_head_on_and_other_cells_in_reading
         for episode in play_episodes(game, ScriptedPolicy(SCRIPTED["greedy"]), [(seed, 0)]):
             for state in replayed_states(game, episode)[:-1]:
                 told = read_coordinates(game.observe(state))
-                assert told["Your body"] == [(r, game.size - 1 - c) for r, c in state.snake[1:]]
+                assert told["Your body"] == [(r, game.rows - 1 - c) for r, c in state.snake[1:]]
                 assert told["Apples"] == sorted(told["Apples"])
                 checked += len(state.snake) > 3 and body.search(game.observe(state)) is not None
     assert checked > 20

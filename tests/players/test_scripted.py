@@ -16,7 +16,7 @@ from msgrpo_hub.games import GAMES, Game, episode_seed, make_game, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import APPLE, Snake, SnakeState
-from msgrpo_hub.games.solving import lake_values, optimal_actions, optimal_value, random_value
+from msgrpo_hub.games.solving import optimal_actions, optimal_value, random_value, solve
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_safe
 from msgrpo_hub.rollout import play_episodes
 
@@ -36,7 +36,7 @@ def enumerated(game: FrozenLake, state: LakeState, best: bool) -> float:
     if state.terminal or state.turn == game.horizon:
         return 0.0
     values = [
-        sum(float(p) * (float(after.player == after.goal) + enumerated(game, after, best)) for p, after in outcomes)
+        sum(p * (after.reward + enumerated(game, after.state, best)) for p, after in outcomes)
         for outcomes in (game.outcomes(state, action) for action in game.actions)
     ]
     return max(values) if best else sum(values) / len(values)
@@ -57,23 +57,21 @@ CASES = [
 
 def test_value_iteration_equals_the_tree_of_everything_that_can_happen() -> None:
     for game, holes in CASES:
-        values, start = lake_values(game, holes), LakeState(game.size, holes)
-        assert values.optimal[game.horizon, 0] == pytest.approx(enumerated(game, start, best=True), abs=1e-9)
-        assert values.uniform[game.horizon, 0] == pytest.approx(enumerated(game, start, best=False), abs=1e-9)
+        start = LakeState(game.size, holes)
+        values = solve(game, start)
+        assert values.best(start) == pytest.approx(enumerated(game, start, best=True), abs=1e-9)
+        assert values.blind(start) == pytest.approx(enumerated(game, start, best=False), abs=1e-9)
 
 
 def test_values_from_a_later_turn_and_another_cell_equal_the_tree_too() -> None:
     game, holes = FrozenLake("lake", size=3, slippery=True, horizon=9), ((0, 2), (1, 1))
-    values = lake_values(game, holes)
+    values = solve(game, LakeState(3, holes))
     for cell in [(1, 0), (2, 1), (1, 2)]:
         state = LakeState(3, holes, cell, turn=6)
-        assert values.optimal[3, cell[0] * 3 + cell[1]] == pytest.approx(enumerated(game, state, best=True), abs=1e-9)
-        for action, value in zip(game.actions, values.action_values(cell, 3), strict=True):
-            expected = sum(
-                float(p) * (float(after.player == after.goal) + enumerated(game, after, best=True))
-                for p, after in game.outcomes(state, action)
-            )
-            assert value == pytest.approx(expected, abs=1e-9)
+        assert values.best(state) == pytest.approx(enumerated(game, state, best=True), abs=1e-9)
+        for action in (*game.actions, None):
+            after = [(p, after.reward + enumerated(game, after.state, best=True)) for p, after in game.outcomes(state, action)]
+            assert values.of(state, action) == pytest.approx(sum(p * worth for p, worth in after), abs=1e-9)
 
 
 @given(
@@ -82,14 +80,16 @@ def test_values_from_a_later_turn_and_another_cell_equal_the_tree_too() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_more_turns_never_hurt_and_uniform_play_is_never_better(holes: tuple[Cell, ...], slippery: bool) -> None:
-    values = lake_values(FrozenLake("lake", slippery=slippery, horizon=12), holes)
-    assert (np.diff(values.optimal, axis=0) >= -1e-12).all()
-    assert (np.diff(values.uniform, axis=0) >= -1e-12).all()
+    values = solve(FrozenLake("lake", slippery=slippery, horizon=12), LakeState(4, holes))
+    for state in values.rows:
+        if state.turn < 11:
+            later = replace(state, turn=state.turn + 1)
+            assert values.best(state) >= values.best(later) - 1e-12
+            assert values.blind(state) >= values.blind(later) - 1e-12
     assert (values.uniform <= values.optimal + 1e-12).all()
     assert values.optimal.min() >= 0
     assert values.optimal.max() <= 1 + 1e-12
-    for row, column in [(3, 3), *holes]:
-        assert not values.optimal[:, 4 * row + column].any()
+    assert not any(state.terminal for state in values.rows)
 
 
 @pytest.mark.parametrize(("choose", "value"), [(choose_optimal, optimal_value), (choose_random, random_value)])
@@ -139,8 +139,9 @@ def test_the_optimal_player_does_not_dawdle_when_it_has_turns_to_spare() -> None
     game = make_game("FrozenLake-NotSlippery20-v1")
     for episode in play_episodes(game, ScriptedPolicy(choose_optimal), [(seed, 0) for seed in held_out(game, 100)]):
         lake = game.initial_state(stream(episode.seed, "initial_state"))
-        in_time = lake_values(game, lake.holes).optimal[:, 0] > 0  # type: ignore[arg-type]
-        assert len(episode.steps) == np.argmax(in_time)
+        values = solve(game, lake)  # type: ignore[arg-type]
+        turns_left = [20 - turn for turn in range(20) if values.best(replace(lake, turn=turn)) > 0]
+        assert len(episode.steps) == min(turns_left)
 
 
 def test_the_optimal_player_always_takes_an_optimal_action() -> None:

@@ -38,10 +38,10 @@ def me(state: Any) -> Cell:
 
 def at(game: Game, state: Any, cell: Cell) -> str:
     """What lies on a cell, by the state alone."""
-    if not (0 <= cell[0] < game.size and 0 <= cell[1] < game.size):
+    if not (0 <= cell[0] < game.rows and 0 <= cell[1] < game.rows):
         return "wall"
     if isinstance(state, LakeState):
-        names = {**dict.fromkeys(state.holes, "hole"), (game.size - 1, game.size - 1): "goal", state.player: "you"}
+        names = {**dict.fromkeys(state.holes, "hole"), (game.rows - 1, game.rows - 1): "goal", state.player: "you"}
         return names.get(cell, "ice")
     assert isinstance(game, Snake)
     items = {c: item.name for item, cells in zip(game.items, state.items, strict=True) for c in cells}

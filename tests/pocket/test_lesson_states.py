@@ -64,7 +64,7 @@ def test_random_snakes_are_possible_ones(game: Snake) -> None:
             assert all(steps_between(a, b) == 1 for a, b in pairwise(body))
         cells = [*state.snake, *state.opponent, *(c for cells in state.items for c in cells)]
         assert len(cells) == len(set(cells))
-        assert all(0 <= r < game.size and 0 <= c < game.size for r, c in cells)
+        assert all(0 <= r < game.rows and 0 <= c < game.rows for r, c in cells)
         assert [len(cells) for cells in state.items] == [item.count for item in game.items]
         assert bool(state.opponent) == game.has_opponent
         lengths.add(len(state.snake))
@@ -75,7 +75,7 @@ def test_the_random_games_are_those_of_the_registry_with_other_numbers() -> None
     """Rules that the base was never told are not among the tests of it."""
     rng = np.random.default_rng(0)
     tasks = [random_task(rng) for _ in range(800)]
-    fields = {(type(task.game).__name__, task.game.size) for task in tasks}
+    fields = {(type(task.game).__name__, task.game.rows) for task in tasks}
     assert fields == {("FrozenLake", 4), ("FrozenLake", 6), ("FrozenLake", 8), ("Snake", 6), ("Snake", 10)}
     for task in tasks:
         low, high = task.game.reward_range

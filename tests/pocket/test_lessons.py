@@ -61,12 +61,12 @@ def is_right(task: Task, state: Any, request: str, answer: str) -> bool:
         return answer == (" ".join(a for a in MOVES if at(game, state, after(here, a)) not in bad) or "none")
     if found := re.fullmatch(r"Which (\w+) is nearest\?", request):
         cell, _, words = answer.partition(") ")
-        cells = [(r, c) for r in range(game.size) for c in range(game.size) if at(game, state, (r, c)) == found[1]]
+        cells = [(r, c) for r in range(game.rows) for c in range(game.rows) if at(game, state, (r, c)) == found[1]]
         there = cell_of(f"{cell})")
         nearest = min(steps_between(here, other) for other in cells)
         return there in cells and steps_between(here, there) == nearest and walked(here, words) == there
     if request == "How long are you?":
-        return answer == str(sum(at(game, state, (r, c)) in ("head", "body") for r in range(game.size) for c in range(game.size)))
+        return answer == str(sum(at(game, state, (r, c)) in ("head", "body") for r in range(game.rows) for c in range(game.rows)))
     if request == "Where is the opponent?":
         return cell_of(answer) == state.opponent[0]
     if request == "How many turns has the game?":
@@ -164,7 +164,7 @@ def test_moves_towards_the_goal_are_taught_as_often_as_random_legal_play_takes_t
     taught, legal = [], []
     for task, state, _ in samples(2000):
         if isinstance(task.game, FrozenLake) and not task.avoid and len(task.actions) == 4:
-            goal, here = (task.game.size - 1,) * 2, me(state)
+            goal, here = (task.game.rows - 1,) * 2, me(state)
             nearer = {a for a in MOVES if steps_between(after(here, a), goal) < steps_between(here, goal)}
             moves = [parse_action(reply, task.actions) for reply in play(task, state).replies]
             on_board = [a for a in MOVES if at(task.game, state, after(here, a)) != "wall"]

@@ -90,7 +90,7 @@ def test_cells_are_one_token_and_a_grid_takes_a_token_for_three_symbols() -> Non
     assert all(len(BUILT(f" ({r}, {c})")["input_ids"]) == 1 for r in range(6) for c in range(6))
     game = make_game("Snake-Solo-v1")
     grid = "\n".join(" ".join(row) for row in game.grid(game.initial_state(np.random.default_rng(0))))
-    assert len(BUILT(grid)["input_ids"]) < 0.6 * game.size**2
+    assert len(BUILT(grid)["input_ids"]) < 0.6 * game.rows**2
     assert np.mean([len(text) / len(BUILT(text)["input_ids"]) for text in TEXTS]) > 3
 
 

@@ -68,7 +68,8 @@ class Corridor:
     """A game of another package: walls and doors that no picture exists for, and actions that are no directions."""
 
     id: str = CORRIDOR
-    size: int = 3
+    rows: int = 3
+    columns: int = 3
     horizon: int = 4
     actions: tuple[str, ...] = ("go", "wait")
     instructions: str = "Walk."

@@ -300,7 +300,7 @@ def drawn(game: Game, shown: dict[str, Any]) -> list[str]:
     def glyph(symbol: str) -> str:
         return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
 
-    cells = [glyph(".")] * game.size**2
+    cells = [glyph(".")] * game.rows * game.columns
     for symbol, places in shown["pieces"].items():
         for place in places:
             cells[place] = symbol
@@ -310,7 +310,7 @@ def drawn(game: Game, shown: dict[str, Any]) -> list[str]:
         cells[body[0]] = glyph(head)
     if "walker" in shown:
         cells[shown["walker"]] = glyph("@")
-    return ["".join(cells[row * game.size : (row + 1) * game.size]) for row in range(game.size)]
+    return ["".join(cells[row * game.columns : (row + 1) * game.columns]) for row in range(game.rows)]
 
 
 @pytest.mark.parametrize("game_id", [variant for game_id in GAMES for variant in variants_of(game_id)])
@@ -324,7 +324,7 @@ def test_every_game_and_variant_is_drawn_as_it_was_shown_and_moves_go_where_they
         if step.legal and "Slippery-v1" not in game_id.replace("NotSlippery", "") and after.get("alive", [True])[0]:
             here, there = (state["walker"] if "walker" in state else state["bodies"][0][0] for state in (before, after))
             rows, columns = moves(game)[step.action or ""]
-            assert there - here == rows * game.size + columns
+            assert there - here == rows * game.columns + columns
 
 
 def test_a_game_of_another_package_is_drawn_from_its_grid_alone(corridor: str, report_results: list[Result]) -> None:
