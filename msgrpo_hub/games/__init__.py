@@ -1,6 +1,6 @@
 """Games: the rules of Frozen Lake and Snake, their ids and their seeds. `games.environment` wraps them for gymnasium."""
 
-from msgrpo_hub.games.game import Game, Transition
+from msgrpo_hub.games.game import Game, Solvable, Transition
 from msgrpo_hub.games.game import render_text as render_text  # `as`: known to the other rooms, and not public
 from msgrpo_hub.games.registry import GAMES as GAMES
 from msgrpo_hub.games.registry import all_games as all_games
@@ -13,4 +13,4 @@ from msgrpo_hub.games.variants import Variant as Variant
 from msgrpo_hub.games.variants import base_game as base_game
 from msgrpo_hub.games.variants import display_name as display_name
 
-__all__ = ["Game", "Transition", "episode_seed", "make_game"]
+__all__ = ["Game", "Solvable", "Transition", "episode_seed", "make_game"]

@@ -29,7 +29,7 @@ def _reachable(board: npt.NDArray[np.str_]) -> set[Cell]:
     while frontier:
         cell = frontier.pop()
         near = {neighbour(cell, action) for action in DIRECTIONS} - reached
-        new = [cell for cell in near if inside(cell, len(board)) and board[cell] != "H"]
+        new = [cell for cell in near if inside(cell, len(board), len(board)) and board[cell] != "H"]
         reached.update(new)
         frontier += new
     return reached

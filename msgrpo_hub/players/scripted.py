@@ -22,7 +22,8 @@ from msgrpo_hub.games.solving import soonest_optimal_action
 def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
     """The optimal action that wins soonest: the player `optimal`. Raises `UserError` for a game that is not solvable."""
     if not is_solvable(game):
-        raise UserError(f"{game.id} has no exact optimum, since it tells no `outcomes`: use another player than 'optimal'")
+        other = "greedy" if has_scene(game) else "random-safe"
+        raise UserError(f"{game.id} has no exact optimum: use the player {other!r} instead of 'optimal'")
     return soonest_optimal_action(game, state)
 
 

@@ -12,6 +12,7 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_m
 
 from msgrpo_hub.games import stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.game import Transition
 from msgrpo_hub.games.lake_maps import random_map
 
 
@@ -89,7 +90,7 @@ def test_outcomes_are_what_step_draws_from(slippery: bool) -> None:
 
 def test_no_action_stays_and_does_not_slip() -> None:
     game, state = FrozenLake("lake", slippery=True), LakeState(4, ((0, 1),))
-    assert game.outcomes(state, None) == [(Fraction(1), LakeState(4, ((0, 1),), (0, 0), 1))]
+    assert game.outcomes(state, None) == [(1.0, Transition(LakeState(4, ((0, 1),), (0, 0), 1), 0.0, False, False))]
     assert {game.step(state, None, np.random.default_rng(seed)).state.player for seed in range(50)} == {(0, 0)}
 
 
