@@ -20,7 +20,9 @@ def _games(options: argparse.Namespace) -> None:
         print_json([describe(game) for game in games])
     else:
         for game in games:
-            print(f"{game.id:<28}{game.size}×{game.size}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}")
+            print(
+                f"{game.id:<28}{game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
+            )
     print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
 
 
@@ -28,7 +30,8 @@ def describe(game: Game) -> dict[str, Any]:
     """A game as plain data."""
     return {
         "id": game.id,
-        "size": game.size,
+        "rows": game.rows,
+        "columns": game.columns,
         "horizon": game.horizon,
         "actions": game.actions,
         "reward_range": game.reward_range,
