@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 PUBLIC = {
     "msgrpo_hub.errors": ["UserError"],
-    "msgrpo_hub.games": ["Game", "Transition", "episode_seed", "make_game"],
+    "msgrpo_hub.games": ["Game", "Solvable", "Transition", "episode_seed", "make_game"],
     "msgrpo_hub.episode": ["Episode", "Group"],
     "msgrpo_hub.agent": ["Policy", "PromptFormat", "ScriptedPolicy"],
     "msgrpo_hub.models": ["LanguageModel"],
