@@ -1,4 +1,4 @@
-"""Fixtures of several rooms: a browser, a tiny model, and the `msgrpo` command that trains it in a second."""
+"""Fixtures of several rooms: a browser, a tiny model, the `msgrpo` command, and a run of it that takes a second."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser import chromium, open_page
 from tests.command import Command
+from tests.files import once
 
 __all__ = ["chromium", "open_page"]
 
@@ -26,7 +27,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny model that learns. Not to be changed: copy it."""
     from tests.tiny import save_trainable_model  # imports torch, for which other tests need not wait
 
-    return save_trainable_model(tmp_path_factory.mktemp("tiny") / "model")
+    return once(tmp_path_factory, "tiny-model", save_trainable_model)
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +38,13 @@ def flags(tiny_model: Path) -> list[str]:
         "--token-budget 512 --eval-every 2 --eval-episodes 4 --test-episodes 4"
     )
     return ["--model", str(tiny_model), *small.split()]
+
+
+@pytest.fixture(scope="session")
+def finished_run(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of these flags. Not to be changed: copy it."""
+
+    def train(folder: Path) -> None:
+        assert msgrpo("train", *flags, "--output-dir", folder).code == 0
+
+    return once(tmp_path_factory, "finished-run", train)

@@ -1,10 +1,9 @@
-"""Who plays: pinned to commits, never taken for another, and told without a path of this machine."""
+"""Who a player is: its name, its commit, and what is in the hash of its run."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,88 +11,23 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import pocket_path, split_adapter
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import run_hash
-from msgrpo_hub.evaluation.runner import run_config, run_task
-from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.models.adapter_check import adapter_effect
-from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.identity import PlayerSettings, identify
 from msgrpo_hub.players.registry import SCRIPTED
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
+from tests.players.adapters import adapt, hash_of
 
 __all__ = ["loopback", "loopback_server"]
-
-SUITE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=1)
 warm = LOADS_MODELS
-
-
-def hash_of(player: Player) -> str:
-    return run_hash(run_config(player, SUITE, SUITE.tasks[0]))
-
-
-def adapt(base: str, folder: Path, size: float, **config: Any) -> Path:
-    """A LoRA adapter; with size 0 it is as it begins, and changes nothing."""
-    torch.manual_seed(0)
-    settings = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **config)
-    model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), settings)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                weight.fill_(size)
-    model.save_pretrained(str(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the built-in base under a path that tells a name, and adapters of it, one of which does nothing."""
-    folder = tmp_path_factory.mktemp("home") / "zaphod"
-    shutil.copytree(pocket_path(), folder / "models" / "base")
-    adapt(str(pocket_path()), folder / "runs" / "adapter", 0.05)
-    adapt(str(pocket_path()), folder / "runs" / "idle", 0.0)
-    adapt(str(folder / "models" / "base"), folder / "runs" / "of-the-copy", 0.05)
-    return folder
-
-
-# ---- an adapter that was not applied
-
-
-@pytest.mark.parametrize("name", ["@/runs/idle", "pocket+@/runs/idle", "@/models/base+@/runs/idle"])
-def test_an_adapter_that_changes_nothing_is_refused(name: str, place: Path) -> None:
-    """Seen elsewhere: an adapter silently not applied, its base measured in its name."""
-    with pytest.raises(
-        UserError, match=r"the adapter '.*runs/idle' does not change its base: after a probe prompt both say"
-    ) as caught:
-        identify(name.replace("@", str(place)), PlayerSettings())
-    assert "\n" not in str(caught.value)
-
-
-def test_the_probe_measures_what_an_adapter_does_and_leaves_it_switched_on(place: Path) -> None:
-    agent = LanguageModel.from_pretrained("pocket", str(place / "runs" / "adapter"))
-    effect = adapter_effect(agent)
-    assert 1e-4 < effect < 50
-    assert adapter_effect(agent) == effect
-    assert adapter_effect(LanguageModel.from_pretrained("pocket", str(place / "runs" / "idle"))) == 0
-
-
-def test_an_adapter_that_does_something_plays_otherwise_than_its_base_and_as_it_does_alone(place: Path, tmp_path: Path) -> None:
-    settings = PlayerSettings(temperature=0.0, max_new_tokens=12)
-    names = ["pocket", str(place / "runs" / "adapter"), f"pocket+{place / 'runs' / 'adapter'}"]
-    results = [run_task(identify(name, settings), SUITE, SUITE.tasks[0], tmp_path) for name in names]
-    base, alone, both = ([step.completion.text for e in result.episodes for step in e.steps] for result in results)
-    assert base != alone == both
-    assert len({result.folder for result in results}) == 3
 
 
 # ---- a folder counts by its content
@@ -195,98 +129,6 @@ def test_two_models_of_one_server_are_two_players() -> None:
     players = [identify(name, PlayerSettings()) for name in names]
     assert len({hash_of(player) for player in players}) == len({player.folder for player in players}) == 3
     assert hash_of(identify(names[0], PlayerSettings(temperature=0.0))) != hash_of(players[0])
-
-
-# ---- names without paths
-
-
-def names(place: Path) -> Iterator[tuple[str, str]]:
-    """How a player is named on the command line, and how in results."""
-    base, adapter = place / "models" / "base", place / "runs" / "adapter"
-    yield str(base), "folder:base"
-    yield f"{base}/", "folder:base"
-    yield str(adapter), "folder:adapter"
-    yield f"pocket+{adapter}", "pocket+folder:adapter"
-    yield f"{base}+{adapter}", "folder:base+folder:adapter"
-    yield str(place / "runs" / "of-the-copy"), "folder:of-the-copy"
-    yield str(pocket_path()), "pocket"
-
-
-def test_no_path_of_this_machine_gets_into_results_or_their_folders(place: Path, tmp_path: Path) -> None:
-    for given, shown in names(place):
-        player = identify(given, PlayerSettings(max_new_tokens=4))
-        result = run_task(player, SUITE, SUITE.tasks[0], tmp_path)
-        assert result.player == shown
-        text = "".join(file.read_text(errors="replace") for file in result.folder.iterdir())
-        for secret in (str(place), "zaphod", str(pocket_path()), str(place.parent)):
-            assert secret not in text, given
-            assert secret not in str(result.folder.relative_to(tmp_path)), given
-
-
-def test_a_player_is_the_same_from_wherever_it_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    absolute = {hash_of(identify(str(place / "runs" / "adapter"), PlayerSettings()))}
-    for folder, name in (
-        (place, "runs/adapter"),
-        (place, "./runs/../runs/adapter"),
-        (place / "runs" / "adapter", "."),
-        (place / "runs", "adapter/"),
-    ):
-        monkeypatch.chdir(folder)
-        player = identify(name, PlayerSettings())
-        assert {hash_of(player)} == absolute, name
-        assert player.folder.count("/") == 1
-
-
-def test_a_folder_with_the_name_of_a_player_does_not_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [hash_of(identify(name, PlayerSettings())) for name in ("greedy", "pocket")]
-    for name in ("greedy", "pocket"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert [hash_of(identify(name, PlayerSettings())) for name in ("greedy", "pocket")] == before
-
-
-def test_a_plus_in_a_path_belongs_to_the_path(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("base", "adapter"):
-        shutil.copytree(place / {"base": "models", "adapter": "runs"}[name] / name, tmp_path / "c++" / name)
-    base, adapter = (str(tmp_path / "c++" / name) for name in ("base", "adapter"))
-    assert identify(base, PlayerSettings()).name == "folder:base"
-    assert identify(f"{base}+{adapter}", PlayerSettings()).identity["adapter"] == "folder:adapter"
-    assert split_adapter(f"org/base@v1+{adapter}") == ("org/base@v1", adapter)
-    assert split_adapter(base) == (base, "")
-    monkeypatch.chdir(tmp_path)
-    assert identify("c++/base+c++/adapter", PlayerSettings()).name == "folder:base+folder:adapter"
-
-
-def test_a_run_folder_is_one_folder_per_player_and_commit(place: Path) -> None:
-    base, adapter = place / "models" / "base", place / "runs" / "adapter"
-    player = identify(f"{base}+{adapter}", PlayerSettings())
-    assert player.folder == f"models__base+runs__adapter/{content_hash(base)[:12]}+{content_hash(adapter)[:12]}"
-    assert identify("endpoint:http://127.0.0.1:9/v1#../../etc", PlayerSettings()).folder.count("/") == 1
-
-
-# ---- who cannot be found
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("optimall", "unknown player 'optimall': did you mean 'optimal'"),
-        ("pockett", "unknown player 'pockett': did you mean 'pocket'"),
-        ("@/none", "no model in the folder '@/none'"),
-        ("pocket+@/none", "no model in the folder '@/none'"),
-        ("@/none+pocket", "no model in the folder '@/none'"),
-        ("@/models", "no model in the folder '@/models'"),
-        ("pocket+@/models/base", "the adapter '@/models/base' does not fit its base|'@/models/base'.*adapter_config.json"),
-        ("@/runs/adapter+@/runs/adapter", "is a LoRA adapter, not a base model"),
-        ("endpoint:nonsense", "cannot read the player 'endpoint:nonsense': expected endpoint:URL#MODEL"),
-        ("dqn:@/none", "no DQN in '@/none'"),
-        ("", "''"),
-    ],
-)
-def test_a_player_that_cannot_be_found_is_one_line(name: str, words: str, place: Path) -> None:
-    with pytest.raises(UserError, match=words.replace("@", str(place))) as caught:
-        identify(name.replace("@", str(place)), PlayerSettings())
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture

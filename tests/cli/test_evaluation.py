@@ -1,32 +1,21 @@
-"""`msgrpo eval`, `compare` and `verify`: data on standard output, progress on standard error, bad input in one line."""
+"""`msgrpo eval`: data on standard output, progress on standard error, bad input in one line, and no kill loses anything."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from msgrpo_hub.cli import main
 from msgrpo_hub.evaluation.results import find_results
-from msgrpo_hub.evaluation.suites import hash_of
+from tests.cli.suites import FIRM, SLIPPERY, SNAKE, Run, write_suite
 from tests.command import Command
 from tests.models.openai_server import OpenAIServer, chat_completion, send
-
-FIRM, SLIPPERY, SNAKE = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
-
-
-def write_suite(file: Path, episodes: int, *tasks: str) -> Path:
-    lines = [f'"{task}" = "{hash_of(task)}"' for task in tasks]
-    file.write_text(f'episodes = {episodes}\nsplit = "validation"\n[tasks]\n' + "\n".join(lines) + "\n")
-    return file
 
 
 @pytest.fixture(scope="module")
@@ -37,36 +26,6 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_suite(folder / "lake.toml", 3, FIRM)
     (folder / "wrong.toml").write_text(f'episodes = 6\n[tasks]\n"{FIRM}" = "0000"\n')
     return folder
-
-
-class Ended:
-    """What a command left behind."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def said(self) -> list[str]:
-        """Standard error without the progress bars."""
-        return [line for line in re.split(r"[\r\n]+", self.err) if line.strip() and "episode/s" not in line]
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: object) -> Ended:
-        code = 0
-        capsys.readouterr()
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return Ended(code, out, err)
-
-    return command
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -240,69 +199,3 @@ def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: Command, tmp_pa
     ended = running.wait()
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.splitlines()[-1].startswith("interrupted; finished episodes are kept")
-
-
-# ---- verify and compare
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("played")
-    suite = write_suite(folder / "suite.toml", 30, FIRM, SNAKE)
-    for player in ("random", "greedy"):
-        main(["eval", player, "--suite", str(suite), "--output-dir", str(folder / "runs")])
-    return folder / "runs"
-
-
-def tampered(played: Path, to: Path) -> Path:
-    """One of the four runs says that it is better than it is."""
-    shutil.copytree(played, to)
-    file = next(path for path in sorted(to.rglob("results.json")) if FIRM in path.parts and "random" in path.parts)
-    values = json.loads(file.read_text())
-    values["success"]["mean"] = 1.0
-    file.write_text(json.dumps(values))
-    return to
-
-
-def test_verify_passes_what_was_played_and_names_what_was_changed(run: Run, played: Path, tmp_path: Path) -> None:
-    fine = run("verify", played)
-    assert fine.code == 0
-    assert [line.split()[:3] for line in fine.out.splitlines()] == [["ok", "30", "episodes"]] * 4
-    assert fine.said == [f"Next: msgrpo report {played}"]
-    wrong = run("verify", tampered(played, tmp_path / "tampered"))
-    assert wrong.code == 2
-    assert wrong.said == ["error: 1 of 4 runs do not agree with the rules: do not trust these results"]
-    assert f"WRONG     30 episodes  random · {FIRM}\n      the summary does not follow from the episodes\n" in wrong.out
-    assert wrong.out.count("ok ") == 3
-
-
-def test_verify_as_json_is_json_whether_it_passes_or_not(run: Run, played: Path, tmp_path: Path) -> None:
-    for folder, code in ((played, 0), (tampered(played, tmp_path / "tampered"), 2)):
-        ended = run("verify", folder, "--json")
-        assert ended.code == code
-        rows = json.loads(ended.out)
-        assert sum(bool(row["problems"]) for row in rows) == code / 2
-        assert {row["player"] for row in rows} == {"random", "greedy"}
-
-
-def test_compare_shows_a_verdict_in_words_and_in_json(run: Run, played: Path) -> None:
-    text = run("compare", played / "random", played / "greedy")
-    assert text.code == 0
-    assert "second minus first" in text.out
-    assert text.said == [f"Next: msgrpo report {played / 'random'}"]
-    rows = json.loads(run("compare", played / "random", played / "greedy", "--json").out)
-    assert [row["task"] for row in rows] == [FIRM, SNAKE]
-    for row in rows:
-        for score in ("rewards", "success"):
-            figures = row[score]
-            assert figures["verdict"] in ("better", "worse", "inconclusive")
-            assert figures["n"] == 30
-            assert figures["interval"]["low"] <= figures["difference"] <= figures["interval"]["high"]
-    assert rows[0]["rewards"]["verdict"] == "better"
-
-
-def test_comparing_a_folder_of_two_players_says_what_to_do(run: Run, played: Path) -> None:
-    ended = run("compare", played, played / "greedy", "--json")
-    assert (ended.code, ended.out) == (2, "")
-    [line] = ended.said
-    assert re.search(f"two runs of {FIRM}, .*greedy.* and .*random.*: expected one; give a deeper folder", line)

@@ -1,0 +1,56 @@
+"""A folder with what bad commands name, and a command that runs in this process."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from msgrpo_hub.cli import main
+from tests.cli.suites import Ended, Run
+
+
+@pytest.fixture(scope="session")
+def place(tiny_model: Path, finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the bad inputs below name."""
+    folder = tmp_path_factory.mktemp("place")
+    shutil.copytree(tiny_model, folder / "base")
+    shutil.copytree(finished_run, folder / "run")
+    (folder / "empty").mkdir()
+    (folder / "file").write_text("not a folder")
+    (folder / "unknown-field.toml").write_text("gruops = 3\n")
+    (folder / "wrong-type.toml").write_text('groups = "three"\n')
+    (folder / "broken.toml").write_text("groups = \n")
+    (folder / "latin.toml").write_bytes(b'game = "\xff"\n')
+    (folder / "broken.jinja").write_text("{% for %}")
+    shutil.copytree(tiny_model, folder / "no-template", ignore=shutil.ignore_patterns("chat_template.jinja"))
+    wide = AutoModelForCausalLM.from_pretrained(tiny_model)
+    wide.config.hidden_size, wide.config.intermediate_size = 64, 128
+    other = type(wide)(wide.config)
+    get_peft_model(other, LoraConfig(r=4, target_modules="all-linear")).save_pretrained(folder / "adapter-of-another-base")
+    for name, parts in (("nan-everywhere", ""), ("nan-in-a-layer", "mlp.up_proj")):
+        shutil.copytree(tiny_model, folder / name)
+        weights = load_file(folder / name / "model.safetensors")
+        for weight in (weight for key, weight in weights.items() if parts in key):
+            weight.view(-1)[0] = float("nan")
+        save_file(weights, folder / name / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: object) -> Ended:
+        code = 0
+        capsys.readouterr()
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return command

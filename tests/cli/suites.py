@@ -1,0 +1,32 @@
+"""Suites of a moment, and a command that runs in this process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from msgrpo_hub.evaluation.suites import hash_of
+
+FIRM, SLIPPERY, SNAKE = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
+
+
+def write_suite(file: Path, episodes: int, *tasks: str) -> Path:
+    lines = [f'"{task}" = "{hash_of(task)}"' for task in tasks]
+    file.write_text(f'episodes = {episodes}\nsplit = "validation"\n[tasks]\n' + "\n".join(lines) + "\n")
+    return file
+
+
+class Ended:
+    """What a command left behind."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def said(self) -> list[str]:
+        """Standard error without the progress bars."""
+        return [line for line in re.split(r"[\r\n]+", self.err) if line.strip() and "episode/s" not in line]
+
+
+Run = Callable[..., Ended]

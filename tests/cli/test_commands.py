@@ -1,0 +1,95 @@
+"""Every command: data goes to standard output, progress to standard error, and equal commands say the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from msgrpo_hub.games import GAMES, episode_seed
+from tests.command import Command
+from tests.files import hashes
+
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+
+# ---- output
+
+
+def test_games_as_json_are_all_games(msgrpo: Command) -> None:
+    games = json.loads(msgrpo("games", "--json").out)
+    assert {game["id"]: game["horizon"] for game in games} == {game.id: game.horizon for game in GAMES.values()}
+    assert all(game["rules"] and game["actions"] and game["instructions"] for game in games)
+    listed = msgrpo("games")
+    assert [line.split()[0] for line in listed.out.splitlines() if line] == list(GAMES)
+    assert "Next: msgrpo play" in listed.err
+
+
+@pytest.mark.parametrize("player", ["random", "random-legal", "random-safe", "greedy", "@/run/adapter"])
+def test_an_episode_is_the_same_each_time_and_its_json_adds_up(player: str, msgrpo: Command, place: Path) -> None:
+    arguments = ["play", SNAKE, "--seed", 3, "--player", player.replace("@", str(place)), "--max-new-tokens", 4]
+    first, second = msgrpo(*arguments, "--json"), msgrpo(*arguments, "--json")
+    assert first.code == 0, first.err
+    assert first.out == second.out
+    episode = json.loads(first.out)
+    assert episode["seed"] == episode_seed(SNAKE, "test", 3)
+    assert episode["reward"] == sum(step["reward"] for step in episode["steps"])
+    assert 1 <= len(episode["steps"]) <= GAMES[SNAKE].horizon
+    drawn = msgrpo(*arguments)
+    assert drawn.out.count("turn ") == len(episode["steps"])
+    assert drawn.out.endswith(f"reward {episode['reward']:g}\n")
+    assert "Next:" in drawn.err
+    assert "Next:" not in drawn.out
+
+
+def test_an_adapter_alone_plays_as_it_does_on_its_base_and_not_as_the_base(msgrpo: Command, place: Path) -> None:
+    def replies(player: str) -> str:
+        return msgrpo("play", SNAKE, "--player", player, "--max-new-tokens", 8, "--json").out
+
+    assert replies(f"{place}/base+{place}/run/adapter") == replies(f"{place}/run/adapter") != replies(f"{place}/base")
+
+
+def test_another_seed_is_another_episode(msgrpo: Command) -> None:
+    assert msgrpo("play", LAKE, "--seed", 1).out != msgrpo("play", LAKE, "--seed", 2).out
+
+
+def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrpo: Command) -> None:
+    by_letter = msgrpo("play", LAKE, "--player", "human", "--json", stdin="jump\n\nl\n" + "U\nleft\n" * 8)
+    actions = [step["action"] for step in json.loads(by_letter.out)["steps"]]
+    assert actions == ["Left", *["Up", "Left"] * 4][: len(actions)]
+    assert len(actions) == GAMES[LAKE].horizon
+    assert by_letter.err.count("Left / Down / Right / Up?") == len(actions) + 2
+    assert "[Rules]" in by_letter.err
+
+
+def test_a_person_who_leaves_is_told_in_a_line_of_its_own(msgrpo: Command) -> None:
+    ended = msgrpo("play", LAKE, "--player", "human", stdin="left\n")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines()[-1] == "error: no more input: expected one of Left, Down, Right, Up on a line"
+
+
+def test_training_puts_data_on_stdout_and_progress_on_stderr(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    ended = msgrpo("train", *flags, "--json", "--output-dir", tmp_path / "run")
+    assert json.loads(ended.out) == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "training: 100%" in ended.err
+    assert "training" not in ended.out.replace("seconds_training", "")
+
+
+def test_a_finished_run_is_told_again_without_training(msgrpo: Command, finished_run: Path) -> None:
+    before = hashes(finished_run)
+    again = msgrpo("train", "--resume", "--output-dir", finished_run)
+    assert again.code == 0
+    assert "training:" not in again.err
+    for player in ("random", "base", "adapter", "optimal"):
+        assert f"\n{player} " in again.out
+    assert f"msgrpo play {LAKE} --player {finished_run}/adapter" in again.err
+    assert hashes(finished_run) == before
+
+
+def test_every_command_is_the_same_as_a_module_and_as_a_script() -> None:
+    commands = [[Path(sys.executable).with_name("msgrpo")], [sys.executable, "-m", "msgrpo_hub"]]
+    one, two = (subprocess.run([*command, "play", LAKE, "--seed", "5"], capture_output=True, text=True) for command in commands)
+    assert one.returncode == two.returncode == 0
+    assert one.stdout == two.stdout != ""

@@ -1,0 +1,84 @@
+"""The configuration of a run: from flags, file, preset and defaults, to a file and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msgrpo_hub.cli import parse
+from msgrpo_hub.cli.training import train_config
+from msgrpo_hub.games import GAMES
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.config import load_config, preset, to_toml
+from tests.command import Command
+from tests.files import sha256
+
+# ---- configuration
+
+
+def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
+    """Values that the field accepts."""
+    if field.name == "game":
+        return st.sampled_from(list(GAMES))
+    if get_origin(hint) is Literal:
+        return st.sampled_from(get_args(hint))
+    kinds = {
+        bool: st.booleans(),
+        int: st.integers(1, 50) if field.name == "drawn" else st.integers(50, 10**12),
+        float: st.floats(1e-300, 0.99),
+        str: st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    }
+    return kinds[hint]
+
+
+HINTS = get_type_hints(TrainConfig)
+CONFIGS = st.builds(TrainConfig, **{field.name: some(field, HINTS[field.name]) for field in dataclasses.fields(TrainConfig)})
+
+
+@given(config=CONFIGS)
+@settings(deadline=None)
+def test_a_configuration_comes_back_from_its_toml(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "config.toml"
+    path.write_text(to_toml(config))
+    assert load_config(path) == config
+
+
+def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> None:
+    def config(*given: str) -> TrainConfig:
+        return train_config(parse(["train", "--output-dir", str(tmp_path), *given]))  # type: ignore[no-any-return]
+
+    (tmp_path / "some.toml").write_text("groups = 3\nbeta = 1\n")
+    assert config() == TrainConfig()
+    assert config("--preset", "quickstart-snake") == preset("quickstart-snake")
+    assert config("--preset", "quickstart", "--beta", "0.5") == dataclasses.replace(preset("quickstart"), beta=0.5)
+    assert config("--config", str(tmp_path / "some.toml"), "--groups", "5") == TrainConfig(groups=5, beta=1.0)
+    assert config("--gradient-checkpointing", "--no-exclude-test-starts") == TrainConfig(
+        gradient_checkpointing=True, exclude_test_starts=False
+    )
+
+
+def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(
+    msgrpo: Command, finished_run: Path, tmp_path: Path
+) -> None:
+    assert msgrpo("train", "--config", finished_run / "config.toml", "--output-dir", tmp_path / "again").code == 0
+    for name in ("config.toml", "adapter/adapter_model.safetensors", "replay.svg"):
+        assert sha256(tmp_path / "again" / name) == sha256(finished_run / name), name
+
+
+def test_the_help_of_train_shows_every_field_with_its_documentation_and_default(msgrpo: Command) -> None:
+    ended = msgrpo("train", "--help")
+    assert ended.code == 0
+    documented = re.findall(r'\n    (\w+): .*\n    """(.*)"""', inspect.getsource(TrainConfig))
+    assert [name for name, _ in documented] == [field.name for field in dataclasses.fields(TrainConfig)]
+    shown = "".join(ended.out.split())
+    for name, text in documented:
+        assert f"--{name.replace('_', '-')}" in shown
+        default = getattr(TrainConfig, name)
+        assert "".join(f"{text} Default: {'none' if default == '' else default}.".split()) in shown, name

@@ -1,0 +1,38 @@
+"""Folders of files: made once for all tests, and compared by their hashes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of this name. The first test process that needs it has `make` fill it; the others wait and share it.
+
+    Nobody may change it: copy it.
+    """
+    here = factory.getbasetemp()
+    shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
+    folder, made = shared / name, shared / f"{name}.made"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # the rest of a failure
+            make(folder)
+            made.touch()
+    return folder
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The hash of every file."""
+    return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,111 @@
+"""A player is the same from wherever it is named, and no path of this machine gets into results."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.names import pocket_path, split_adapter
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.runner import run_task
+from msgrpo_hub.players.identity import PlayerSettings, identify
+from tests.hub_server.client import LOADS_MODELS
+from tests.players.adapters import SUITE, hash_of
+
+warm = LOADS_MODELS
+
+
+# ---- names without paths
+
+
+def names(place: Path) -> Iterator[tuple[str, str]]:
+    """How a player is named on the command line, and how in results."""
+    base, adapter = place / "models" / "base", place / "runs" / "adapter"
+    yield str(base), "folder:base"
+    yield f"{base}/", "folder:base"
+    yield str(adapter), "folder:adapter"
+    yield f"pocket+{adapter}", "pocket+folder:adapter"
+    yield f"{base}+{adapter}", "folder:base+folder:adapter"
+    yield str(place / "runs" / "of-the-copy"), "folder:of-the-copy"
+    yield str(pocket_path()), "pocket"
+
+
+def test_no_path_of_this_machine_gets_into_results_or_their_folders(place: Path, tmp_path: Path) -> None:
+    for given, shown in names(place):
+        player = identify(given, PlayerSettings(max_new_tokens=4))
+        result = run_task(player, SUITE, SUITE.tasks[0], tmp_path)
+        assert result.player == shown
+        text = "".join(file.read_text(errors="replace") for file in result.folder.iterdir())
+        for secret in (str(place), "zaphod", str(pocket_path()), str(place.parent)):
+            assert secret not in text, given
+            assert secret not in str(result.folder.relative_to(tmp_path)), given
+
+
+def test_a_player_is_the_same_from_wherever_it_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absolute = {hash_of(identify(str(place / "runs" / "adapter"), PlayerSettings()))}
+    for folder, name in (
+        (place, "runs/adapter"),
+        (place, "./runs/../runs/adapter"),
+        (place / "runs" / "adapter", "."),
+        (place / "runs", "adapter/"),
+    ):
+        monkeypatch.chdir(folder)
+        player = identify(name, PlayerSettings())
+        assert {hash_of(player)} == absolute, name
+        assert player.folder.count("/") == 1
+
+
+def test_a_folder_with_the_name_of_a_player_does_not_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [hash_of(identify(name, PlayerSettings())) for name in ("greedy", "pocket")]
+    for name in ("greedy", "pocket"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert [hash_of(identify(name, PlayerSettings())) for name in ("greedy", "pocket")] == before
+
+
+def test_a_plus_in_a_path_belongs_to_the_path(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("base", "adapter"):
+        shutil.copytree(place / {"base": "models", "adapter": "runs"}[name] / name, tmp_path / "c++" / name)
+    base, adapter = (str(tmp_path / "c++" / name) for name in ("base", "adapter"))
+    assert identify(base, PlayerSettings()).name == "folder:base"
+    assert identify(f"{base}+{adapter}", PlayerSettings()).identity["adapter"] == "folder:adapter"
+    assert split_adapter(f"org/base@v1+{adapter}") == ("org/base@v1", adapter)
+    assert split_adapter(base) == (base, "")
+    monkeypatch.chdir(tmp_path)
+    assert identify("c++/base+c++/adapter", PlayerSettings()).name == "folder:base+folder:adapter"
+
+
+def test_a_run_folder_is_one_folder_per_player_and_commit(place: Path) -> None:
+    base, adapter = place / "models" / "base", place / "runs" / "adapter"
+    player = identify(f"{base}+{adapter}", PlayerSettings())
+    assert player.folder == f"models__base+runs__adapter/{content_hash(base)[:12]}+{content_hash(adapter)[:12]}"
+    assert identify("endpoint:http://127.0.0.1:9/v1#../../etc", PlayerSettings()).folder.count("/") == 1
+
+
+# ---- who cannot be found
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("optimall", "unknown player 'optimall': did you mean 'optimal'"),
+        ("pockett", "unknown player 'pockett': did you mean 'pocket'"),
+        ("@/none", "no model in the folder '@/none'"),
+        ("pocket+@/none", "no model in the folder '@/none'"),
+        ("@/none+pocket", "no model in the folder '@/none'"),
+        ("@/models", "no model in the folder '@/models'"),
+        ("pocket+@/models/base", "the adapter '@/models/base' does not fit its base|'@/models/base'.*adapter_config.json"),
+        ("@/runs/adapter+@/runs/adapter", "is a LoRA adapter, not a base model"),
+        ("endpoint:nonsense", "cannot read the player 'endpoint:nonsense': expected endpoint:URL#MODEL"),
+        ("dqn:@/none", "no DQN in '@/none'"),
+        ("", "''"),
+    ],
+)
+def test_a_player_that_cannot_be_found_is_one_line(name: str, words: str, place: Path) -> None:
+    with pytest.raises(UserError, match=words.replace("@", str(place))) as caught:
+        identify(name.replace("@", str(place)), PlayerSettings())
+    assert "\n" not in str(caught.value)
