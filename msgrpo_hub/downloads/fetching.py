@@ -232,9 +232,16 @@ def _check_size(found: Listing, names: Iterable[str], limit: int) -> None:
     total = sum(found.sizes[name] for name in names)
     if total > limit:
         what = ", ".join(list(names)[:2])
-        raise UserError(
-            f"{found.source!r} is not loaded: {what} would be {total / 1e6:,.0f} MB; expected at most {limit / 1e6:,.0f} MB"
-        )
+        raise UserError(f"{found.source!r} is not loaded: {what} would be {_shown(total)}; expected at most {_shown(limit)}")
+
+
+def _shown(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> _shown(64_000_000), _shown(10_000)
+    ('64 MB', '10,000 bytes')
+    """
+    return f"{size / 1e6:,.0f} MB" if size >= 1_000_000 else f"{size:,} bytes"
 
 
 def _missing(found: Listing, name: str) -> UserError:

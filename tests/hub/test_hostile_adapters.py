@@ -76,7 +76,7 @@ def play_settings(text: str) -> Change:
     return lambda files: files.update({"msgrpo.json": text.encode()})
 
 
-ALONE = 'expected {"prompt_format": NAME} alone in its msgrpo.json'
+ALONE = 'expected {"prompt_format": NAME} and nothing else in its msgrpo.json'
 PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
     "a format that is code": ('{"prompt_format": "evil:run"}', "would import code", True),
     "a format that nobody knows": ('{"prompt_format": "jsn"}', "did you mean 'json'?", True),
@@ -86,7 +86,7 @@ PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
     "no setting": ("{}", ALONE, False),
     "a list": ("[]", "msgrpo.json is no JSON object", False),
     "brackets without end": ("[" * 9_999, "msgrpo.json is no JSON", False),
-    "more than a name": ("{}" + " " * 10_000, "msgrpo.json would be 0 MB; expected at most 0 MB", False),
+    "more than a name": ("{}" + " " * 10_000, "msgrpo.json would be 10,002 bytes; expected at most 10,000 bytes", False),
 }
 """What stands in msgrpo.json, the words of the refusal, and whether it comes after the download, before anything is loaded."""
 
