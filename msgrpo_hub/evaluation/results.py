@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +52,57 @@ class Result:
 def load_result(folder: Path) -> Result:
     """A stored run. Raises `UserError` for a folder that holds none."""
     try:
-        config = json.loads((folder / run_files.CONFIG).read_text())
-        summary = json.loads((folder / run_files.RESULTS).read_text())
+        config = json.loads((folder / run_files.CONFIG).read_text(encoding="utf-8"))
+        summary = json.loads((folder / run_files.RESULTS).read_text(encoding="utf-8"))
         episodes, scores, steps = run_files.read_tables(folder, config["task"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
     return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
 
 
-def find_results(path: Path) -> list[Result]:
-    """Every run under a folder, in the order of their paths. Raises `UserError` where there is none."""
+def find_runs(path: Path) -> list[Path]:
+    """The folder of every run under a folder, in their order. Raises `UserError` if there is none."""
     folders = sorted(file.parent for file in path.rglob(run_files.RESULTS))
     if not folders:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
-    return [load_result(folder) for folder in folders]
+    return folders
+
+
+def find_results(path: Path) -> list[Result]:
+    """Every run under a folder, in the order of their paths. Raises `UserError` if there is none."""
+    return [load_result(folder) for folder in find_runs(path)]
+
+
+def run_tables(
+    config: Mapping[str, Any],
+    indices: Sequence[int],
+    episodes: Sequence[Episode],
+    scores: Sequence[EpisodeScore],
+    steps: Sequence[Sequence[StepScore]],
+) -> dict[str, pa.Table]:
+    """Both tables of a run, from its configuration, and its episodes with their numbers and scores."""
+    prompt_format = str(config.get("prompt_format", THINK_ACTION.name))
+    rollouts = [
+        Rollout(episode=episode, index=index, prompt_format=prompt_format)
+        for index, episode in zip(indices, episodes, strict=True)
+    ]
+    return tables(rollouts, run_origin(config), list(zip(steps, scores, strict=True)))
+
+
+def run_origin(config: Mapping[str, Any]) -> Origin:
+    """Where the episodes of a run come from."""
+    identity = config["identity"]
+    return Origin(
+        split=config["split"],
+        player=config["player"],
+        run=run_hash(config),
+        base=identity.get("base"),
+        base_revision=identity.get("base_commit"),
+        adapter=identity.get("adapter"),
+        adapter_revision=identity.get("adapter_commit"),
+        temperature=identity.get("temperature"),
+        max_new_tokens=identity.get("max_new_tokens"),
+    )
 
 
 def run_hash(config: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import Result, load_result, run_hash
+from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.evaluation.summary import summarise
@@ -152,7 +152,7 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     seeds = [episode.seed for episode in episodes]
     summary: dict[str, Any] = {"run": run_hash(config), "complete": complete, "failed": config["episodes"] - len(episodes)}
     summary |= summarise(config["task"], seeds, scores, int(run_hash(config), 16))
-    run_files.write_tables(folder, sorted(done), episodes, scores, steps)
+    run_files.write_tables(folder, run_tables(config, sorted(done), episodes, scores, steps))
     timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
     write_json(folder / run_files.TIMING, timing)
     write_json(folder / run_files.RESULTS, summary)

@@ -1,8 +1,8 @@
-"""A run of somebody else: nothing in its files is believed before it follows from the rules.
+"""A run from elsewhere: nothing in its files counts before it follows from the rules.
 
 The files are JSON and Parquet, which run no code. What they may hold is fixed before anything is computed from it: sizes,
-keys, types, columns. Then the run is played again, as by `msgrpo verify`. That leaves one claim that nobody can check: that
-this player gave these replies.
+keys, types, and the columns of a version of the format. Then the run is replayed, as by `msgrpo verify`. One claim remains
+that nobody can check: that this player gave these replies.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from msgrpo_hub.evaluation.suites import HARNESS
 from msgrpo_hub.evaluation.verify import problems, unchecked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.schema import FIRST_RUNS, LATEST, version_of
 
 FILES = {run_files.CONFIG: 100_000, run_files.RESULTS: 100_000, run_files.EPISODES: 10_000_000, run_files.STEPS: 100_000_000}
 """The files of a published run, and how many bytes each may have."""
@@ -37,11 +38,13 @@ _FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
 """What names may consist of: they are shown in terminals and in Markdown."""
 
-_MAY_BE_NULL = {
-    run_files.EPISODES: {"prompt_tokens", "reply_tokens", "value_optimal", "value_random", "regret", "luck_adjusted"}
-    | {"optimal_steps", "first_mistake"},
-    run_files.STEPS: {"action", "prompt_tokens", "reply_tokens", "regret"},
+_FILLED = {
+    "default": "game seed member index terminated truncated error reward success steps unreadable truncated_replies illegal "
+    "prompt_format",
+    "steps": "game seed member index turn observation reply finish status legal reward legal_actions optimal_actions prompt_ids "
+    "token_ids log_probs entropies",
 }
+"""Columns in which a run has no null."""
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
@@ -64,8 +67,9 @@ def checked_run(folder: Path) -> Result:
     _check_config(config)
     if _read_json(folder / run_files.RESULTS).get("complete") is not True:
         raise UserError("it is not complete")
-    episodes = _check_table(folder / run_files.EPISODES, config["episodes"])
-    steps = _check_table(folder / run_files.STEPS, config["episodes"] * make_game(config["task"]).horizon)
+    known = {"game": config["task"]}
+    episodes = _check_table(folder / run_files.EPISODES, "default", config["episodes"], known)
+    steps = _check_table(folder / run_files.STEPS, "steps", config["episodes"] * make_game(config["task"]).horizon, known)
     if episodes.num_rows != config["episodes"]:
         raise UserError(f"it has {episodes.num_rows} episodes, its configuration says {config['episodes']}")
     for column in ("reply", "observation"):
@@ -121,20 +125,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # which neither infinity nor NaN is
 
 
-def _check_table(path: Path, most_rows: int) -> pa.Table:
+def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, Any]) -> pa.Table:
     """The content of a Parquet file: of the right columns and types, without holes, and not too large."""
-    [expected] = [table.schema for name, table in run_files.tables((), (), (), ()).items() if name == path.name]
     try:
-        file = pq.ParquetFile(path)
-        about = file.metadata
-        unpacked = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
-        if not file.schema_arrow.equals(expected) or about.num_rows > most_rows or unpacked > _UNPACKED:
-            raise UserError(f"its {path.name} has other columns, or more rows than the game has turns")
-        table = file.read()
-        table.validate(full=True)
-    except (OSError, ValueError, NotImplementedError) as error:  # ValueError: what Arrow raises for a broken file, and ours
-        known = isinstance(error, UserError)
-        raise error if known else UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
-    if holes := [name for name in table.column_names if name not in _MAY_BE_NULL[path.name] and table[name].null_count]:
+        with pq.ParquetFile(path) as file:
+            about, version = file.metadata, version_of(file.schema_arrow, config)
+            unpacked = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
+            if version not in (LATEST, FIRST_RUNS) or about.num_rows > most_rows or unpacked > _UNPACKED:
+                raise UserError(f"its {path.name} has other columns, or more rows than the game has turns")
+            stored = file.read()
+        stored.validate(full=True)
+        table = version.upgraded(stored, config, known)
+    except UserError:
+        raise
+    except (OSError, ValueError, NotImplementedError) as error:  # ValueError: what Arrow raises for a broken file
+        raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
+    if holes := [name for name in _FILLED[config].split() if table[name].null_count]:
         raise UserError(f"its {path.name} has rows without {holes[0]}")
     return table

@@ -8,17 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, PromptFormat, format_hash
 from msgrpo_hub.episode import Episode, StepScore
-from msgrpo_hub.evaluation.results import Result, find_results, run_hash
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, hash_now, hash_of
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rollout import reply_status
-from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.run_files import TABLES
+from msgrpo_hub.storage.shards import read_stored
 
 ROUNDING = 1e-9
 """How far exact values and intervals may differ, since processors add in different orders. Rewards may not differ at all."""
@@ -35,21 +37,27 @@ def verify(folder: Path) -> list[dict[str, Any]]:
         One row per run: player, task, folder, episodes, problems (none where all agrees), and unchecked: what could not be
         checked, which is the replies of a prompt format that is not built in. Such a format is never imported.
     """
-    return [
-        {
-            "player": result.player,
-            "task": result.task,
-            "folder": str(result.folder),
-            "episodes": len(result.episodes),
-            "problems": problems(result),
-            "unchecked": unchecked(result),
-        }
-        for result in find_results(folder)
-    ]
+    return [_verified(run) for run in find_runs(folder)]
+
+
+def _verified(folder: Path) -> dict[str, Any]:
+    try:
+        result = load_result(folder)
+    except UserError as error:
+        place = {"player": "?", "task": folder.parent.name, "folder": str(folder)}
+        return place | {"episodes": 0, "problems": [str(error)], "unchecked": []}
+    return {
+        "player": result.player,
+        "task": result.task,
+        "folder": str(folder),
+        "episodes": len(result.episodes),
+        "problems": problems(result),
+        "unchecked": unchecked(result),
+    }
 
 
 def problems(result: Result) -> list[str]:
-    """What does not agree with the rules, in words."""
+    """What does not agree with the rules, as readable messages."""
     config, found = result.config, []
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
@@ -65,9 +73,7 @@ def problems(result: Result) -> list[str]:
     played = [seeds.get(episode.seed, -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
         return [*found, "its episodes are not those of the suite, each once and in order"]
-    for name, table in run_files.tables(played, result.episodes, result.scores, result.steps).items():
-        if not pq.read_table(result.folder / name).equals(table):
-            found.append(f"{name} numbers its episodes or turns otherwise, or has other columns")
+    found += _table_problems(result, played)
     for number, episode in enumerate(result.episodes):
         found += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
     if not found and not agree(_summary(result), result.summary):
@@ -79,6 +85,20 @@ def unchecked(result: Result) -> list[str]:
     """What cannot be checked, as readable messages."""
     known = result.prompt_format in PROMPT_FORMATS
     return [] if known else [f"replies not checked: the format {result.prompt_format} is not built in"]
+
+
+def _table_problems(result: Result, indices: Sequence[int]) -> list[str]:
+    """What differs between the tables of a run and those that its version of the format makes of its episodes."""
+    try:
+        expected = run_tables(result.config, indices, result.episodes, result.scores, result.steps)
+    except (pa.ArrowException, OverflowError, UserError) as error:
+        return [f"its configuration does not fit the tables ({error})"]
+    found = []
+    for config, name in TABLES.items():
+        version, stored = read_stored(result.folder / name, config)
+        if not stored.equals(version.as_stored(expected[config], config)):
+            found.append(f"{name} numbers its episodes or turns otherwise, or has other columns")
+    return found
 
 
 def _episode_problems(game: Game, result: Result, number: int, episode: Episode) -> list[str]:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged, score_steps
 from msgrpo_hub.evaluation.verify import agree, reply_problems, verify
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.rollouts import (
-    EPISODE_COLUMNS,
-    STEP_COLUMNS,
-    Rollout,
-    origin_of,
-    read_rollouts,
-    read_shard,
-    rows_of,
-    shards,
-)
+from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FIRST_ROLLOUTS, STEP_COLUMNS, Version
+from msgrpo_hub.storage.shards import read_stored, shards
+from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
 
 
 @dataclass(kw_only=True)
@@ -55,7 +50,7 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], _Found] = {}
     for heads, steps in shards(folder):
         try:
-            tables = read_shard(heads, steps)
+            version, tables = _read(heads, steps)
             rollouts = read_rollouts(*tables)
         except (UserError, ValueError, TypeError) as error:
             found.setdefault((heads.name, "?"), _Found()).problems.append(str(error))
@@ -66,7 +61,7 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
             entry.episodes += 1
             entry.problems += [
                 f"{heads.name}, seed {head['seed']}, member {head['member']}: {problem}"
-                for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout)
+                for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, version)
             ]
     return [
         {
@@ -81,13 +76,23 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout) -> list[str]:
-    """What does not agree with the rules in one episode, in words."""
+def _read(heads: Path, steps: Path) -> tuple[Version, tuple[pa.Table, pa.Table]]:
+    """Both tables of a shard with the columns of today, and their version. Raises `UserError` for two of two versions."""
+    (version, of_heads), (other, of_steps) = read_stored(heads, "default"), read_stored(steps, "steps")
+    if version is not other:
+        raise UserError(f"its episodes are {version.name}, its steps {other.name}: expected one version")
+    return version, (version.upgraded(of_heads, "default", {}), version.upgraded(of_steps, "steps", {}))
+
+
+def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout, version: Version) -> list[str]:
+    """What does not agree with the rules in one episode, as readable messages."""
     episode = rollout.episode
+    if version is FIRST_ROLLOUTS and rollout.advantage is not None:  # its only credit gave each step the episode's advantage
+        rollout = replace(rollout, step_advantages=(rollout.advantage,) * len(episode.steps))
     try:
         game, origin = make_game(episode.game_id), origin_of(head)
         found = reply_problems(game, episode, score_steps(game, episode))
-        expected_head, expected_steps = rows_of(rollout, origin, judged)
+        expected_head, expected_steps = rows_of(rollout, origin, judged(episode) if origin else None)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]
     blank = dict.fromkeys(EPISODE_COLUMNS), dict.fromkeys(STEP_COLUMNS)

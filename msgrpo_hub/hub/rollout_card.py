@@ -14,7 +14,8 @@ import yaml  # type: ignore[import-untyped]
 from msgrpo_hub import __version__
 from msgrpo_hub.hub.card_rules import check_card
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.storage.rollouts import COLUMNS, CONFIGS, FORMAT, Origin, Rollout
+from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT
+from msgrpo_hub.storage.tables import Origin, Rollout
 
 SPLITS = ("train", "validation", "test")
 
@@ -27,9 +28,9 @@ class Tally:
     steps: int = 0
     reward: float = 0.0
     success: int = 0
-    drawn: int = 0
-    unreadable: int = 0
-    """Replies without a readable action, cut ones included."""
+    selected: int = 0
+    without_action: int = 0
+    """Replies that are unparsed or truncated."""
     tokens: int = 0
     last_update: int = 0
 
@@ -39,8 +40,8 @@ class Tally:
         self.steps += len(episode.steps)
         self.reward += episode.reward
         self.success += episode.success
-        self.drawn += bool(rollout.drawn)
-        self.unreadable += episode.unreadable
+        self.selected += bool(rollout.selected)
+        self.without_action += episode.unreadable
         self.tokens += sum(step.completion.reply_tokens or 0 for step in episode.steps)
         self.last_update = max(self.last_update, rollout.update or 0)
 
@@ -93,9 +94,9 @@ class RolloutCard:
 
     @property
     def has_examples(self) -> bool:
-        """Whether the first split holds a reply worth imitating: drawn while training, or of a success."""
+        """Whether the first split holds a reply worth imitating: selected in training, or of a success."""
         own = [tally for (origin, _), tally in self.statistics.tallies.items() if origin.split == self.splits[0]]
-        return any(tally.drawn if self.splits[0] == "train" else tally.success for tally in own)
+        return any(tally.selected if self.splits[0] == "train" else tally.success for tally in own)
 
     @property
     def columns(self) -> Mapping[str, Mapping[str, tuple[str, str]]]:
@@ -104,7 +105,7 @@ class RolloutCard:
 
 
 def shown(kind: pa.DataType) -> str:
-    """A type in words.
+    """A type as readable text.
 
     >>> shown(pa.list_(pa.float64()))
     'list of float64'

@@ -16,7 +16,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.uploading import check_repo_id
 from msgrpo_hub.rollout import past_turns
-from msgrpo_hub.storage.rollouts import load_shards, shards
+from msgrpo_hub.storage.shards import load_shards, shards
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
 """Names of the files that are read; no others are looked at."""

@@ -1,7 +1,8 @@
-"""Rollouts to the Hub: every episode of a training run or of an evaluation as a data set, with its card, in one commit.
+"""Rollouts to the Hub: every episode of a training run or of an evaluation as a dataset, with its card, in one commit.
 
-Shards have names that stand for their content. One that was published is never sent again or written anew: a push after more
-training adds the new ones, and the card.
+Shards have names that stand for their content. A published shard is never sent again or rewritten: a push after more training
+adds the new ones, and the card. Hence a dataset that holds shards of an earlier format gets none of today's: converting them
+would rewrite what others may have loaded and cited, and `datasets` reads only files of equal columns as one table.
 """
 
 from __future__ import annotations
@@ -19,24 +20,16 @@ from tqdm import tqdm
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
+from msgrpo_hub.games import episode_seed
 from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.rollouts import (
-    CONFIGS,
-    FORMAT,
-    ROWS,
-    Origin,
-    Rollout,
-    open_shard,
-    read_rollouts,
-    read_shard,
-    schema,
-    tables,
-)
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT, THINK_ACTION, schema
+from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard
+from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 from msgrpo_hub.training.rollout_log import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
 
@@ -88,7 +81,7 @@ def push_rollouts(
         card = stage_rollouts(output_dir, repo_id, Path(folder))
         names = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.parquet")}
         message = commit_message or f"{card.statistics.episodes} episodes of {', '.join(card.games)}"
-        prepare = partial(_leave_out_published, Path(folder), names, repo_id)
+        prepare = partial(_leave_out_published, Path(folder), names, target)
         return upload(Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), prepare=prepare)
 
 
@@ -98,13 +91,23 @@ def _private_if_new(target: Target) -> Target:
     return replace(target, private=True) if new else target
 
 
-def _leave_out_published(folder: Path, names: Collection[str], repo_id: str, _: str, there: Collection[str]) -> None:
-    """Takes the shards that the repository holds out of the folder. Raises `UserError` where it holds anything else."""
+def _leave_out_published(folder: Path, names: Collection[str], target: Target, _: str, there: Collection[str]) -> None:
+    """Takes the shards that the repository holds out of the folder. Raises `UserError` if it holds anything else."""
     for name in sorted(set(there) - {"README.md", ".gitattributes"}):
         if name not in names:
-            what = "episodes of another run" if SHARD.fullmatch(name) else "something else"
-            raise UserError(f"{repo_id!r} holds {what} ({name}): name another repository")
+            raise UserError(f"{target.repo_id!r} holds {_other(name, target)} ({name}): name another repository")
         (folder / name).unlink(missing_ok=True)
+
+
+def _other(name: str, target: Target) -> str:
+    """What a file is that this push does not write. Each push tags its commit with the format of its shards."""
+    if not SHARD.fullmatch(name):
+        return "something else"
+    with hub_errors(target.repo_id):
+        tags = [tag.name for tag in target.api.list_repo_refs(target.repo_id, repo_type="dataset").tags]
+    if FIRST_ROLLOUTS.name in tags:
+        return f"shards of the earlier format {FIRST_ROLLOUTS.name}, which are never rewritten"
+    return "episodes of another run"
 
 
 def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> RolloutCard:
@@ -127,7 +130,7 @@ def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
         for read in shard.parts:
             rollouts = read()
             try:
-                written = tables(rollouts, shard.origin, judged)
+                written = tables(rollouts, shard.origin, [judged(rollout.episode) for rollout in rollouts])
             except ValueError as error:
                 raise UserError(f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`") from error
             for config, table in written.items():
@@ -160,18 +163,19 @@ def _evaluated(result: Result) -> Shard:
     digest = hashlib.sha256(FORMAT.encode())
     for name in (run_files.CONFIG, run_files.EPISODES, run_files.STEPS):
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
-    identity = result.config["identity"]
-    origin = Origin(
-        split=result.config["split"],
-        player=_nameless(result.player),
-        run=result.folder.name,
-        **{name: _nameless(identity[name]) for name in ("base", "adapter") if name in identity},
-        **{f"{name}_revision": identity[f"{name}_commit"] for name in ("base", "adapter") if name in identity},
-        temperature=identity.get("temperature"),
-        max_new_tokens=identity.get("max_new_tokens"),
-    )
+    own = run_origin(result.config)
+    base, adapter = (source and _nameless(source) for source in (own.base, own.adapter))
+    origin = replace(own, player=_nameless(own.player), base=base, adapter=adapter)
     name = f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}"
-    return Shard(name=name, origin=origin, parts=[lambda: [Rollout(episode=episode) for episode in result.episodes]])
+    return Shard(name=name, origin=origin, parts=[partial(_rollouts, result)])
+
+
+def _rollouts(result: Result) -> list[Rollout]:
+    """The episodes of an evaluation, numbered as their seeds are."""
+    config = result.config
+    numbers = {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
+    prompt_format = str(config.get("prompt_format", THINK_ACTION))
+    return [Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=prompt_format) for episode in result.episodes]
 
 
 def _nameless(name: str) -> str:

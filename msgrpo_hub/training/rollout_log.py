@@ -21,7 +21,9 @@ from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
-from msgrpo_hub.storage.rollouts import CONFIGS, FORMAT, Origin, Rollout, shards, tables, write_table
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT
+from msgrpo_hub.storage.shards import shards, write_table
+from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.batch import Drawn
 from msgrpo_hub.training.config import TrainConfig, load_config
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
@@ -46,7 +48,13 @@ class RolloutLog:
         """Writes the episodes of an update; the table of episodes last, since it stands for the whole."""
         chosen = {(item.episode.seed, item.episode.member) for item in drawn}
         rollouts = [
-            Rollout(episode=episode, update=update, advantage=a, drawn=(episode.seed, episode.member) in chosen)
+            Rollout(
+                episode=episode,
+                update=update,
+                advantage=a,
+                step_advantages=(a,) * len(episode.steps),
+                selected=(episode.seed, episode.member) in chosen,
+            )
             for group, values in zip(groups, advantages, strict=True)
             for episode, a in zip(group.episodes, values, strict=True)
         ]

@@ -17,7 +17,7 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import run_hash
+from msgrpo_hub.evaluation.results import run_hash, run_tables
 from msgrpo_hub.evaluation.runner import run_config, run_task
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import GAMES, make_game
@@ -91,7 +91,8 @@ def test_what_is_written_is_read_as_equal_objects(
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
     if usage is None or sum(usage) * game.horizon < 2**31:
-        run_files.write_tables(folder, range(len(episodes)), episodes, scores, steps)
+        config = {"identity": {}, "split": "test", "player": "wordy"}
+        run_files.write_tables(folder, run_tables(config, range(len(episodes)), episodes, scores, steps))
         assert run_files.read_tables(folder, game.id) == (episodes, scores, steps)
     run_files.append_episodes(folder / "log", enumerate(episodes), 1.5)
     assert run_files.read_log(folder / "log", game.id)[0] == dict(enumerate(episodes))

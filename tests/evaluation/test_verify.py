@@ -21,7 +21,7 @@ import pytest
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import Result, load_result, run_hash
+from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import summarise
@@ -315,7 +315,8 @@ def test_a_lucky_member_in_the_place_of_an_unlucky_one_is_found(lake: Result) ->
     score = score_episode(game, best, score_steps(game, best))
     assert best.reward == 1.0
     episodes, scores = [best, *lake.episodes[1:]], [score, *lake.scores[1:]]
-    run_files.write_tables(lake.folder, range(32), episodes, scores, [score_steps(game, episode) for episode in episodes])
+    steps = [score_steps(game, episode) for episode in episodes]
+    run_files.write_tables(lake.folder, run_tables(lake.config, range(32), episodes, scores, steps))
     figures = summarise(SLIPPERY, [e.seed for e in episodes], scores, int(run_hash(lake.config), 16))
     rewrite_json(lake, "results.json", lambda values: values.update(figures))
     assert found(lake) == "its episodes are not those of the suite, each once and in order"

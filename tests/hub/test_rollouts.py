@@ -22,7 +22,7 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.rollout_reading import load_rollouts, supervised
 from msgrpo_hub.hub.uploading import Pushed
-from msgrpo_hub.storage.rollouts import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
+from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
 from tests.hub.conftest import msgrpo, refused
 from tests.hub_server.lanes import Lane, Loopback
 
@@ -158,7 +158,7 @@ def test_the_episodes_come_back_equal_and_are_of_one_commit(loopback: Loopback, 
 
 
 def test_a_row_says_what_the_update_made_of_its_episode(loopback: Loopback, saved: Path) -> None:
-    """Advantages are recomputed from the rewards and the penalties; as many are drawn as the configuration says."""
+    """Advantages are recomputed from the rewards and the penalties; as many are selected as the configuration says."""
     repo = loopback.repository("dataset")
     loopback.owner.call(push, saved, repo)
     files = loopback.files(repo, "dataset")
@@ -175,7 +175,7 @@ def test_a_row_says_what_the_update_made_of_its_episode(loopback: Loopback, save
         spread = (sum((value - mean) ** 2 for value in returns) / 8) ** 0.5
         expected = [(value - mean) / (spread + 1e-8) if spread else 0.0 for value in returns]
         assert [head["advantage"] for head in group] == pytest.approx(expected, abs=1e-5)
-        assert sum(head["drawn"] for head in group) == (4 if spread else 0)
+        assert sum(head["selected"] for head in group) == (4 if spread else 0)
         varied += spread > 0
     assert varied
     for step in rows(files, "steps"):
@@ -244,16 +244,36 @@ def test_a_repository_with_other_episodes_or_anything_else_is_left_alone(
     assert set(loopback.files(other, "dataset")) == {"notes.txt"}
 
 
+def test_a_data_set_of_the_first_build_is_loaded_and_gets_no_shards_of_another_format(loopback: Loopback) -> None:
+    first, repo = Path(__file__).parents[1] / "storage" / "first_build", loopback.repository("dataset")
+    loopback.owner.call(upload_all, str(first / "dataset"), repo)
+    loopback.owner.call(tag, repo, "msgrpo-rollouts-v1")
+    assert loopback.owner.call(load, repo) == load_rollouts(first / "run")
+    before = loopback.files(repo, "dataset")
+    words = refused(loopback.owner.attempt(msgrpo, "push", "rollouts", first / "run", repo))
+    assert f"{repo!r} holds shards of the earlier format msgrpo-rollouts-v1, which are never rewritten" in words
+    assert loopback.files(repo, "dataset") == before
+    other = loopback.repository("dataset")
+    loopback.owner.call(push, first / "run", other)
+    assert loopback.owner.call(load, other) == load_rollouts(first / "run")
+
+
+def tag(repo: str, name: str) -> None:
+    from huggingface_hub import HfApi
+
+    HfApi().create_tag(repo, tag=name, repo_type="dataset")
+
+
 # ---- evaluations
 
 
-def test_an_evaluation_becomes_its_splits_with_advantage_and_drawn_left_empty(loopback: Loopback, evaluated: Path) -> None:
+def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empty(loopback: Loopback, evaluated: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, evaluated, repo)
     files = loopback.files(repo, "dataset")
     assert [len(rows(files, "default", split)) for split in ("train", "validation", "test")] == [0, 6, 8]
     for config in ("default", "steps"):
-        assert {(row["advantage"], row["drawn"], row["update"]) for row in rows(files, config)} == {(None, None, None)}
+        assert {(row["advantage"], row["selected"], row["update"]) for row in rows(files, config)} == {(None, None, None)}
     assert {row["player"] for row in rows(files, "default")} == {"random", "optimal"}
     played = [episode for result in find_results(evaluated) for episode in result.episodes]
     loaded = loopback.owner.call(load, repo)
@@ -370,12 +390,12 @@ def test_the_card_is_exact(loopback: Loopback, saved: Path) -> None:
         for name, (_, meaning) in columns.items():
             assert re.search(rf"^\| `{name}` \| [^|]+ \| {re.escape(meaning)} \|$", text, re.MULTILINE), name
     success = 100 * sum(head["success"] for head in heads) / len(heads)
-    drawn = 100 * sum(head["drawn"] for head in heads) / len(heads)
+    selected = 100 * sum(head["selected"] for head in heads) / len(heads)
     unreadable = 100 * sum(step["action"] is None for step in steps) / len(steps)
     reward = sum(head["reward"] for head in heads) / len(heads)
     assert (
         f"| train | training, updates 1–3 | `{LAKE}` | {len(heads)} | {len(steps)} | {reward:.3f} | {success:.1f} % | "
-        f"{drawn:.1f} % | {unreadable:.1f} % |"
+        f"{selected:.1f} % | {unreadable:.1f} % |"
     ) in text
 
 
@@ -446,7 +466,10 @@ def change(folder: Path, repo: str, name: str, content: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("steps/*.parquet", "cannot be read .*: expected a shard of msgrpo-rollouts-v1"), ("default/*.parquet", "cannot be read")],
+    [
+        ("steps/*.parquet", "cannot be read .*: expected Parquet in the format msgrpo-episodes-v2"),
+        ("default/*.parquet", "cannot be read"),
+    ],
 )
 def test_a_data_set_that_is_none_is_refused_in_one_line(
     loopback: Loopback, evaluated: Path, tmp_path: Path, name: str, words: str

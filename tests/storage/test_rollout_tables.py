@@ -25,19 +25,10 @@ from msgrpo_hub.evaluation.verify_rollouts import verify_folder
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups, replayed_states
-from msgrpo_hub.storage import rollouts as rollout_tables
-from msgrpo_hub.storage.rollouts import (
-    CONFIGS,
-    Origin,
-    Rollout,
-    load_shards,
-    read_rollouts,
-    read_shard,
-    schema,
-    shards,
-    tables,
-    write_table,
-)
+from msgrpo_hub.storage import shards as shard_files
+from msgrpo_hub.storage.schema import CONFIGS, schema
+from msgrpo_hub.storage.shards import load_shards, read_shard, shards, write_table
+from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 
 LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
 ORIGIN = Origin(split="train", player="training", run="0123", base="pocket", temperature=1.0, max_new_tokens=32)
@@ -49,14 +40,21 @@ def played(game: str, groups: int = 2) -> list[Rollout]:
     """Random play with invented advantages."""
     seeds = [episode_seed(game, "train", index) for index in range(groups)]
     return [
-        Rollout(episode=episode, update=1, advantage=0.5 - episode.member, drawn=bool(episode.member % 2))
+        Rollout(
+            episode=episode,
+            update=1,
+            advantage=0.5 - episode.member,
+            step_advantages=tuple(turn - 0.5 for turn in range(len(episode.steps))),
+            selected=bool(episode.member % 2),
+        )
         for group in play_groups(make_game(game), ScriptedPolicy(choose_random), seeds, 3)
         for episode in group.episodes
     ]
 
 
 def save(folder: Path, rollouts: list[Rollout], origin: Origin | None = ORIGIN, name: str = "train-1.parquet") -> Path:
-    for config, table in tables(rollouts, origin, judged).items():
+    scores = [judged(rollout.episode) for rollout in rollouts] if origin else None
+    for config, table in tables(rollouts, origin, scores).items():
         (folder / config).mkdir(parents=True, exist_ok=True)
         write_table(table, folder / config / name)
     return folder
@@ -96,17 +94,25 @@ EPISODES = st.builds(
     success=st.booleans(),
     error=TEXT,
 )
-ROLLOUTS = st.builds(
-    Rollout,
-    episode=EPISODES,
-    update=st.none() | st.integers(1, 10**6),
-    advantage=st.none() | NUMBERS,
-    drawn=st.none() | st.booleans(),
-)
+
+
+@st.composite
+def rollouts_of(draw: st.DrawFn) -> Rollout:
+    episode = draw(EPISODES)
+    steps = len(episode.steps)
+    given = {"advantage": draw(NUMBERS), "step_advantages": tuple(draw(st.lists(NUMBERS, min_size=steps, max_size=steps)))}
+    return Rollout(
+        episode=episode,
+        index=draw(st.none() | st.integers(0, 10**6)),
+        prompt_format=draw(st.sampled_from(["think-action", "json"])),
+        update=draw(st.none() | st.integers(1, 10**6)),
+        selected=draw(st.none() | st.booleans()),
+        **(given if draw(st.booleans()) else {}),
+    )
 
 
 @settings(deadline=None, max_examples=60)
-@given(rollouts=st.lists(ROLLOUTS, max_size=4, unique_by=lambda r: (r.episode.seed, r.episode.member, r.update)))
+@given(rollouts=st.lists(rollouts_of(), max_size=4, unique_by=lambda r: (r.episode.seed, r.episode.member, r.update)))
 def test_what_is_written_comes_back_equal(rollouts: list[Rollout], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = save(tmp_path_factory.getbasetemp() / "shards", rollouts, origin=None)
     assert list(load_shards(folder)) == [rollouts]
@@ -143,7 +149,8 @@ def test_rows_say_what_the_rules_say(tmp_path: Path) -> None:
         assert [row["turn"] for row in rows] == list(range(len(rows)))
         assert head["regret"] == pytest.approx(sum(row["regret"] for row in rows))
         assert head["actions"] == [step.action for step in episode.steps]
-        told = ("seed", "member", "update", "advantage", "drawn", "success")
+        assert tuple(row["advantage"] for row in rows) == rollout.step_advantages
+        told = ("seed", "member", "update", "selected", "success")
         assert {tuple(row[name] for name in told) for row in rows} == {tuple(head[name] for name in told)}
         assert (head["run"], head["base"], head["split"]) == ("0123", "pocket", "train")
 
@@ -193,7 +200,7 @@ def test_a_shard_with_other_columns_is_refused(tmp_path: Path) -> None:
     table = pq.ParquetFile(path).read()
     for other in (table.drop_columns("reply"), table.append_column("more", table["turn"]), table.select(["turn"])):
         pq.write_table(other, path)
-        with pytest.raises(UserError, match="has other columns: expected those of msgrpo-rollouts-v1"):
+        with pytest.raises(UserError, match="has other columns: expected those of msgrpo-episodes-v2"):
             list(load_shards(tmp_path))
 
 
@@ -201,7 +208,7 @@ def test_a_shard_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path, played(LAKE))
-    monkeypatch.setattr(rollout_tables, "LARGEST", 1000)
+    monkeypatch.setattr(shard_files, "LARGEST", 1000)
     with pytest.raises(UserError, match=r"unpacks to .* bytes at once: expected at most 1000"):
         list(load_shards(tmp_path))
 
@@ -244,10 +251,10 @@ TAMPERED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str]] = {
     "success": ("default", lambda rows: rows[0].update(success=not rows[0]["success"]), "success"),
     "the end": ("default", lambda rows: rows[0].update(terminated=not rows[0]["terminated"]), "another end"),
     "the sum": ("default", lambda rows: rows[0].update(reward=9.0), "reward does not follow"),
-    "the game": ("default", lambda rows: rows[0].update(game="Snake-Solo-v1"), "another observation"),
-    "an unknown game": ("default", lambda rows: rows[0].update(game="Chess-v1"), "unknown game 'Chess-v1'"),
+    "the game": ("default", lambda rows: rows[0].update(game="Snake-Solo-v1"), "not where they should be"),
     "a member": ("default", lambda rows: rows[0].update(member=7), "not where they should be"),
-    "an advantage of one table": ("steps", lambda rows: rows[0].update(advantage=3.0), "turn 1: advantage does not follow"),
+    "an advantage of a part of the steps": ("steps", lambda rows: rows[0].update(advantage=None), "a part of its steps only"),
+    "a prompt format": ("default", lambda rows: rows[0].update(prompt_format="mine:FORMAT"), "unknown prompt format"),
 }
 
 
@@ -267,12 +274,22 @@ def test_a_changed_record_is_found_out(
     assert "WRONG" in capsys.readouterr().out
 
 
-def test_another_seed_is_found_out_although_both_tables_agree(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("seed", 5, "another observation than the rules give on turn 1"),
+        ("game", "Snake-Solo-v1", "another observation than the rules give on turn 1"),
+        ("game", "Chess-v1", "unknown game 'Chess-v1'"),
+    ],
+)
+def test_another_seed_or_game_is_found_out_although_both_tables_agree(
+    column: str, value: Any, words: str, tmp_path: Path
+) -> None:
     save(tmp_path, played(LAKE))
     for config in CONFIGS:
-        seed = pq.ParquetFile(tmp_path / config / "train-1.parquet").read()["seed"][0].as_py()
-        rewrite(tmp_path, config, lambda rows, seed=seed: [row.update(seed=5) for row in rows if row["seed"] == seed])
-    assert "another observation than the rules give on turn 1" in found(tmp_path)
+        old = pq.ParquetFile(tmp_path / config / "train-1.parquet").read()[column][0].as_py()
+        rewrite(tmp_path, config, lambda rows, old=old: [row.update({column: value}) for row in rows if row[column] == old])
+    assert words in found(tmp_path)
 
 
 def test_a_folder_with_neither_is_told_what_is_expected(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.storage.rollouts import Rollout, load_shards
+from msgrpo_hub.storage.shards import load_shards
+from msgrpo_hub.storage.tables import Rollout
 from msgrpo_hub.training.batch import Drawn
 from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig, to_toml
@@ -70,7 +71,7 @@ def test_every_episode_of_every_update_is_kept_once(uninterrupted: Path) -> None
     rollouts = [rollout for part in load_shards(uninterrupted) for rollout in part]
     assert [rollout.update for rollout in rollouts] == [update for update in (1, 2, 3) for _ in range(12)]
     assert len({(rollout.episode.seed, rollout.episode.member) for rollout in rollouts}) == 36
-    drawn = [sum(bool(rollout.drawn) for rollout in rollouts if rollout.update == update) for update in (1, 2, 3)]
+    drawn = [sum(bool(rollout.selected) for rollout in rollouts if rollout.update == update) for update in (1, 2, 3)]
     assert set(drawn) <= {0, 3, 6}  # 3 of each group whose returns differ
     assert any(drawn)
 
@@ -149,7 +150,14 @@ def test_of_two_processes_one_keeps_the_episodes_of_both(flags: list[str], unint
 def told(rollouts: list[Rollout]) -> list[tuple[object, ...]]:
     """What was played and what became of it, without the numbers that depend on rounding."""
     return [
-        (r.episode.seed, r.episode.member, r.advantage, r.drawn, [step.completion.token_ids for step in r.episode.steps])
+        (
+            r.episode.seed,
+            r.episode.member,
+            r.advantage,
+            r.step_advantages,
+            r.selected,
+            [step.completion.token_ids for step in r.episode.steps],
+        )
         for r in rollouts
     ]
 
@@ -201,7 +209,8 @@ def test_other_episodes_have_another_name(tmp_path: Path) -> None:
 
 def test_drawn_episodes_are_told_from_their_siblings(tmp_path: Path) -> None:
     [rollouts] = load_shards(make_run(tmp_path / "run", 2, 1))
-    assert [(rollout.advantage, rollout.drawn) for rollout in rollouts] == [(1.0, False), (-1.0, True)]
+    assert [(rollout.advantage, rollout.selected) for rollout in rollouts] == [(1.0, False), (-1.0, True)]
+    assert all(rollout.step_advantages == (rollout.advantage,) * len(rollout.episode.steps) for rollout in rollouts)
 
 
 def test_episodes_that_are_gone_are_noticed(tmp_path: Path) -> None:

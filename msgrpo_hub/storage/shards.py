@@ -1,0 +1,93 @@
+"""Tables as Parquet files: the one writer, the one reader of all versions, and the shards of a dataset or a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.storage.schema import FORMAT, Version, version_of
+from msgrpo_hub.storage.tables import Rollout, read_rollouts
+
+ROWS = 1000
+"""Rows of a row group: small ones can be looked at one by one, on the Hub and by streaming."""
+
+LARGEST = 2 * 1024**3
+"""Bytes that a row group of a file from elsewhere may unpack to."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Writes a table; equal content is equal bytes."""
+    with open_shard(path, table.schema) as file:
+        file.write_table(table, row_group_size=ROWS)
+
+
+def open_shard(path: Path, columns: pa.Schema) -> pq.ParquetWriter:
+    """A file to be written part by part."""
+    return pq.ParquetWriter(path, columns, compression="zstd", write_page_index=True)
+
+
+def read_table(path: Path, config: str, known: Mapping[str, Any] = _NOTHING) -> pa.Table:
+    """A file of any version, with the columns of today.
+
+    Args:
+        path: of a shard, of a run's episodes.parquet or steps.parquet, or of a training's test_episodes.parquet.
+        config: `default` for episodes, `steps` for steps.
+        known: values for the columns that a file of the first build does not tell.
+
+    Raises:
+        UserError: it is missing, is no Parquet, has the columns of no version, or would unpack to more than fits.
+    """
+    version, table = read_stored(path, config)
+    return version.upgraded(table, config, known)
+
+
+def read_stored(path: Path, config: str) -> tuple[Version, pa.Table]:
+    """The version of a file, and its content as it is stored. Arguments and errors as for `read_table`."""
+    try:
+        with pq.ParquetFile(path) as file:
+            groups = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
+            if max(groups, default=0) > LARGEST:
+                raise UserError(f"{str(path)!r} unpacks to {max(groups)} bytes at once: expected at most {LARGEST}")
+            version = version_of(file.schema_arrow, config)
+            if version is None:
+                raise UserError(f"{str(path)!r} has other columns: expected those of {FORMAT}, as this package writes them")
+            return version, file.read()
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{str(path)!r} cannot be read ({_first(error)}): expected Parquet in the format {FORMAT}") from error
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def shards(folder: Path) -> list[tuple[Path, Path]]:
+    """The shards below a folder, of both configurations, in the order of their names.
+
+    They lie in `default/` and `steps/` of a dataset, or of `rollouts/` in the folder of a run. A shard of steps without its
+    episodes is what a kill left behind, and does not count.
+    """
+    place = next((place for place in (folder, folder / "rollouts") if (place / "default").is_dir()), folder)
+    return [(path, place / "steps" / path.name) for path in sorted(place.glob("default/*.parquet"))]
+
+
+def read_shard(heads: Path, steps: Path) -> tuple[pa.Table, pa.Table]:
+    """Both tables of a shard, with the columns of today. Raises `UserError` as `read_table` does."""
+    return read_table(heads, "default"), read_table(steps, "steps")
+
+
+def load_shards(folder: Path, split: str | None = None) -> Iterator[list[Rollout]]:
+    """The episodes of each shard below a folder. Raises `UserError` as `read_table` does, and for an inconsistent shard."""
+    for heads, steps in shards(folder):
+        if split in (None, heads.name.partition("-")[0]):
+            try:
+                yield read_rollouts(*read_shard(heads, steps))
+            except (ValueError, TypeError) as error:
+                raise UserError(f"{str(heads)!r} is refused ({_first(error)}): expected whole episodes") from error

@@ -1,0 +1,204 @@
+"""Episodes ↔ rows of the two tables: one row per episode (`default`) and one per step (`steps`).
+
+What only the play can tell (replies, tokens, log-probabilities, advantages) is written while it is played. What the rules
+say (legal and optimal actions, regret) is written with a run, and added to training episodes when they are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import groupby, repeat
+from typing import Any, get_args
+
+import pyarrow as pa
+
+from msgrpo_hub.agent.prompt_formats import Message, system_text, user_text
+from msgrpo_hub.episode import Completion, Episode, EpisodeScore, Finish, ReplyStatus, Step, StepScore
+from msgrpo_hub.errors import unknown
+from msgrpo_hub.games import make_game
+from msgrpo_hub.storage.schema import CONFIGS, THINK_ACTION, schema
+
+Scores = tuple[Sequence[StepScore], EpisodeScore]
+"""What the rules say of an episode: of its steps, and of all of it (`evaluation.scores.judged`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """An episode with its number, and what the update that it was played for made of it."""
+
+    episode: Episode
+    index: int | None = None
+    """Number in its split; None in training."""
+    prompt_format: str = THINK_ACTION
+    """Name of the format that it was played in."""
+    update: int | None = None
+    """None in evaluation, like all below."""
+    advantage: float | None = None
+    """A_j of the episode in its group."""
+    step_advantages: tuple[float, ...] | None = None
+    """What the credit gave each of its steps."""
+    selected: bool | None = None
+    """Whether the update learned from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where episodes come from; each field is a column."""
+
+    split: str
+    player: str
+    run: str
+    base: str | None = None
+    base_revision: str | None = None
+    adapter: str | None = None
+    adapter_revision: str | None = None
+    temperature: float | None = None
+    max_new_tokens: int | None = None
+
+
+_OF_ROLLOUT = ("index", "update", "advantage", "selected")
+_OF_EPISODE = ("seed", "member", "terminated", "truncated", "success", "error")
+_OF_STEP = ("observation", "action", "status", "legal", "reward")
+_TOKENS = ("prompt_ids", "token_ids", "log_probs", "entropies")
+_KEY = ("game", "seed", "member", "update", "index")
+"""Columns by which steps belong to their episode within a file."""
+
+
+# ---- episodes → rows
+
+
+def tables(
+    rollouts: Sequence[Rollout], origin: Origin | None = None, scores: Sequence[Scores] | None = None
+) -> dict[str, pa.Table]:
+    """Both tables of some episodes; the scores, one per episode, fill the columns that say what the rules say."""
+    rows: dict[str, list[dict[str, Any]]] = {config: [] for config in CONFIGS}
+    for rollout, scored in zip(rollouts, scores or repeat(None, len(rollouts)), strict=True):
+        head, steps = rows_of(rollout, origin, scored)
+        rows["default"].append(head)
+        rows["steps"] += steps
+    return {config: pa.Table.from_pylist(rows[config], schema=schema(config)) for config in CONFIGS}
+
+
+def rows_of(
+    rollout: Rollout, origin: Origin | None = None, scores: Scores | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of an episode, and those of its steps."""
+    episode = rollout.episode
+    both = {name: getattr(rollout, name) for name in _OF_ROLLOUT} | {"game": episode.game_id, "success": episode.success}
+    both |= {"seed": episode.seed, "member": episode.member, "episode": _episode_id(rollout, origin)}
+    head = both | {name: getattr(episode, name) for name in ("terminated", "truncated", "error")}
+    head |= {"prompt_format": rollout.prompt_format, "steps": len(episode.steps)} | (_values(origin) if origin else {})
+    steps = [{**both, "turn": turn, **step_row(step)} for turn, step in enumerate(episode.steps)]
+    for row, advantage in zip(steps, _step_advantages(rollout), strict=True):
+        row["advantage"] = advantage
+    if scores is None:
+        return head, steps
+    of_steps, of_episode = scores
+    head |= _values(of_episode) | {"actions": [step.action for step in episode.steps]}
+    for row, score, messages in zip(steps, of_steps, _prompts(rollout), strict=True):
+        row |= _values(score) | {"prompt": messages}
+    return head, steps
+
+
+def _episode_id(rollout: Rollout, origin: Origin | None) -> str | None:
+    episode = rollout.episode
+    return f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
+
+
+def _step_advantages(rollout: Rollout) -> Sequence[float | None]:
+    none = [None] * len(rollout.episode.steps)
+    return none if rollout.step_advantages is None else rollout.step_advantages
+
+
+def _values(record: Origin | EpisodeScore | StepScore) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}  # asdict copies deeply, which takes long
+
+
+def step_row(step: Step) -> dict[str, Any]:
+    """The columns of a step that its record alone tells."""
+    reply = step.completion
+    text = reply.text.encode("utf-8", "replace").decode("utf-8")  # a server may send half a surrogate pair, which is no text
+    counts = {"prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens}
+    own = {name: getattr(step, name) for name in _OF_STEP} | {name: getattr(reply, name) for name in _TOKENS}
+    return own | counts | {"reply": text, "finish": reply.finish}
+
+
+def _prompts(rollout: Rollout) -> list[list[Message]]:
+    """What the player was given at each step. Raises `UserError` for a prompt format that is not built in."""
+    if rollout.prompt_format != THINK_ACTION:
+        raise unknown("prompt format", rollout.prompt_format, [THINK_ACTION])
+    return [prompt_messages(rollout.episode.game_id, step.observation) for step in rollout.episode.steps]
+
+
+def prompt_messages(game_id: str, observation: str) -> list[Message]:
+    """The prompt of a step: the game's words, and what it showed."""
+    return [{"role": "system", "content": _system(game_id)}, {"role": "user", "content": user_text(observation)}]
+
+
+@cache
+def _system(game_id: str) -> str:
+    return system_text(make_game(game_id))
+
+
+# ---- rows → episodes
+
+
+def read_rollouts(heads: pa.Table, steps: pa.Table) -> list[Rollout]:
+    """The episodes of two tables, in the order of the rows. Raises `ValueError` for tables that do not fit together."""
+    grouped = groupby(steps.to_pylist(), key=lambda row: tuple(row[name] for name in _KEY))
+    rollouts = []
+    for head in heads.to_pylist():
+        identity, rows = next(grouped, (None, iter(()))) if head["steps"] else (None, iter(()))
+        found = list(rows)
+        whole = [row["turn"] for row in found] == list(range(head["steps"]))
+        if not whole or (found and identity != tuple(head[name] for name in _KEY)):
+            raise ValueError(f"the steps of episode {head['seed']}, {head['member']} are not where they should be")
+        rollouts.append(rollout_of(head, found))
+    if next(grouped, None):
+        raise ValueError("there are steps of no episode")
+    return rollouts
+
+
+def rollout_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Rollout:
+    """The episode of a row and the rows of its steps. Raises `ValueError` for values that no episode has."""
+    episode = Episode(
+        game_id=head["game"], steps=tuple(step_of(row) for row in steps), **{name: head[name] for name in _OF_EPISODE}
+    )
+    given = [row["advantage"] for row in steps]
+    if any((advantage is None) != (head["advantage"] is None) for advantage in given):
+        raise ValueError(f"episode {head['seed']}, {head['member']} has advantages for a part of its steps only")
+    return Rollout(
+        episode=episode,
+        prompt_format=head["prompt_format"],
+        step_advantages=None if head["advantage"] is None else tuple(given),
+        **{name: head[name] for name in _OF_ROLLOUT},
+    )
+
+
+def step_of(row: Mapping[str, Any]) -> Step:
+    """The step of a row; a row without token ids, as in the log of a run, gives one without."""
+    if row["status"] not in get_args(ReplyStatus) or row["finish"] not in get_args(Finish):
+        raise ValueError(f"status {row['status']!r} and finish {row['finish']!r}: expected those of the format")
+    ids: dict[str, Any] = {name: tuple(row.get(name, ())) for name in _TOKENS}
+    read, written = row["prompt_tokens"], row["reply_tokens"]
+    usage = None if ids["prompt_ids"] or read is None or written is None else (int(read), int(written))
+    return Step(
+        **{name: row[name] for name in _OF_STEP},
+        completion=Completion(text=row["reply"], finish=row["finish"], usage=usage, **ids),
+    )
+
+
+def origin_of(head: Mapping[str, Any]) -> Origin | None:
+    """The origin that a row of `default` tells; None for a row of a training's own log."""
+    return Origin(**{field.name: head[field.name] for field in fields(Origin)}) if head["run"] is not None else None
+
+
+def scores_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> tuple[list[StepScore], EpisodeScore]:
+    """The stored scores of an episode with rows of a run."""
+    of_steps = [
+        StepScore(legal_actions=tuple(row["legal_actions"]), optimal_actions=tuple(row["optimal_actions"]), regret=row["regret"])
+        for row in steps
+    ]
+    return of_steps, EpisodeScore(**{field.name: head[field.name] for field in fields(EpisodeScore)})
