@@ -27,7 +27,7 @@ from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import CONFIGS, FORMAT, THINK_ACTION, schema
+from msgrpo_hub.storage.schema import CONFIGS, FIRST_ROLLOUTS, FORMAT, THINK_ACTION, schema
 from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 from msgrpo_hub.training.rollout_log import Block, blocks

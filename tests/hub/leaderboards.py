@@ -27,6 +27,8 @@ def one_run(folder: Path) -> dict[str, bytes]:
 def as_claimed(run: Path) -> Path:
     """Makes the summary of a run fit the hash that its folder claims."""
     result = load_result(run)
+    indices = range(len(result.episodes))
+    run_files.write_tables(run, run_tables(result.config, indices, result.episodes, result.scores, result.steps))
     figures = summarise(result.task, [episode.seed for episode in result.episodes], result.scores, int(run.name, 16))
     (run / "results.json").write_text(json.dumps({**result.summary, **figures, "run": run.name}))
     return run
