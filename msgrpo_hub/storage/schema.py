@@ -69,7 +69,7 @@ EPISODE_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 STEP_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     **{name: EPISODE_COLUMNS[name] for name in ("episode", "game", "seed", "member", "index", "update")},
     "turn": (_I, "number of the step, from 0"),
-    "prompt": (_MESSAGES, "chat messages that the player was given"),
+    "prompt": (_MESSAGES, "chat messages that the player was given; null for a prompt format that is not built in"),
     "reply": (_S, "what it answered, verbatim"),
     "finish": (_S, "`stop`: by its end token; `length`: truncated at the token limit"),
     "status": (_S, "`ok`; `unreadable`: unparsed; `truncated_reply`: truncated before an action"),

@@ -14,10 +14,10 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from msgrpo_hub.agent.prompt_formats import Message, system_text, user_text
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, Message, system_text, user_text
 from msgrpo_hub.episode import Completion, Episode, EpisodeScore, Finish, ReplyStatus, Step, StepScore
-from msgrpo_hub.errors import unknown
 from msgrpo_hub.games import make_game
+from msgrpo_hub.rollout import past_turns
 from msgrpo_hub.storage.schema import CONFIGS, THINK_ACTION, schema
 
 Scores = tuple[Sequence[StepScore], EpisodeScore]
@@ -125,11 +125,15 @@ def step_row(step: Step) -> dict[str, Any]:
     return own | counts | {"reply": text, "finish": reply.finish}
 
 
-def _prompts(rollout: Rollout) -> list[list[Message]]:
-    """What the player was given at each step. Raises `UserError` for a prompt format that is not built in."""
-    if rollout.prompt_format != THINK_ACTION:
-        raise unknown("prompt format", rollout.prompt_format, [THINK_ACTION])
-    return [prompt_messages(rollout.episode.game_id, step.observation) for step in rollout.episode.steps]
+def _prompts(rollout: Rollout) -> Sequence[list[Message] | None]:
+    """What the player was given at each step; a stored name never imports a format, so one that is not built in gives None."""
+    prompt_format, played = PROMPT_FORMATS.get(rollout.prompt_format), rollout.episode.steps
+    if prompt_format is None:
+        return [None] * len(played)
+    game = make_game(rollout.episode.game_id)
+    return [
+        prompt_format.render(game, step.observation, past_turns(prompt_format, played[:turn])) for turn, step in enumerate(played)
+    ]
 
 
 def prompt_messages(game_id: str, observation: str) -> list[Message]:
