@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged, score_steps
 from msgrpo_hub.evaluation.verify import agree, reply_problems, verify
@@ -25,6 +26,8 @@ class _Found:
 
     episodes: int = 0
     problems: list[str] = field(default_factory=list)
+    formats: set[str] = field(default_factory=set)
+    """Prompt formats that are not built in."""
 
 
 def verify_folder(folder: Path) -> list[dict[str, Any]]:
@@ -59,6 +62,7 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
         for head, rollout in zip(tables[0].to_pylist(), rollouts, strict=True):
             entry = found.setdefault((head["player"] or "training", head["game"]), _Found())
             entry.episodes += 1
+            entry.formats |= {rollout.prompt_format} - PROMPT_FORMATS.keys()
             entry.problems += [
                 f"{heads.name}, seed {head['seed']}, member {head['member']}: {problem}"
                 for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, version)
@@ -70,7 +74,7 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
             "folder": str(folder),
             "episodes": entry.episodes,
             "problems": entry.problems,
-            "unchecked": [],
+            "unchecked": [f"replies not checked: the format {name} is not built in" for name in sorted(entry.formats)],
         }
         for (player, game), entry in found.items()
     ]
@@ -91,7 +95,7 @@ def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollo
         rollout = replace(rollout, step_advantages=(rollout.advantage,) * len(episode.steps))
     try:
         game, origin = make_game(episode.game_id), origin_of(head)
-        found = reply_problems(game, episode, score_steps(game, episode))
+        found = reply_problems(game, episode, score_steps(game, episode), PROMPT_FORMATS.get(rollout.prompt_format))
         expected_head, expected_steps = rows_of(rollout, origin, judged(episode) if origin else None)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]

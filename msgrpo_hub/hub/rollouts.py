@@ -27,7 +27,7 @@ from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import CONFIGS, FIRST_ROLLOUTS, FORMAT, THINK_ACTION, schema
+from msgrpo_hub.storage.schema import CONFIGS, FIRST_ROLLOUTS, FORMAT, schema
 from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 from msgrpo_hub.training.rollout_log import Block, blocks
@@ -174,8 +174,10 @@ def _rollouts(result: Result) -> list[Rollout]:
     """The episodes of an evaluation, numbered as their seeds are."""
     config = result.config
     numbers = {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
-    prompt_format = str(config.get("prompt_format", THINK_ACTION))
-    return [Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=prompt_format) for episode in result.episodes]
+    return [
+        Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=result.prompt_format)
+        for episode in result.episodes
+    ]
 
 
 def _nameless(name: str) -> str:

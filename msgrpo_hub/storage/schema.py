@@ -14,14 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
+
 FORMAT = "msgrpo-episodes-v2"
 """Which columns there are and what they mean. A change of either is a new version."""
 
 CONFIGS = ("default", "steps")
 """The two tables, by the names under which `datasets.load_dataset` knows them."""
-
-THINK_ACTION = "think-action"
-"""The prompt format of all episodes of the first build, which did not record it."""
 
 _S, _B, _I, _L, _F = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 _MESSAGES = pa.list_(pa.struct([("role", _S), ("content", _S)]))
@@ -96,7 +95,7 @@ COLUMNS = dict(zip(CONFIGS, (EPISODE_COLUMNS, STEP_COLUMNS), strict=True))
 
 _TOKENS: tuple[int, ...] = ()
 _DEFAULTS: Mapping[str, Any] = {
-    "prompt_format": THINK_ACTION,
+    "prompt_format": THINK_ACTION.name,  # the only format of the first build
     "error": "",
     "member": 0,
     **dict.fromkeys(("prompt_ids", "token_ids", "log_probs", "entropies"), _TOKENS),

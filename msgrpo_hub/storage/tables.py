@@ -14,11 +14,11 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, Message, system_text, user_text
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Message, system_text, user_text
 from msgrpo_hub.episode import Completion, Episode, EpisodeScore, Finish, ReplyStatus, Step, StepScore
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rollout import past_turns
-from msgrpo_hub.storage.schema import CONFIGS, THINK_ACTION, schema
+from msgrpo_hub.storage.schema import CONFIGS, schema
 
 Scores = tuple[Sequence[StepScore], EpisodeScore]
 """What the rules say of an episode: of its steps, and of all of it (`evaluation.scores.judged`)."""
@@ -31,7 +31,7 @@ class Rollout:
     episode: Episode
     index: int | None = None
     """Number in its split; None in training."""
-    prompt_format: str = THINK_ACTION
+    prompt_format: str = THINK_ACTION.name
     """Name of the format that it was played in."""
     update: int | None = None
     """None in evaluation, like all below."""

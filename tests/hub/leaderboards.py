@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.evaluation.results import load_result
+from msgrpo_hub.evaluation.results import load_result, run_tables
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.hub.leaderboard import as_json, read_leaderboard
+from msgrpo_hub.storage import run_files
 from tests.hub.pushed_results import TASKS, kept
 
 TASK = TASKS[0]
@@ -25,7 +26,7 @@ def one_run(folder: Path) -> dict[str, bytes]:
 
 
 def as_claimed(run: Path) -> Path:
-    """Makes the summary of a run fit the hash that its folder claims."""
+    """Makes the tables and the summary of a run fit its configuration and the hash that its folder claims."""
     result = load_result(run)
     indices = range(len(result.episodes))
     run_files.write_tables(run, run_tables(result.config, indices, result.episodes, result.scores, result.steps))
