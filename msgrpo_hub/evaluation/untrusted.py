@@ -140,6 +140,7 @@ def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, An
         raise
     except (OSError, ValueError, NotImplementedError) as error:  # ValueError: what Arrow raises for a broken file
         raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
-    if holes := [name for name in _FILLED[config].split() if table[name].null_count]:
+    filled = [name for name in _FILLED[config].split() if name in stored.column_names]
+    if holes := [name for name in filled if stored[name].null_count]:
         raise UserError(f"its {path.name} has rows without {holes[0]}")
     return table
