@@ -13,10 +13,9 @@ from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.uploading import check_repo_id
-from msgrpo_hub.rollout import past_turns
 from msgrpo_hub.storage.shards import load_shards, shards
+from msgrpo_hub.storage.tables import prompts_of
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
 """Names of the files that are read; no others are looked at."""
@@ -86,12 +85,4 @@ def supervised(
         if keep(episode)
         for step, prompt in zip(episode.steps, prompts_of(episode, prompt_format), strict=True)
         if step.action is not None
-    ]
-
-
-def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:
-    """The prompt of each step, as it was made when the episode was played in this format."""
-    game, steps = make_game(episode.game_id), episode.steps
-    return [
-        prompt_format.render(game, step.observation, past_turns(prompt_format, steps[:turn])) for turn, step in enumerate(steps)
     ]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from itertools import groupby, repeat
 from typing import Any, get_args
 
 import pyarrow as pa
 
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Message, system_text, user_text
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.episode import Completion, Episode, EpisodeScore, Finish, ReplyStatus, Step, StepScore
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rollout import past_turns
@@ -127,23 +126,16 @@ def step_row(step: Step) -> dict[str, Any]:
 
 def _prompts(rollout: Rollout) -> Sequence[list[Message] | None]:
     """What the player was given at each step; a stored name never imports a format, so one that is not built in gives None."""
-    prompt_format, played = PROMPT_FORMATS.get(rollout.prompt_format), rollout.episode.steps
-    if prompt_format is None:
-        return [None] * len(played)
-    game = make_game(rollout.episode.game_id)
+    prompt_format = PROMPT_FORMATS.get(rollout.prompt_format)
+    return prompts_of(rollout.episode, prompt_format) if prompt_format else [None] * len(rollout.episode.steps)
+
+
+def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:
+    """The prompt of each step, as it was made when the episode was played in this format."""
+    game, steps = make_game(episode.game_id), episode.steps
     return [
-        prompt_format.render(game, step.observation, past_turns(prompt_format, played[:turn])) for turn, step in enumerate(played)
+        prompt_format.render(game, step.observation, past_turns(prompt_format, steps[:turn])) for turn, step in enumerate(steps)
     ]
-
-
-def prompt_messages(game_id: str, observation: str) -> list[Message]:
-    """The prompt of a step: the game's words, and what it showed."""
-    return [{"role": "system", "content": _system(game_id)}, {"role": "user", "content": user_text(observation)}]
-
-
-@cache
-def _system(game_id: str) -> str:
-    return system_text(make_game(game_id))
 
 
 # ---- rows → episodes
