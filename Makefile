@@ -1,33 +1,46 @@
-# `make quickstart` and `make test` need Python >= 3.11 and make, nothing else: each makes .venv by itself.
+# `make quickstart` and `make test` need Python >= 3.11 and make, nothing else: each makes .venv by itself, or adds to it.
 # Another Python: make test PYTHON=python3.12
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DEVELOPMENT := .venv/.installed-dev
+SITE := .venv/.installed-docs
+PINNED := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test check wheel clean
+.PHONY: quickstart test check docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
 
-test: $(INSTALLED)
+test: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
-check: $(INSTALLED)
+check: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in build/site; a warning is an error.
+docs: $(SITE)
+	$(BIN)/python docs/assemble.py build/docs
+	$(BIN)/zensical build --clean --strict
 
 wheel: $(INSTALLED)
 	rm -rf dist
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# One resolver call with torch in it, so that exactly the pinned torch comes, and comes once.
+# What training needs. One resolver call with torch in it, so that exactly the pinned torch comes, and comes once.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt torch -e '.[dev]'
+	$(PINNED) torch -e .
+	@touch $@
+
+# What the tests and the site need besides.
+$(DEVELOPMENT) $(SITE): .venv/.installed-%: $(INSTALLED)
+	$(PINNED) torch -e '.[$*]'
 	@touch $@
 
 $(BIN)/python:
