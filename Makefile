@@ -23,8 +23,8 @@ check: $(DEVELOPMENT)
 
 # The site, in build/site; a warning is an error.
 docs: $(SITE)
-	$(BIN)/python docs/assemble.py build/docs
-	$(BIN)/zensical build --clean --strict
+	$(BIN)/python docs/assemble.py build
+	$(BIN)/zensical build --config-file build/zensical.toml --clean --strict
 
 wheel: $(INSTALLED)
 	rm -rf dist

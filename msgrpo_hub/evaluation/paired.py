@@ -130,7 +130,10 @@ def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = L
     sample value, where that is positive).
 
     Args:
-        both, only_a, only_b, neither: on how many seeds so many succeeded; at least one seed in all.
+        both: the number of seeds on which both players succeeded; there is at least one seed in all.
+        only_a: on which a alone succeeded.
+        only_b: on which b alone succeeded.
+        neither: on which neither succeeded.
         level: the wanted coverage.
 
     >>> print(newcombe(40, 3, 7, 0), newcombe(50, 0, 0, 0))

@@ -1,0 +1,60 @@
+"""Every example runs as it stands, from an empty folder, and says what it is about."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+SHOWS = {
+    "train.py": r"adapter: mean reward -?\d\.\d\d in 5 test episodes\n(.*→.*\n)+$",
+    "own_game.py": r"right: reached the door in (\d\d) of 20 episodes\nrandom: reached the door in \d+ of 20 episodes\n",
+    "own_player.py": r"downhill: success on \d\d of 50 boards\nrandom: success on \d of 50 boards\n",
+    "evaluate_and_push.py": r"greedy − random = -?\d\.\d\d, 95 % interval \[.*\d+  README.md\n",
+}
+"""Script → what its output holds."""
+
+MORE = {path.name for path in EXAMPLES.glob("*.py")} - SHOWS.keys()
+"""Scripts of other parts, with tests of their own."""
+
+
+def run(arguments: list[str | Path], folder: Path) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWS)
+def test_the_script_runs_and_shows_what_it_says(name: str, tmp_path: Path) -> None:
+    assert re.search(SHOWS[name], run([EXAMPLES / name], tmp_path), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """Its code cells in one process, in their order: no cell uses what only a notebook has."""
+    cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
+    program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    output = run(["-c", program], tmp_path)
+    returns = re.findall(r"returns of the group: \[(.*)\]", output)
+    assert [len(line.split(",")) for line in returns] == [8, 8]
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", json.dumps(cells)):
+        assert (tmp_path / picture).exists()
+
+
+def test_the_notebook_is_committed_without_output() -> None:
+    cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert not [cell for cell in cells if cell["cell_type"] == "code" and (cell["outputs"] or cell["execution_count"])]
+
+
+def test_every_example_is_listed_and_run() -> None:
+    listed = set(re.findall(r"^\| \[(.*?)\]", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")}
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name in listed if f"{name}" not in tests] == []
