@@ -90,7 +90,7 @@ def place_of(path: str, docs: Path) -> str | None:
         (docs / "pictures" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, docs / "pictures" / path)
         return f"pictures/{path}"
-    if path.startswith("examples/"):
+    if path.startswith("examples/") and path.endswith(".py"):
         return f"guide/examples.md#{anchor_of(Path(path).name)}"
     if path.startswith("msgrpo_hub/") and path.endswith(".py"):
         return f"reference/{room_of(ROOT / path)}.md#{anchor_of(module_name(ROOT / path))}"

@@ -1,4 +1,4 @@
-"""Another package adds a game and a player: the README's example, installed as a distribution and used as a user does."""
+"""Another package adds a game and a player: the example of the guide, installed as a distribution and used as a user does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.games import GAMES, all_games, make_game
 from msgrpo_hub.players.registry import make_player
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-SECTION = README.partition("\n## Add a game or a player\n")[2].partition("\n## ")[0]
+SECTION = (Path(__file__).parents[2] / "docs" / "guide" / "own-game.md").read_text()
 FIRM = "FrozenLake-NotSlippery-v1"
 
 
 def fenced(language: str) -> dict[str, str]:
-    """The code blocks of the section in a language, by the file name in their first line."""
+    """The code blocks of the guide in a language, by the file name in their first line."""
     return dict(re.findall(rf"```{language}\n# (\S+)\n(.*?)```", SECTION, re.DOTALL))
 
 

@@ -1,0 +1,129 @@
+"""The documentation: its commands parse, its links lead somewhere, its maps name every room and every file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from msgrpo_hub.cli import COMMANDS, parse
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.training.config import PRESETS
+from tests.test_imports import FLOORS, PACKAGE, ROOMS, SOURCES
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "space_app/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmark").glob("README.md"),
+        *(ROOT / "benchmark" / "throughput").rglob("README.md"),
+    ]
+)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(text: str) -> list[str]:
+    """Every `msgrpo` command line of a page's code blocks, without comments and prompts."""
+    code = "\n".join(body for language, body in FENCE.findall(text) if language in ("", "bash"))
+    lines = [line.partition("  #")[0].rpartition("&& ")[2].strip() for line in code.splitlines()]
+    return [line for line in (re.sub(r"^(\$ |Next: )?(\.venv/bin/)?", "", line) for line in lines) if line.startswith("msgrpo ")]
+
+
+def spans(text: str) -> list[str]:
+    """Every beginning of a `msgrpo` command line between backticks; words in capitals are left out."""
+    found = re.findall(r"`(?:\.venv/bin/)?(msgrpo [a-z][^`\n…]*)", FENCE.sub("", text))
+    return [re.sub(r"\b[A-Z/]{4,}\b.*", "", line).strip() for line in found]
+
+
+def found(of: Callable[[str], list[str]]) -> list[tuple[str, str]]:
+    return sorted({(str(path.relative_to(ROOT)), line) for path in PAGES for line in of(path.read_text(encoding="utf-8"))})
+
+
+@pytest.mark.parametrize(("page", "line"), found(blocks))
+def test_every_command_in_a_code_block_parses(page: str, line: str) -> None:  # noqa: ARG001
+    options = parse(shlex.split(line)[1:])
+    if preset := getattr(options, "preset", None):
+        assert preset in PRESETS
+    if (suite := getattr(options, "suite", "")) and not suite.endswith(".toml"):
+        load_suite(suite)
+
+
+@pytest.mark.parametrize(("page", "line"), found(spans))
+def test_every_command_in_a_sentence_has_flags_that_exist(page: str, line: str) -> None:  # noqa: ARG001
+    try:
+        parse(shlex.split(line)[1:])
+    except SystemExit as end:
+        assert end.code == 0  # noqa: PT017
+        assert line.endswith("--help")
+    except UserError as error:
+        assert "required" in str(error)  # noqa: PT017
+
+
+def test_the_documentation_shows_every_command() -> None:
+    assert {line.split()[1] for _, line in found(blocks) + found(spans)} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_readme_has_at_most_180_lines() -> None:
+    assert len(README.splitlines()) <= 180
+
+
+def test_the_map_in_the_readme_names_every_room_and_every_folder() -> None:
+    rows = re.findall(r"^\| \[?`([\w/.]+)`.*\| (.+) \|$", README, re.MULTILINE)
+    named = [name for name, _ in rows]
+    rooms = {f"{room}/" if (PACKAGE / room).is_dir() else f"{room}.py" for room in ROOMS if (PACKAGE / room).exists()}
+    rooms |= {f"{room}.py" for room in ROOMS if (PACKAGE / f"{room}.py").exists()} - {"__main__.py"}
+    folders = {"benchmark/", "space_app/", "model_cards/", "docs/", "examples/", "tests/"}
+    assert set(named) == rooms | folders
+    assert len(named) == len(set(named))
+    heights = [ROOMS[name.removesuffix("/").removesuffix(".py")] for name in named if name not in folders]
+    assert heights == sorted(heights)
+
+
+def test_the_floors_in_contributing_are_those_that_the_imports_keep() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Floors")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| (.+?) \|", table, re.MULTILINE)
+    written = {
+        int(number): {name: "torch" if star else "light" for star, name in re.findall(r"(\*?)`(\w+)`", rooms)}
+        for number, rooms in rows
+    }
+    assert written == dict(enumerate(FLOORS))
+
+
+@pytest.fixture(scope="module")
+def assemble() -> ModuleType:
+    spec = spec_from_file_location("assemble", ROOT / "docs" / "assemble.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_one_line_for_every_file_of_the_package(assemble: ModuleType) -> None:
+    rows = dict(re.findall(r"^\| \[`(.+?)`\]\(.+?\) \| (.*) \|$", assemble.files_page(), re.MULTILINE))
+    files = {str(path.relative_to(PACKAGE)) for module, path in SOURCES.items() if "." in module and path.stat().st_size}
+    assert set(rows) == files - {"__main__.py"}
+    assert all(rows.values())
+
+
+def test_every_page_of_the_site_is_in_its_navigation(assemble: ModuleType, tmp_path: Path) -> None:
+    assemble.main(tmp_path)
+    navigation = str(tomllib.loads((tmp_path / "zensical.toml").read_text())["project"]["nav"])
+    pages = {str(path.relative_to(tmp_path / "docs")) for path in (tmp_path / "docs").rglob("*.md")}
+    assert set(re.findall(r"'([\w/-]+\.md)'", navigation)) == pages
