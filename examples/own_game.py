@@ -17,7 +17,7 @@ class State(NamedTuple):
 class Corridor:
     """Five cells in a row; the door is at the right end, and the floor is slippery."""
 
-    id, size, horizon, actions, reward_range = "Corridor-v1", 5, 8, ("Left", "Right"), (0.0, 1.0)
+    id, rows, columns, horizon, actions, reward_range = "Corridor-v1", 1, 5, 8, ("Left", "Right"), (0.0, 1.0)
     instructions = "You stand in a corridor. Reach the door."
     rules = ("Cells are numbered from 0 at the left to 4 at the right.", "One step in five slips and goes nowhere.")
     symbols = {".": "floor", "@": "you", "D": "door"}
@@ -35,8 +35,7 @@ class Corridor:
         return f"You: cell {state.cell}\nDoor: cell 4"
 
     def grid(self, state: State) -> list[str]:
-        row = "".join("@" if cell == state.cell else "D" if cell == 4 else "." for cell in range(5))
-        return ["....." if number != 2 else row for number in range(5)]
+        return ["".join("@" if cell == state.cell else "D" if cell == 4 else "." for cell in range(5))]
 
     def legal_actions(self, state: State) -> tuple[str, ...]:
         return self.actions if state.cell else ("Right",)
