@@ -6,15 +6,56 @@ import argparse
 from typing import Any
 
 from msgrpo_hub.cli.output import add_json, print_json, print_next
-from msgrpo_hub.games import Game, all_games
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import Game, all_games, make_game
+
+SUITE_EPISODES = 50
+"""Episodes per game of a suite that `--suite` prints."""
 
 
 def add_games(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "game", metavar="GAME", nargs="*", help="show the rules and the task hash of these games. Default: list all"
+    )
+    parser.add_argument(
+        "--suite", action="store_true", help="print a suite of these games as TOML, as `msgrpo eval --suite` reads it"
+    )
     add_json(parser, "print ids, actions, rewards and rules as JSON")
     parser.set_defaults(run=_games)
 
 
 def _games(options: argparse.Namespace) -> None:
+    if options.suite:
+        _print_suite(options.game)
+    elif options.game:
+        _print_rules([make_game(game_id) for game_id in options.game], options.json)
+    else:
+        _list_games(options)
+
+
+def _print_suite(game_ids: list[str]) -> None:
+    from msgrpo_hub.evaluation.suites import hash_of  # hashes are computed by play: only where they are asked for
+
+    if not game_ids:
+        raise UserError("a suite of no games: expected their ids, such as `msgrpo games FrozenLake-NotSlippery-v1 --suite`")
+    tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in dict.fromkeys(game_ids)]
+    print("\n".join([f"episodes = {SUITE_EPISODES}", "", "[tasks]", *tasks]))
+    print_next("write it to mine.toml, then: msgrpo eval random --suite mine.toml")
+
+
+def _print_rules(games: list[Game], as_json: bool) -> None:
+    from msgrpo_hub.evaluation.suites import hash_of
+
+    if as_json:
+        print_json([describe(game) | {"task_hash": hash_of(game.id)} for game in games])
+        return
+    for game in games:
+        print(f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}")
+        print("\n".join(game.rules) + "\n")
+    print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
+
+
+def _list_games(options: argparse.Namespace) -> None:
     games = all_games().values()
     if options.json:
         print_json([describe(game) for game in games])

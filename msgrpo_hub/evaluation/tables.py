@@ -8,6 +8,7 @@ from typing import Any
 
 from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.summary import REFERENCE
 
 Row = Sequence[str]
 
@@ -33,6 +34,8 @@ def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     references = ", ".join(f"{name} {value:.2f}" for name, value in ends)
     kind = "exact" if solved else "played on the same seeds"
     title = f"{first.task}   {first.config['episodes']} {first.config['split']} episodes   {kind}: {references}"
+    if ends and not {REFERENCE, "optimal"} & {end for end, _ in ends}:
+        title += f"\n{REFERENCE} does not know {first.task}: left out"
     head = ["player", "reward", "success", "norm."]
     head += ["luck-adjusted", "optimal moves"] if solved else []
     best_first = sorted(results, key=_by_reward)

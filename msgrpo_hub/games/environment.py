@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.game import Game, render_text
 from msgrpo_hub.games.planes import planes
-from msgrpo_hub.games.registry import GAMES, make_game
+from msgrpo_hub.games.registry import game_ids, make_game
 
 NAMESPACE = "msgrpo_hub"
 Observation = str | npt.NDArray[np.float32]
@@ -111,8 +111,11 @@ def planes_space(game: Game) -> gymnasium.spaces.Box:
 
 
 def register_games() -> None:
-    """Registers every game with gymnasium. Without `max_episode_steps`: a game truncates its episodes itself."""
-    for game_id in GAMES:
+    """Registers every game with gymnasium, those of other packages by name: they are loaded by `gymnasium.make`.
+
+    Without `max_episode_steps`: a game truncates its episodes itself.
+    """
+    for game_id in game_ids():
         name = f"{NAMESPACE}/{game_id}"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})

@@ -50,10 +50,14 @@ def make_game(game_id: str) -> Game:
     return make_variant(game, variant) if colon else game
 
 
+def game_ids() -> list[str]:
+    """The ids of all games: the registered ones, then those that other packages add, which are not loaded for it."""
+    return [*GAMES, *sorted(entry_points(group=GROUP).names - GAMES.keys())]
+
+
 def all_games() -> dict[str, Game]:
     """Id → game: the registered ones, and those that other packages add."""
-    others = sorted(entry_points(group=GROUP).names - GAMES.keys())
-    return GAMES | {name: _game_of_another_package(name) for name in others}
+    return {game_id: make_game(game_id) for game_id in game_ids()}
 
 
 def _game_of_another_package(name: str) -> Game:

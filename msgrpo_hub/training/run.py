@@ -28,7 +28,7 @@ from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_base, record
 from msgrpo_hub.training.rollout_log import RolloutLog
 from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
-from msgrpo_hub.training.summary import episode_table, play_test, scores, telling_episode
+from msgrpo_hub.training.summary import episode_table, left_out, play_test, scores, telling_episode
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -134,6 +134,8 @@ def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
         played = play_test(game, trainer.agent, trainer.starts.test, config.eval_temperature)
         rows = {player.name: player for player in played}
         summary |= {"players": list(rows), **{name: scores(game, player) for name, player in rows.items()}}
+        if unknown := left_out(game):
+            summary["left_out"] = unknown
         write_atomically(folder.test_episodes, lambda beside: pq.write_table(episode_table(played), beside))
         shown = telling_episode(rows["base"], rows["adapter"])
         prompt_format = find_format(config.prompt_format, may_import=True)

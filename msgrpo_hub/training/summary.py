@@ -13,10 +13,10 @@ from peft import PeftModel
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
-from msgrpo_hub.games import Game, episode_seed
+from msgrpo_hub.games import Game, base_game, episode_seed
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_safe
+from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.metrics import reply_rates
 
@@ -33,7 +33,7 @@ class Played:
 def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
     """Lets everyone play the same test episodes: the scripted players, the base, and the adapter.
 
-    The last row is the reference: optimal play where it can be computed (Frozen Lake), else the greedy player.
+    The last row is the reference: optimal play of a solvable game, else the greedy player where it knows the game.
     """
 
     def play(policy: Policy) -> list[Episode]:
@@ -46,15 +46,23 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
     def model(name: str) -> Played:
         return Played(name, play(replace(agent, temperature=temperature)), play(replace(agent, temperature=0.0)))
 
-    lake = is_solvable(game)
-    played = [scripted("random", choose_random)]
-    if not lake:
-        played.append(scripted("random-safe", choose_random_safe))
+    before, after = references(game)
+    played = [scripted(name, SCRIPTED[name]) for name in before]
     with cast(PeftModel, agent.model).disable_adapter():
         played.append(model("base"))
     played.append(model("adapter"))
-    played.append(scripted("optimal", choose_optimal) if lake else scripted("greedy", choose_greedy))
-    return played
+    return played + [scripted(name, SCRIPTED[name]) for name in after if can_play(name, game)]
+
+
+def references(game: Game) -> tuple[list[str], list[str]]:
+    """The scripted players of the table, above the models and below them."""
+    return (["random"], ["optimal"]) if is_solvable(base_game(game)) else (["random", "random-safe"], ["greedy"])
+
+
+def left_out(game: Game) -> list[str]:
+    """The references that cannot play a game, each with the reason."""
+    before, after = references(game)
+    return [f"{name} does not know {game.id}: left out" for name in (*before, *after) if not can_play(name, game)]
 
 
 def scores(game: Game, played: Played) -> dict[str, Any]:
@@ -128,7 +136,7 @@ def table(summary: dict[str, Any]) -> str:
         success = f"{row['success']:.3f} {_range(row['success_interval'])}"
         reward = f"{row['reward']:.3f} {_range(row['reward_interval'])}"
         lines.append(f"{name:<12}{success:>24}{row['success_greedy']:>9.3f}{reward:>26}{row['reward_greedy']:>9.3f}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *summary.get("left_out", [])])
 
 
 def _range(interval: list[float] | None) -> str:

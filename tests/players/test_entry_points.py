@@ -18,6 +18,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.games import GAMES, all_games, make_game
 from msgrpo_hub.players.registry import make_player
+from msgrpo_hub.training.summary import left_out, references
 
 SECTION = (Path(__file__).parents[2] / "docs" / "guide" / "own-game.md").read_text()
 FIRM = "FrozenLake-NotSlippery-v1"
@@ -168,6 +169,39 @@ def test_the_game_is_listed_after_ours_and_drawn(installed: Path, install: Insta
     assert drawn.startswith("┌─────────┐\n│ ")
     assert "L" in drawn
     assert "Lamp-v1" not in GAMES
+
+
+def test_a_suite_of_its_own_is_printed_by_a_command_and_played_as_it_stands(
+    installed: Path, install: Install, run: Run, tmp_path: Path
+) -> None:
+    install(installed)
+    code, out, err = run("games", "Lamp-v1", "--suite")
+    assert code == 0, err
+    assert tomllib.loads(out) == tomllib.loads(FILES["lamps.toml"])
+    (tmp_path / "mine.toml").write_text(out)
+    assert run("eval", "moth", "--suite", "mine.toml")[0] == 0
+    shown = run("games", "Lamp-v1")[1]
+    assert tomllib.loads(out)["tasks"]["Lamp-v1"] in shown
+    assert "The lamp gives 1." in shown
+    assert run("games", "--suite")[0] == 2
+
+
+def test_gymnasium_makes_a_game_of_another_package_by_its_id(installed: Path) -> None:
+    code = "import msgrpo_hub.games.environment, sys, gymnasium; assert 'lamp' not in sys.modules; "
+    code += "env = gymnasium.make('msgrpo_hub/Lamp-v1', observation='tensor'); print(env.reset(seed=1)[0].shape)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert ended.stdout == "(3, 4, 4)\n", ended.stderr
+
+
+def test_the_references_that_do_not_know_a_game_are_left_out_with_a_word(installed: Path, install: Install, run: Run) -> None:
+    install(installed)
+    assert references(make_game("Lamp-v1")) == (["random", "random-safe"], ["greedy"])
+    assert left_out(make_game("Lamp-v1")) == ["greedy does not know Lamp-v1: left out"]
+    assert left_out(make_game(FIRM)) == left_out(make_game("Snake-Solo-v1")) == []
+    code, out, err = run("eval", "moth", "--suite", "lamps.toml")
+    assert code == 0, err
+    assert "planner does not know Lamp-v1: left out" in out
 
 
 @pytest.mark.parametrize(
