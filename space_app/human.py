@@ -1,6 +1,6 @@
-"""Play it yourself: a visitor on a seed, move by move, then the agent and the optimum on the same one.
+"""The Play tab: a visitor plays a seed move by move, then the agent and the best player play the same one.
 
-Nothing is kept here between two moves: the visitor's page holds the moves so far and sends them all, so that visitors cannot
+The server keeps nothing between two moves: the visitor's page holds the moves so far and sends them all. Visitors cannot
 disturb each other.
 """
 
@@ -9,34 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import checks
 import players
 import replay
+import validation
 
 from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.players import can_play
-from msgrpo_hub.rendering import game_data, state_data
+from msgrpo_hub.rendering import Replay
 
-LONGEST_MOVES = 100
-"""Moves of an episode at most; no registered game has so many turns."""
+MOST_MOVES = 100
+"""Largest number of moves in a request; no registered game has that many turns."""
 
 
 def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dict[str, Any]:
-    """The moves so far and one more: the board after them.
+    """Plays the moves so far and one more, and returns the board after them.
 
     Args:
         game: id of a game.
         seed: number of the test episode, as for watch.
-        actions: the moves so far, each an action of the game; none for the first board.
-        action: the next move; empty for none.
+        actions: the moves so far, each an action of the game; empty for the first board.
+        action: the next move, or an empty text.
 
     Returns:
         `game`, `states`, `steps` (action and reward of each), `actions` (all moves so far), `legal` (names), `reward` so far,
-        `turns_left`, `over`, `success` and `rules` (what a model is told).
+        `turns_left`, `over`, `success` and `rules` (the constant part of a model's prompt).
     """
-    rules, number = checks.game(game), checks.number(seed)
+    rules, number = validation.game(game), validation.number(seed)
+    drawing = Replay(rules)
     moves = [*_moves(rules, actions), *_moves(rules, [action] if action else [])]
     value = replay.seed_of(rules, number)
     state = rules.initial_state(stream(value, "initial_state"))
@@ -45,15 +46,15 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
     steps: list[dict[str, Any]] = []
     for move in moves:
         if over:
-            raise UserError(f"{len(moves)} moves: the episode was over after {len(steps)}; begin another")
+            raise UserError(f"{len(moves)} moves: the episode was over after {len(steps)}; start another")
         after = rules.step(state, move, dynamics)
         state, over = after.state, after.terminated or after.truncated
         states.append(state)
         steps.append({"action": rules.actions.index(move), "reward": after.reward, "legal": [], "optimal": [], "status": "ok"})
     return {
-        "game": game_data(rules),
+        "game": drawing.game_data(),
         "number": number,
-        "states": [state_data(rules, each) for each in states],
+        "states": [drawing.state_data(each) for each in states],
         "steps": steps,
         "actions": moves,
         "legal": [] if over else list(rules.legal_actions(state)),
@@ -66,8 +67,8 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
 
 
 def _moves(rules: Game, actions: Sequence[str]) -> list[str]:
-    if not isinstance(actions, list) or len(actions) > LONGEST_MOVES:
-        raise UserError(f"expected a list of at most {LONGEST_MOVES} moves")
+    if not isinstance(actions, list) or len(actions) > MOST_MOVES:
+        raise UserError(f"expected a list of at most {MOST_MOVES} moves")
     for action in actions:
         if action not in rules.actions:
             raise UserError(f"unknown move {str(action)[:30]!r}: expected one of {', '.join(rules.actions)}")
@@ -75,7 +76,7 @@ def _moves(rules: Game, actions: Sequence[str]) -> list[str]:
 
 
 def play_result(game: str, seed: int, player: str) -> dict[str, Any]:
-    """What others get on a seed, for somebody who has played it: the agent, and the best player that knows the game.
+    """Plays a seed that the visitor has played: by the agent, and by the best player that knows the game.
 
     Args:
         game: id of a game.
@@ -83,15 +84,15 @@ def play_result(game: str, seed: int, player: str) -> dict[str, Any]:
         player: as for watch.
 
     Returns:
-        `agent` and `best` with `player`, `reward`, `success` and `turns`; `best` also with `value_optimal`, what perfect play
-        is worth on this board on average (None where the game is not solved); and the `film` of the agent.
+        `agent` and `best`, each with `player`, `reward`, `success`, `turns` and `value_optimal`: the mean reward of optimal
+        play on this board, None if the game is not solved; and `film`, the replay of the agent.
     """
-    rules, number = checks.game(game), checks.number(seed)
+    rules, number = validation.game(game), validation.number(seed)
     best = "optimal" if can_play("optimal", rules) else "planner" if can_play("planner", rules) else "random-safe"
     found = {}
     for role, name in (("agent", players.check_player(player, rules)), ("best", best)):
         [episode] = players.play(name, rules, [replay.seed_of(rules, number)])
-        found[role] = replay.track(rules, name, episode)
-    shown = ("player", "reward", "success", "value_optimal")
-    told = {role: {name: track[name] for name in shown} | {"turns": len(track["steps"])} for role, track in found.items()}
-    return {**told, "film": replay.assemble(number, [found["agent"]])}
+        found[role] = replay.player_data(rules, name, episode)
+    fields = ("player", "reward", "success", "value_optimal")
+    results = {role: {name: data[name] for name in fields} | {"turns": len(data["steps"])} for role, data in found.items()}
+    return {**results, "film": replay.combine(number, [found["agent"]])}

@@ -1,4 +1,4 @@
-"""Leaderboard: published results as rows, from a dataset on the Hub, or those that come with the Space."""
+"""The Leaderboard tab: results of a dataset on the Hub, or those that come with the Space."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _one_at_a_time = threading.Lock()
 
 
 def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
-    """Scores with 95 % intervals, best first in each game.
+    """Returns scores with 95 % intervals, best first in each game.
 
     Args:
-        game: only of this game; empty for all.
-        results: USER/NAME of a dataset with published results; empty for those that come with the Space.
+        game: id of a game; empty for all games.
+        results: USER/NAME of a dataset with published results; empty for the bundled results.
 
     Returns:
         Rows with `task`, `player`, `episodes`, `reward` and `success` (each `mean`, `low`, `high`), `normalised` (0 is random
-        play, 1 the reference) and `link` (empty where there is no page).
+        play, 1 the reference) and `link` (empty if the player has no page).
     """
     rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else bundled())]
     chosen = [row for row in rows if not game or row["task"] == game]
@@ -38,15 +38,15 @@ def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
 
 @cache
 def bundled() -> list[dict[str, Any]]:
-    """The results of the benchmark that come with the Space."""
+    """The benchmark's results that come with the Space."""
     found: list[dict[str, Any]] = json.loads((players.BUNDLE / "leaderboard.json").read_text(encoding="utf-8"))
     return found
 
 
 def published(source: str) -> list[dict[str, Any]]:
-    """The results of a dataset on the Hub, each run played again before it is believed. Raises `UserError` for none."""
+    """The results of a dataset on the Hub; every run is verified first. Raises `UserError` for a dataset without results."""
     if not isinstance(source, str) or len(source) > 200 or not _REPO.fullmatch(source) or ".." in source or Path(source).exists():
-        raise UserError(f"{str(source)[:60]!r} is no dataset: expected USER/NAME or USER/NAME@REVISION")
+        raise UserError(f"{str(source)[:60]!r} is not a dataset: expected USER/NAME or USER/NAME@REVISION")
     repo, _, revision = source.partition("@")
     with _one_at_a_time:
         found = read_leaderboard(repo, revision=revision or None)
@@ -54,19 +54,19 @@ def published(source: str) -> list[dict[str, Any]]:
 
 
 def row(result: Any, player: str) -> dict[str, Any]:
-    """A result in a line."""
-    told = ("episodes", "reward", "success", "normalised", "run")
-    return {"task": result.task, "player": player, **{name: result.summary[name] for name in told}}
+    """A result as a row."""
+    fields = ("episodes", "reward", "success", "normalised", "run")
+    return {"task": result.task, "player": player, **{name: result.summary[name] for name in fields}}
 
 
 def _link(player: str) -> str:
-    """The page of a player on the Hub; built-in ones have none."""
+    """The page of a player on the Hub; empty for a built-in player."""
     repo = player.partition("+")[2] or player
     return f"https://huggingface.co/{repo.partition('@')[0]}" if _REPO.fullmatch(repo) else ""
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as an HTML table whose columns sort."""
+    """The rows as an HTML table that sorts by its columns."""
     heads = ("Game", "Player", "Reward", "Success", "Normalised", "Episodes")
     head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
     body = "".join(
@@ -97,7 +97,7 @@ def _cell(value: float | None, decimals: int) -> str:
 
 
 def number(value: float | None, decimals: int = 3) -> str:
-    """A number with a true minus sign, and no minus before nothing."""
+    """A number with a true minus sign, and no negative zero."""
     if value is None:
         return "–"
     text = f"{value:.{decimals}f}"

@@ -1,5 +1,6 @@
-"""Makes `bundle/`: the adapters, replays and results that the Space shows without a network. Run from a clone, as it says
-in bundle/README.md."""
+"""Makes `bundle/`: the adapters, replays and results that the Space shows without a network.
+
+bundle/README.md has the command; it runs in a clone."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ GAMES = {
     "Snake-Standard-v1": ("pocket", "snake-adapter"),
 }
 EPISODES = 10
+"""Bundled episodes of each player on each game."""
 
 NAMES = {"folder:adapter": "lake-adapter", "dqn:benchmark/dqn/weights": "dqn"}
-"""Players of the benchmark by their names here: the adapter that it measured is the bundled one."""
+"""Names of the benchmark's players, and their names in the Space: the bundled adapter is the one that was measured."""
 
 KEPT = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -44,7 +46,7 @@ def main() -> None:
 
 
 def copy_adapter(source: Path, target: Path) -> None:
-    """Weights and settings, with the base by its place in the package instead of one on this machine."""
+    """Copies weights and settings. The settings name the base by its place in the package, not by a path on this machine."""
     target.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         shutil.copyfile(source / name, target / name)
@@ -53,7 +55,7 @@ def copy_adapter(source: Path, target: Path) -> None:
 
 
 def replays() -> dict[str, Any]:
-    """Game → player → number of the episode → replies."""
+    """The replies of every episode: game → player → number of the episode → replies."""
     numbers = range(EPISODES)
     found: dict[str, Any] = {}
     for game_id, names in GAMES.items():
@@ -74,7 +76,7 @@ def replays() -> dict[str, Any]:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """One row per player and task."""
+    """The results as rows, one for each player and task."""
     return [row(result, NAMES.get(result.player, result.player)) for result in find_results(folder) if result.complete]
 
 

@@ -1,7 +1,15 @@
-/* What the page does beside films: a table that sorts, and a board to play on. */
+/* The parts of the page that have a script: replays, a table that sorts, and a board to play on. */
 
-/** Makes the headers of a table sort its rows: up, down, up again. */
-function sortable(element) {
+/** A replay, whose data is the component's value as JSON. */
+function mountReplay(element, props, watch) {
+  const player = replayPlayer(element);
+  const load = () => player.show(props.value ? JSON.parse(props.value) : null);
+  watch("value", load);
+  load();
+}
+
+/** A table that sorts by the column whose heading is clicked; a second click reverses the order. */
+function mountTable(element) {
   element.addEventListener("click", (event) => {
     const button = event.target.closest("th button");
     if (!button) return;
@@ -24,31 +32,31 @@ function sortable(element) {
 
 const ARROWS = { ArrowLeft: 0, ArrowDown: 1, ArrowRight: 2, ArrowUp: 3 };
 
-/** A board to play on. The moves so far are kept here, in the visitor's page, and nowhere else. */
-function playing(element, props, server, watch) {
+/** A board to play on. Only the visitor's page keeps the moves so far. */
+function mountGame(element, props, server, watch) {
   let shown = null;
   let waiting = [];
   let busy = false;
   let opponent = "";
-  const board = html("div", { class: "film-board" });
+  const board = html("div", { class: "replay-board" });
   const pad = html("div", { class: "pad", role: "group", "aria-label": "Moves" });
-  const told = html("p", { class: "film-status", role: "status", "aria-live": "polite" });
+  const status = html("p", { class: "replay-status", role: "status", "aria-live": "polite" });
   const results = html("div", { class: "results" });
   const stage = html("div", { class: "stage" });
   const rules = html("pre", { tabindex: 0, role: "region", "aria-label": "What a model is told" });
-  const saw = html("details", { class: "film-saw" }, html("summary", {}, "The rules, as a model is told them"), rules);
-  const left = html("div", { class: "film-left" }, board, told, pad);
-  const right = html("div", { class: "film-told" }, results, saw);
-  const root = html("div", { class: "film yours", tabindex: 0, role: "group", "aria-label": "Your game: arrow keys move" },
-    html("div", { class: "film-panel" }, left, right), stage);
-  const agent = film(stage);
+  const prompt = html("details", { class: "replay-prompt" }, html("summary", {}, "What a model is told"), rules);
+  const left = html("div", { class: "replay-left" }, board, status, pad);
+  const right = html("div", { class: "replay-text" }, results, prompt);
+  const root = html("div", { class: "replay yours", tabindex: 0, role: "group", "aria-label": "Your game: arrow keys move" },
+    html("div", { class: "replay-panel" }, left, right), stage);
+  const agent = replayPlayer(stage);
 
   function draw() {
     const turn = shown.states.length - 1;
     board.replaceChildren(drawBoard(shown.game, shown, turn, `Your board, turn ${turn + 1}`));
     if (turn > 0) glide(board.firstChild, shown.game, shown.states[turn - 1], shown.states[turn]);
-    const end = shown.success ? "Well done" : "It is over";
-    told.textContent = shown.over
+    const end = shown.success ? "Success" : "The end";
+    status.textContent = shown.over
       ? `${end}: reward ${signed(shown.reward)}`
       : `Turn ${turn + 1} of ${turn + shown.turns_left}, reward ${signed(shown.reward)}`;
     rules.textContent = shown.rules;
@@ -73,7 +81,7 @@ function playing(element, props, server, watch) {
     draw();
   }
 
-  /** Moves are played in the order of the keys, one after the other. */
+  /** Plays the moves one after the other, in the order of the keys. */
   async function move(action) {
     if (!shown || shown.over || waiting.length > 5) return;
     waiting.push(action);
@@ -82,10 +90,10 @@ function playing(element, props, server, watch) {
     while (waiting.length && !shown.over) {
       const asked = { game: shown.game.title, seed: shown.number, actions: shown.actions, action: waiting.shift() };
       const before = shown;
-      const after = await server.step(asked).catch(() => ({ error: "The Space does not answer: try again." }));
-      if (shown !== before) break; // another game was begun
+      const after = await server.step(asked).catch(() => ({ error: "The Space did not answer: try again." }));
+      if (shown !== before) break; // another game has begun
       if (after.error) {
-        told.textContent = after.error;
+        status.textContent = after.error;
         break;
       }
       shown = after;
@@ -100,7 +108,7 @@ function playing(element, props, server, watch) {
     const mine = shown;
     results.replaceChildren(html("p", { class: "count" }, "The agent plays the same board …"));
     const asked = { game: shown.game.title, seed: shown.number, player: opponent };
-    const found = await server.result(asked).catch(() => ({ error: "The Space does not answer: try again." }));
+    const found = await server.result(asked).catch(() => ({ error: "The Space did not answer: try again." }));
     if (shown !== mine) return;
     if (found.error) return results.replaceChildren(html("p", { class: "bad" }, found.error));
     const rows = [["you", mine.reward, mine.steps.length, mine.success], ...["agent", "best"].map((role) => {
@@ -112,12 +120,12 @@ function playing(element, props, server, watch) {
     const heads = ["Player", "Reward", "Turns", "Success"].map((name) => html("th", { scope: "col" }, name));
     results.replaceChildren(html("table", { class: "scores" }, html("thead", {}, html("tr", {}, ...heads)), body));
     const value = found.best.value_optimal;
-    if (value !== null) results.append(html("p", { class: "count" }, `Perfect play is worth ${value.toFixed(3)} on this board on average.`));
+    if (value !== null) results.append(html("p", { class: "count" }, `Optimal play gets ${value.toFixed(3)} on this board on average.`));
     stage.replaceChildren();
     agent.show(found.film);
   }
 
-  /** Arrow keys move in the game, and wherever else on the page they have nothing to do. */
+  /** Arrow keys move if the focus is on the game, or on something that has no use for them. */
   document.addEventListener("keydown", (event) => {
     const { target } = event;
     const idle = target === document.body || target.getAttribute("role") === "tab";

@@ -1,7 +1,7 @@
-"""Who may play: names are checked, sizes are asked before anything is loaded, and one model at a time is loaded and plays.
+"""The players: their names are validated, a model's size is checked before it is loaded, and one model plays at a time.
 
-Built-in players need no network: scripted ones, the built-in base, and the adapters in `bundle/`. Anything else must be a
-repository of the Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
+Built-in players need no network: the scripted ones, the built-in base, and the adapters in `bundle/`. Any other player is a
+repository on the Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from msgrpo_hub.rollout import play_episodes
 BUNDLE = Path(__file__).parent / "bundle"
 SCRIPTED = ("random", "random-safe", "greedy", "planner", "optimal")
 BUNDLED = {"lake-adapter": BUNDLE / "lake-adapter", "snake-adapter": BUNDLE / "snake-adapter"}
-"""Adapters that come with the Space: their names as players, and where they lie."""
+"""The bundled adapters: their names as players, and their folders."""
 
 BUILT_IN = (*SCRIPTED, "pocket", *BUNDLED)
 
 SETTINGS = Path(__file__).parent / "space.json"
-"""Written by `msgrpo push space --adapter …`: `{"adapter": "USER/NAME@COMMIT"}`, which is then shown first."""
+"""Written by `msgrpo push space --adapter …`: `{"adapter": "USER/NAME@COMMIT"}`, the adapter shown first."""
 
 LARGEST = 4_000_000_000
 """Bytes of weights that are loaded at most: about two thousand million parameters in 16 bits."""
@@ -58,14 +58,14 @@ Play = TypeVar("Play", bound=Callable[..., Any])
 
 
 def shown_first() -> str:
-    """The adapter that the Space was deployed with; the bundled one of the lake where there is none."""
+    """The adapter that the Space was deployed with, or the bundled one for Frozen Lake."""
     if not SETTINGS.exists():
         return "lake-adapter"
     return check_name(str(json.loads(SETTINGS.read_text(encoding="utf-8"))["adapter"]))
 
 
 def on_gpu(play: Play) -> Play:
-    """ZeroGPU lends a GPU for the time of a decorated call; elsewhere the call is as it was."""
+    """Runs a call on a GPU where ZeroGPU lends one; elsewhere the call is unchanged."""
     try:
         import spaces  # type: ignore[import-not-found]
     except ImportError:
@@ -75,7 +75,7 @@ def on_gpu(play: Play) -> Play:
 
 
 def check_name(name: str) -> str:
-    """Returns the name of a player. Raises `UserError` for what is neither built in nor a name on the Hub."""
+    """Returns the name of a player. Raises `UserError` if it is neither built in nor a name on the Hub."""
     if not isinstance(name, str):
         raise UserError(f"a player's name is a text: expected one of {', '.join(BUILT_IN)}, or a model on the Hub as USER/NAME")
     shown = name if len(name) <= 60 else f"{name[:60]}…"
@@ -91,18 +91,18 @@ def check_name(name: str) -> str:
 
 
 def check_player(name: str, game: Game) -> str:
-    """Returns the name. Raises `UserError` as `check_name`, and for a player who does not know the game."""
+    """Returns the name. Raises `UserError` like `check_name`, and for a player that cannot play the game."""
     if not can_play(check_name(name), game):
         others = "'greedy' or 'planner'" if name == "optimal" else "'optimal'"
-        raise UserError(f"the player {name!r} does not know {game.id}: take {others}")
+        raise UserError(f"the player {name!r} cannot play {game.id}: take {others}")
     return name
 
 
 def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
-    """One episode of a player from each seed. Only one model at a time is loaded and plays; the others wait.
+    """Plays one episode from each seed. One model is loaded and plays at a time; other requests wait.
 
     Raises:
-        UserError: no such player, a model that is too large or cannot be loaded, or a prompt that is too long for it.
+        UserError: an unknown player, a model that is too large or cannot be loaded, or a prompt longer than its context.
     """
     check_player(name, game)
     episode_keys = [(seed, 0) for seed in seeds]
@@ -110,18 +110,18 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
         return play_episodes(game, make_player(name), episode_keys)
     variant = game.id.partition(":")[2] in VARIANTS
     with _one_at_a_time:
-        _model(name)  # here, where it stays: what a GPU is lent to is another process, which ends with the call
+        _model(name)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
         return _play_model(name, game.id if variant else game, episode_keys)
 
 
 @on_gpu
 def _play_model(name: str, game: Game | str, episode_keys: list[tuple[int, int]]) -> list[Episode]:
-    """Arguments go to another process on ZeroGPU, and a variant, which holds functions, goes by its id."""
+    """On ZeroGPU the arguments go to another process. A variant goes by its id, since its functions cannot be sent."""
     return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], episode_keys)
 
 
 def _model(name: str) -> Policy:
-    """A model, loaded; of those that were asked for last, `KEPT` stay."""
+    """A loaded model. The `KEPT` models used last stay loaded."""
     if name not in _models:
         loaded = _load(name)
         while len(_models) >= KEPT:

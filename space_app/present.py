@@ -1,4 +1,4 @@
-"""Figures as HTML: tables with intervals, drawn and in digits. What comes from visitors is escaped."""
+"""Scores as HTML: tables with intervals, drawn and as numbers. Visitors' text is escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leaderboard import number
 
 
 def comparison(found: dict[str, Any]) -> str:
-    """The scores of two players, and what they say."""
+    """The scores of two players, and the verdict."""
     difference = found["difference"]
     rows = "".join(_row(found[side], found) for side in ("a", "b"))
     p = "p &lt; 0.0001" if difference["p"] < 0.0001 else f"p = {number(difference['p'], 4)}"
@@ -18,9 +18,9 @@ def comparison(found: dict[str, Any]) -> str:
     words = {
         "better": f"{names[1]} is better than {names[0]}.",
         "worse": f"{names[1]} is worse than {names[0]}.",
-        "inconclusive": "Inconclusive, which is not equal"
+        "inconclusive": "Inconclusive, which does not mean equal"
         + (
-            f": so many episodes would find a difference of {number(difference['detectable'], 2)}."
+            f": this many episodes can detect a difference of {number(difference['detectable'], 2)}."
             if difference["detectable"]
             else "."
         ),
@@ -52,7 +52,7 @@ def interval(score: dict[str, Any]) -> str:
 
 
 def whisker(score: dict[str, Any], low: float, high: float) -> str:
-    """A point with its interval on a scale from `low` to `high`."""
+    """A mean with its interval, drawn on a scale from `low` to `high`."""
     span = (high - low) or 1.0
 
     def at(value: float) -> str:
@@ -75,19 +75,19 @@ def progress(found: dict[str, Any]) -> str:
 
 
 def judgement(found: dict[str, Any]) -> str:
-    """Words or habit."""
+    """The verdict on an agent with changed rules, and the figures behind it."""
     difference, sign = found["difference"], "+" if found["difference"]["mean"] > 0 else ""
     rows = "".join(
         f'<tr><th scope="row">{title}</th><td>{number(found[side]["per_game"], 2)}</td>'
         f"<td>{100 * found[side]['unreadable']:.0f} %</td></tr>"
-        for side, title in (("control", "told as it is"), ("changed", "in your words"))
+        for side, title in (("control", "as written"), ("changed", "in your words"))
     )
     return (
         f"{progress(found)}"
         f'<p class="verdict"><b class="word">{escape(found["verdict"].capitalize())}.</b> {escape(found["sentence"])}</p>'
         '<table class="scores"><caption class="unseen">What it did</caption>'
         '<thead><tr><th scope="col">The agent, on the same starts</th>'
-        '<th scope="col">Apples or goals a game</th><th scope="col">Unreadable replies</th></tr></thead>'
+        '<th scope="col">Apples or goals per game</th><th scope="col">Unparsed replies</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
         f'<p class="count">Difference {sign}{number(difference["mean"], 2)} {interval(difference)}.</p>'
     )

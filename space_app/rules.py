@@ -1,7 +1,7 @@
-"""Change the rules: an agent is told something else about the same game. Does it follow the words, or its habit?
+"""The Rules tab: the same game in other words. Does the agent read the rules, or follow a habit?
 
-Only the words change. The game underneath, its chance and its rewards stay as they are, so that what the agent does can be
-compared start by start with what it does when the game is told as it is.
+Only the prompt changes. The game, its random numbers and its rewards stay, so that the agent's episodes with both prompts can
+be compared start by start.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import checks
 import players
 import replay
+import validation
 from compare import batches, ends
 
 from msgrpo_hub.episode import Episode
@@ -21,17 +21,17 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation import Comparison, compare_paired
 from msgrpo_hub.games import GAMES, Game, Variant
 
-LONGEST = 4_000
-"""Characters of a text at most."""
+LONGEST_TEXT = 4_000
+"""Largest number of characters in the instructions, and in the rules."""
 
-MOST = 100
-"""Starts at most; each is played twice."""
+MOST_STARTS = 100
+"""Largest number of starts; each is played twice."""
 
-FEWEST = 30
-"""Starts below which nothing is concluded."""
+FEWEST_STARTS = 30
+"""With fewer starts there is no verdict."""
 
 RARE = 0.1
-"""Under so many a game, an agent does too little of what the words are about for anything to show."""
+"""Pickups per game below which a change of the agent's play would not show."""
 
 Expected = Literal["less", "same"]
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
@@ -40,10 +40,10 @@ _WAYS = {"Left": "the column by -1", "Down": "the row by 1", "Right": "the colum
 
 
 @dataclass(frozen=True)
-class Told(Variant):
-    """A game told in a visitor's words; all else is that of `game`."""
+class Reworded(Variant):
+    """A game in a visitor's words; everything else is that of `game`."""
 
-    instructions: str = ""  # fields, where Variant has properties
+    instructions: str = ""  # a field in place of a property of Variant
     rules: tuple[str, ...] = ()
 
 
@@ -69,11 +69,11 @@ _INSTRUCTIONS = {
         "You steer a snake. What lies on the board is poisoned: eat nothing and stay alive.",
     ),
 }
-"""On the lake, and in Snake."""
+"""For Frozen Lake, and for Snake."""
 
 
 def words(game: str, preset: str = "as written") -> dict[str, Any]:
-    """What a game says of itself, or one of the ready changes of it.
+    """Returns a game's own words, or one of the prepared changes.
 
     Args:
         game: id of a registered game, without a variant.
@@ -82,7 +82,7 @@ def words(game: str, preset: str = "as written") -> dict[str, Any]:
     Returns:
         `instructions`, `rules` (one a line), `names` (of the four actions) and `expected`, all as `change_rules` takes them.
     """
-    rules = base_game(game)
+    rules = registered_game(game)
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown("change", str(preset)[:40], PRESETS)
     names = _NAMES.get(preset, {})
@@ -100,26 +100,26 @@ def words(game: str, preset: str = "as written") -> dict[str, Any]:
 
 
 def moves(names: dict[str, str]) -> str:
-    """The rule that says what the actions do, for renamed ones."""
-    told = [f"{names.get(action, action)} changes {way}" for action, way in _WAYS.items()]
-    return "; ".join(told) + "." if names else _MOVES
+    """The rule about what the actions do, with their new names."""
+    ways = [f"{names.get(action, action)} changes {way}" for action, way in _WAYS.items()]
+    return "; ".join(ways) + "." if names else _MOVES
 
 
-def base_game(name: str) -> Game:
-    """A registered game by its id. Raises `UserError` for any other."""
+def registered_game(name: str) -> Game:
+    """Returns a registered game by its id. Raises `UserError` for anything else."""
     if not isinstance(name, str) or name not in GAMES:
-        checks.game(name)
+        validation.game(name)
         raise UserError(f"{name!r}: expected a registered game without a variant, such as 'Snake-Solo-v1'")
     return GAMES[name]
 
 
-def told_game(game: str, instructions: str, rules: str, names: Sequence[str]) -> Told:
-    """The game in a visitor's words. Raises `UserError` for texts that are too long and names that cannot be read."""
-    own = base_game(game)
-    said = checks.text(instructions, LONGEST, "instructions").strip()
-    lines = checks.text(rules, LONGEST, "rules").strip()
-    if not said and not lines:
-        raise UserError("no words at all: expected instructions or rules")
+def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]) -> Reworded:
+    """Returns the game in a visitor's words. Raises `UserError` for texts that are too long and names that do not parse."""
+    own = registered_game(game)
+    text = validation.text(instructions, LONGEST_TEXT, "instructions").strip()
+    lines = validation.text(rules, LONGEST_TEXT, "rules").strip()
+    if not text and not lines:
+        raise UserError("empty instructions and rules: expected one of them")
     if not isinstance(names, Sequence) or isinstance(names, str) or len(names) != len(own.actions):
         raise UserError(f"expected {len(own.actions)} names, for {', '.join(own.actions)}")
     given = [str(name).strip() or action for name, action in zip(names, own.actions, strict=True)]
@@ -129,57 +129,61 @@ def told_game(game: str, instructions: str, rules: str, names: Sequence[str]) ->
     if len({name.casefold() for name in given}) < len(given):
         raise UserError(f"the names {', '.join(given)}: expected four different ones")
     changed = {action: name for action, name in zip(own.actions, given, strict=True) if action != name}
-    return Told(own, f"{own.id}:told", names=changed, instructions=said, rules=tuple(lines.splitlines()))
+    return Reworded(own, f"{own.id}:told", names=changed, instructions=text, rules=tuple(lines.splitlines()))
 
 
 def change_rules(
     game: str, seed: int, player: str, instructions: str, rules: str, names: list[str], expected: Expected, episodes: int
 ) -> Iterator[dict[str, Any]]:
-    """An agent on the same starts twice: told as it is, and told in other words. Tells more after every 25 starts or so.
+    """Plays the same starts with the game's own words and with other words. Yields the scores so far, about every 25 starts.
 
     Args:
         game: id of a registered game, without a variant.
         seed: number of the first test episode; the others follow it.
-        player: as for watch; scripted players do not read.
+        player: as for watch; scripted players ignore the words.
         instructions: up to 4,000 characters.
         rules: up to 4,000 characters, one rule a line.
-        names: of the four actions Left, Down, Right, Up; empty ones stay.
-        expected: what an agent that reads would do of what the game pays for: less, or the same.
-        episodes: how many starts, 1 to 100.
+        names: new names of the actions Left, Down, Right, Up; an empty one keeps the old name.
+        expected: how often an agent that reads the rules would collect rewards: less, or the same.
+        episodes: number of starts, 1 to 100.
 
     Yields:
-        `film` of the first start, both ways; `told` (the prompt); `episodes`, `wanted`; `control` and `changed`: how often a
-        game it ate an apple or reached the goal, and the share of replies that could not be read; `difference` with its
-        interval and p; `verdict` and the `sentence` that explains it.
+        `film` (the replay of the first start with both prompts); `told` (the new prompt); `episodes` and `wanted`; `control`
+        and `changed`, each with the apples eaten or goals reached per game (`per_game`) and the share of unparsed replies
+        (`unreadable`); `difference` with its interval and p; `verdict` and the `sentence` that explains it.
     """
-    own, other = base_game(game), told_game(game, instructions, rules, names)
-    first, wanted = checks.number(seed), checks.number(episodes, 1, MOST, "number of episodes")
+    own, other = registered_game(game), reworded_game(game, instructions, rules, names)
+    first, wanted = validation.number(seed), validation.number(episodes, 1, MOST_STARTS, "number of episodes")
     players.check_player(player, own)
     if expected not in ("less", "same"):
         raise unknown("expectation", str(expected)[:40], ("less", "same"))
     control: list[Episode] = []
     changed: list[Episode] = []
-    film = None
+    shown: replay.Data | None = None
     for batch in batches(first, wanted, [player]):
         seeds = [replay.seed_of(own, number) for number in batch]
         control += players.play(player, own, seeds)
         changed += players.play(player, other, seeds)
-        film = film or replay.assemble(
-            first, [replay.track(own, "as written", control[0]), replay.track(other, "in your words", changed[0])]
-        )
-        same = film["players"][0]["system"] == film["players"][1]["system"]
-        told = {"verdict": "the same words", "sentence": "Nothing was changed."} if same else {}
-        yield {
-            "film": film,
-            "told": film["players"][1]["system"],
-            "wanted": wanted,
-            **judged(expected, control, changed),
-            **told,
-        }
+        shown = shown or _first_replay(first, (own, control[0]), (other, changed[0]))
+        yield {"film": shown, "wanted": wanted, **judged(expected, control, changed), **_prompt(shown)}
+
+
+def _first_replay(number: int, own: tuple[Game, Episode], other: tuple[Game, Episode]) -> replay.Data:
+    names = ("as written", "in your words")
+    return replay.combine(
+        number, [replay.player_data(game, name, e) for name, (game, e) in zip(names, (own, other), strict=True)]
+    )
+
+
+def _prompt(shown: replay.Data) -> dict[str, str]:
+    """The new prompt, and in place of the verdict that it is the old one."""
+    before, after = (data["system"] for data in shown["players"])
+    same = {"verdict": "the same words", "sentence": "Nothing was changed."}
+    return {"told": after, **(same if before == after else {})}
 
 
 def judged(expected: Expected, control: Sequence[Episode], changed: Sequence[Episode]) -> dict[str, Any]:
-    """What was done, and what it says."""
+    """The figures of both prompts, and the verdict."""
     before, after = [[pickups(e) for e in episodes] for episodes in (control, changed)]
     compared = compare_paired(before, after, seed=0)
     kind, sentence = verdict(expected, sum(before) / len(before), compared)
@@ -194,7 +198,7 @@ def judged(expected: Expected, control: Sequence[Episode], changed: Sequence[Epi
 
 
 def pickups(episode: Episode) -> int:
-    """How often an episode did what the game pays for: apples eaten, or the goal reached."""
+    """How often an episode collected a reward: apples eaten, or the goal reached."""
     return sum(step.reward > 0 for step in episode.steps)
 
 
@@ -204,13 +208,13 @@ def _done(counts: Sequence[int], episodes: Sequence[Episode]) -> dict[str, float
 
 
 def verdict(expected: Expected, control: float, compared: Comparison) -> tuple[str, str]:
-    """Words or habit, from the difference in what is done per game and its 95 % interval.
+    """Words or habit, from the difference in pickups per game and its 95 % interval.
 
-    "Less" takes an interval wholly below 0, "less than half" one wholly below −control / 2, "more than half" one wholly above
-    it. An interval that says none of these says nothing.
+    "Less" needs an interval below 0, "less than half" one below −control / 2, "more than half" one above that. Any other
+    interval allows no verdict.
     """
-    if compared.n < FEWEST:
-        return "too few", f"{compared.n} starts say nothing yet: a verdict takes {FEWEST}."
+    if compared.n < FEWEST_STARTS:
+        return "too few", f"{compared.n} starts say nothing yet: a verdict takes {FEWEST_STARTS}."
     if control < RARE:
         return "nothing to see", "Told as it is, the agent hardly ever does what the words are about."
     interval, half = compared.interval, -control / 2

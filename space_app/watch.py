@@ -1,4 +1,4 @@
-"""Watch: one player on one seed."""
+"""The Watch tab: one player on one seed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from functools import cache
 from typing import Any
 
-import checks
 import players
 import replay
+import validation
 
 FIRST = ("FrozenLake-NotSlippery-v1", 3, "lake-adapter")
-"""What the page shows before anybody has asked for anything."""
+"""Game, seed and player that the page opens with."""
 
 
 def watch(game: str, seed: int, player: str) -> dict[str, Any]:
-    """Plays one episode and returns all of it: boards, prompts, replies, actions, legal and optimal moves, rewards, regret.
+    """Plays one episode. Returns its boards, prompts, replies, actions, legal and optimal actions, rewards and regrets.
 
     Args:
         game: id of a game, such as FrozenLake-NotSlippery-v1 or Snake-Solo-v1:reflected.
@@ -24,19 +24,19 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
             model on the Hub: USER/NAME, USER/NAME@revision or BASE+ADAPTER.
 
     Returns:
-        The film, as in replay.py.
+        The replay; the Space's README describes its fields.
     """
-    rules, number = checks.game(game), checks.number(seed)
+    rules, number = validation.game(game), validation.number(seed)
     players.check_player(player, rules)
-    ready = replay.bundled_film(bundled(), rules.id, number, player)
-    if ready is not None:
-        return ready
+    stored = replay.bundled_replay(bundled(), rules.id, number, player)
+    if stored is not None:
+        return stored
     [episode] = players.play(player, rules, [replay.seed_of(rules, number)])
-    return replay.film(rules, number, {player: episode})
+    return replay.combine(number, [replay.player_data(rules, player, episode)])
 
 
 @cache
 def bundled() -> dict[str, Any]:
-    """Game → player → number of an episode → replies: the episodes that come with the Space."""
+    """The bundled episodes: game → player → number of the episode → replies."""
     found: dict[str, Any] = json.loads((players.BUNDLE / "replays.json").read_text(encoding="utf-8"))
     return found

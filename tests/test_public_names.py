@@ -22,22 +22,21 @@ PUBLIC = {
     "msgrpo_hub.players": ["PlayerSettings", "make_player"],
     "msgrpo_hub.msgrpo": ["group_advantages", "policy_loss"],
     "msgrpo_hub.evaluation": ["compare", "evaluate"],
-    "msgrpo_hub.rendering": ["replay_svg"],
+    "msgrpo_hub.rendering": ["Replay"],
     "msgrpo_hub.training": ["TrainConfig", "train"],
     "msgrpo_hub.hub": ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard", "supervised"],
 }
 
 SPACE = {
     "msgrpo_hub.errors": ["unknown"],
-    "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "display_name", "stream"],
+    "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "stream"],
     "msgrpo_hub.episode": ["Completion"],
     "msgrpo_hub.agent": ["Prompt", "build_prompt"],
     "msgrpo_hub.players": ["can_play"],
-    "msgrpo_hub.rollout": ["play_episodes", "replayed_states"],
+    "msgrpo_hub.rollout": ["play_episodes"],
     "msgrpo_hub.evaluation": [
-        *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "score_episode", "score_steps", "wilson"),
+        *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "wilson"),
     ],
-    "msgrpo_hub.rendering": ["DARK", "LIGHT", "episode_data", "game_data", "script", "shapes", "state_data"],
 }
 """Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""
 

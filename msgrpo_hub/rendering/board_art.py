@@ -1,9 +1,8 @@
-"""What stands on a board, as SVG shapes around (0, 0) in units of one cell, and their colours in light and dark."""
+"""The pieces of a board as SVG shapes around (0, 0), in units of one cell, and their colours in light and dark."""
 
 from __future__ import annotations
 
 from html import escape
-from importlib.resources import files
 
 _ROUND = 'stroke-linecap="round" stroke-linejoin="round"'
 
@@ -53,7 +52,7 @@ PENGUIN = (
     '<circle cx="-.08" cy="-.2" r=".03" fill="#111"/><circle cx=".08" cy="-.2" r=".03" fill="#111"/>'
     f'<path d="M-.06-.13L.06-.13L0-.05Z" fill="#f5a524" stroke="#f5a524" stroke-width=".03" {_ROUND}/>'
 )
-"""The player, where it is alone on the board."""
+"""The player of a game without snakes."""
 
 FACES = (
     f'<g id="awake"><path d="M.4 0H.55L.62-.06M.55 0L.62.06" stroke="#e5484d" stroke-width=".05" {_ROUND} fill="none"/>'
@@ -75,16 +74,11 @@ DARK = """:root{--rim:#5b86ab}
 .ice{fill:#24415c}.gleam{opacity:.16}.field{fill:#1c2a20}.check{fill:#213226}"""
 
 STYLE = f"{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}\n"
-"""In the reader's theme."""
-
-
-def script() -> str:
-    """The script that draws a board in a page: `drawBoard(game_data, episode_data, turn, label)`, an SVG element."""
-    return (files("msgrpo_hub.rendering") / "report_board.js").read_text(encoding="utf-8")
+"""Both, by the theme of the reader's system."""
 
 
 def shape(name: str, symbol: str) -> str:
-    """The shape of a named thing; its symbol on a tile where nobody has drawn it yet."""
+    """The shape of a piece by its name; its symbol on a tile if there is no drawing."""
     letter = (
         f'<rect class="tile" x="-.4" y="-.4" width=".8" height=".8" rx=".16"/><text class="letter" y=".2">{escape(symbol)}</text>'
     )

@@ -1,8 +1,8 @@
-"""Boards as SVG, in units of one cell: the ground, what comes and goes on it, and who moves over it.
+"""Boards as SVG, in units of one cell: the ground, the pieces that come and go, and who moves over it.
 
-Any game is drawn from its grid and its symbols alone. A grid does not tell the order of a snake's cells, so bodies are
-drawn from the game's scenes (see `games.scene`): a dash that slides along the path of the head. Variants are drawn as they
-are shown to players: mirrored, turned, or with other symbols.
+Any game is drawn from its grid and its symbols alone. A grid does not have the order of a snake's cells, so bodies are
+drawn from the game's scenes (see `games.scene`): a dash that slides along the path of the head. Variants are drawn as players
+see them: mirrored, turned, or with other symbols.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POSTURES: dict[Posture, str] = {
     "goal": "translateX(-.14px) scale(.9);opacity:1",
     "hole": "scale(.55);opacity:.8",
 }
-"""In a hole the player goes under; at the goal it stands beside the flag."""
+"""How a single player is drawn: it sinks in a hole, and stands beside the flag at the goal."""
 
 
 def definitions(game: Game) -> str:
@@ -54,17 +54,17 @@ def icy(game: Game) -> bool:
 
 
 def pictures(game: Game) -> Mapping[str, str]:
-    """Symbol → the name of what is drawn for it."""
+    """The name of what is drawn for each symbol."""
     return game.pictures if has_scene(game) else game.symbols
 
 
 def moves(game: Game) -> Mapping[str, Cell]:
-    """Action → where it leads on the board, as (rows, columns); empty for a game that does not say so."""
+    """The direction of each action on the board, as (rows, columns); empty for a game without directions."""
     return game.directions if has_scene(game) else {}
 
 
 def still_grid(game: Game, state: Any) -> list[str]:
-    """The grid without those who move: what a lone player stands on, and free cells under a body."""
+    """The grid without who moves: what a single player stands on, and free cells under a body."""
     grid = game.grid(state)
     if not has_scene(game):
         return grid
@@ -89,7 +89,7 @@ def _ground(game: Game, icy: bool) -> str:
 
 
 def _pieces(game: Game, states: Sequence[Any], timeline: Timeline) -> str:
-    """Everything but the ground and those who move."""
+    """The pieces on the ground."""
     grids = [still_grid(game, state) for state in states]
     free, player = display_symbol(game, FREE), display_symbol(game, PLAYER)
     drawn = []
@@ -121,7 +121,7 @@ def _at(cell: Cell, more: str = "") -> str:
 
 
 def _walker(game: Game, states: Sequence[Any], scenes: Sequence[Scene], timeline: Timeline) -> str:
-    """A lone player gliding from cell to cell; nothing for a game whose grid has no player."""
+    """A single player that glides from cell to cell; empty for a game whose grid has no player."""
     symbol = display_symbol(game, PLAYER)
     places: list[Cell | None] = [scene.player for scene in scenes] or [_find(game.grid(state), symbol) for state in states]
     postures = [scene.posture for scene in scenes] or [""] * len(states)
@@ -144,16 +144,16 @@ def _snakes(game: Game, scenes: Sequence[Scene], actions: Sequence[str | None], 
 
 
 def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: Cell | None, timeline: Timeline) -> str:
-    """A snake: its body is the last stretch of its head's path, its head looks where it last went.
+    """A snake: its body is the last part of its head's path, and its head faces its last move.
 
-    `final` is the move that killed it: the head leans into what it hit.
+    `final` is the move that killed the snake: the head leans towards what it hit.
     """
     path, heads = _path(bodies)
     tails = [head - (len(body) - 1) for head, body in zip(heads, bodies, strict=True)]
     windows = [
         f"stroke-dasharray:{len(b) - 1}px 999px;stroke-dashoffset:{-tail}px" for b, tail in zip(bodies, tails, strict=True)
     ]
-    # One dash, then a gap longer than any path; a path of no length at all would not be drawn, hence its last .001.
+    # One dash, then a gap longer than any path. A path of length zero is not drawn, hence the last .001.
     line = " ".join(f"{column + 0.5:g} {row + 0.5:g}" for row, column in path)
     sliding = timeline.gliding(windows)
     body = "".join(f'<path class="{part} {sliding}" d="M{line}h.001"/>' for part in (f"body {who}", "belly"))
@@ -165,7 +165,7 @@ def _snake(bodies: Sequence[Sequence[Cell]], who: str, alive: bool, final: Cell 
 
 
 def _path(bodies: Sequence[Sequence[Cell]]) -> tuple[list[Cell], list[int]]:
-    """All cells the snake goes through, tail of the first state first, and where on it the head is in each state."""
+    """The cells that the snake goes through, from the tail of the first state, and the index of the head in each state."""
     path = list(reversed(bodies[0]))
     heads = [len(path) - 1]
     for before, after in pairwise(bodies):
@@ -176,7 +176,7 @@ def _path(bodies: Sequence[Sequence[Cell]]) -> tuple[list[Cell], list[int]]:
 
 
 def _looks(bodies: Sequence[Sequence[Cell]], final: Cell | None) -> list[str]:
-    """The head's place and angle in each state, turned the short way round."""
+    """The head's position and angle in each state; it turns the short way round."""
     ways = [(after[0][0] - before[0][0], after[0][1] - before[0][1]) for before, after in pairwise(bodies)]
     if final is not None:
         ways[-1] = final

@@ -24,7 +24,7 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
     """Draws the curves of `metrics` and saves them.
 
     Raises:
-        ValueError: where there is no update to draw.
+        ValueError: for metrics without an update.
     """
     if not metrics:
         raise ValueError("no updates to draw: metrics is empty")
@@ -66,8 +66,12 @@ def _learning(axis: Axes, metrics: Metrics, train: str, validation: str) -> None
 def _replies(axis: Axes, metrics: Metrics) -> None:
     _title(axis, "Replies", "share of all replies")
     updates = _column(metrics, "update")
-    for name, color in (("unreadable", _RED), ("truncated", _PURPLE), ("illegal", _ORANGE)):
-        _line(axis, updates, _column(metrics, f"{name}_rate"), color, name)
+    for key, color, name in (
+        ("unreadable_rate", _RED, "unparsed"),
+        ("truncated_rate", _PURPLE, "truncated"),
+        ("illegal_rate", _ORANGE, "illegal"),
+    ):
+        _line(axis, updates, _column(metrics, key), color, name)
     _as_share(axis)
     axis.set_ylim(bottom=0)
 
@@ -88,7 +92,7 @@ def _seconds(axis: Axes, metrics: Metrics) -> None:
     parts = [np.nan_to_num(_column(metrics, f"seconds_{part}")) for part in ("acting", "training")]
     if len(updates) > 1:
         axis.stackplot(updates, *parts, colors=[_BLUE, _ORANGE], alpha=0.75, labels=["acting", "training"], linewidth=0)
-    else:  # an area of no width would not be seen
+    else:  # an area of width zero is invisible
         axis.bar(updates, parts[0], color=_BLUE, alpha=0.75, label="acting")
         axis.bar(updates, parts[1], bottom=parts[0], color=_ORANGE, alpha=0.75, label="training")
     axis.set_ylim(0, 1.25 * float((parts[0] + parts[1]).max()) or 1.0)  # room for the legend
@@ -99,7 +103,7 @@ Line = tuple[str, str, str]
 
 
 def _two_scales(axis: Axes, metrics: Metrics, left: Line, right: Line) -> None:
-    """Two metrics of different size: each with its own scale, in its own colour."""
+    """Two metrics of different magnitude, each with its own scale and colour."""
     other = axis.twinx()
     _plain(other)
     other.grid(visible=False)
@@ -115,7 +119,7 @@ def _two_scales(axis: Axes, metrics: Metrics, left: Line, right: Line) -> None:
 def _line(
     axis: Axes, updates: npt.NDArray[np.float64], values: npt.NDArray[np.float64], color: str, label: str | None = None
 ) -> None:
-    """A metric, faint as it came and bold as its rolling mean; a dot where there is one update only."""
+    """A metric: its values faint, their rolling mean bold; a dot if there is only one update."""
     axis.plot(updates, values, color=color, alpha=0.25, linewidth=1)
     axis.plot(
         updates, _rolling_mean(values), "o" if len(updates) == 1 else "-", color=color, linewidth=2, markersize=4.5, label=label
@@ -123,13 +127,13 @@ def _line(
 
 
 def _column(metrics: Metrics, key: str) -> npt.NDArray[np.float64]:
-    """One metric over the updates; NaN, which is not drawn, where it is missing or infinite."""
+    """One metric over the updates. Missing and infinite values are NaN, which is not drawn."""
     values = np.array([metric.get(key, np.nan) for metric in metrics], dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)
 
 
 def _rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean of each value and those before it, over a twentieth of the run."""
+    """The mean of each value and those before it, over a window of a twentieth of the run."""
     window = max(1, len(values) // 20)
     return np.array([values[max(0, end - window) : end].mean() for end in range(1, len(values) + 1)])
 

@@ -1,6 +1,6 @@
-"""Episodes played again: their states from their actions, and an animated SVG of them side by side.
+"""An animated SVG of episodes side by side.
 
-The picture needs no script, so it moves in a README as well; it follows the reader's light or dark theme.
+The picture needs no script, so it also moves in a README. It follows the reader's light or dark theme.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-seri
 
 
 def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION) -> str:
-    """A self-contained animated SVG: episodes from one seed side by side, turn by turn, with what was thought and done.
+    """A self-contained animated SVG: episodes from one seed side by side, turn by turn, with thoughts and actions.
 
     Args:
         game: the rules they were played by.
@@ -82,7 +82,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
 
 
 def _corner(index: int, columns: int) -> tuple[int, int]:
-    """Where the panel of an episode begins."""
+    """The upper left corner of an episode's panel."""
     row, column = divmod(index, columns)
     return _MARGIN + column * (_BOARD + _GAP), _HEADING + row * (_TITLE + _BOARD + _CAPTION)
 
@@ -95,7 +95,7 @@ def _progress(width: int, y: int, timeline: Timeline) -> str:
 
 
 def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_format: PromptFormat) -> str:
-    """One episode: its title, its board, and beneath it what is thought and done."""
+    """One episode: its title, its board, and the thoughts and actions below it."""
     states = replayed_states(game, episode)
     drawn = board(game, states, [step.action for step in episode.steps], timeline)
     cell = _BOARD / max(game.rows, game.columns)
@@ -115,7 +115,7 @@ def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_
 
 
 def _caption(status: str, thought: str, reward: float, name: str) -> str:
-    """The lines under a board while one state stands."""
+    """The lines below a board while one state is shown."""
     sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
     lines = [f'<text class="thought" y="{57 + 23 * row}">{_clean(line)}</text>' for row, line in enumerate(_lines(thought))]
     earned = f'<text class="reward {sign}" x="{_BOARD}" y="30">reward {_signed(reward)}</text>'
@@ -128,11 +128,11 @@ def _signed(reward: float) -> str:
 
 def _turn(game: Game, step: Step, turn: int) -> str:
     if step.action is None:
-        deed = f'<tspan class="none">{"cut off" if step.status == "truncated_reply" else "unreadable"}</tspan>'
+        action = f'<tspan class="none">{"truncated" if step.status == "truncated_reply" else "unparsed"}</tspan>'
     else:
         arrow = _ARROWS[moves(game)[step.action]] if step.action in moves(game) else ""
-        deed = f"{arrow} {_clean(_short(step.action, _ACTION_CHARACTERS))}"
-    return f'<text class="status" y="30">{turn + 1}/{game.horizon} {deed}</text>'
+        action = f"{arrow} {_clean(_short(step.action, _ACTION_CHARACTERS))}"
+    return f'<text class="status" y="30">{turn + 1}/{game.horizon} {action}</text>'
 
 
 def _outcome(game: Game, episode: Episode) -> str:
@@ -148,13 +148,13 @@ def _outcome(game: Game, episode: Episode) -> str:
 
 
 def _thought(step: Step, prompt_format: PromptFormat) -> str:
-    """What a reply thinks; the whole reply where no action could be read from it."""
+    """The thoughts of a reply; the whole reply if it is unparsed."""
     thought = prompt_format.thought(step.completion.text)
     return thought if thought is not None else "" if step.action else step.completion.text
 
 
 def _short(text: str, width: int) -> str:
-    """Shortened in the middle: the ends tell two players apart.
+    """Shortens a text in the middle: the ends tell two players apart.
 
     >>> _short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
     'Qwen/Qwen2…t+adapter'
@@ -163,11 +163,11 @@ def _short(text: str, width: int) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """At most two lines that fit under a board; East Asian characters are twice as wide."""
+    """At most two lines that fit below a board; East Asian characters are twice as wide."""
     width = _LINE_CHARACTERS // (2 if any(east_asian_width(character) in "WF" for character in text) else 1)
     return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
 
 
 def _clean(text: str) -> str:
-    """Text for XML, which has no place for control characters, not even escaped."""
+    """Text for XML, which allows no control characters, not even escaped ones."""
     return escape(_NOT_XML.sub("\ufffd", text))

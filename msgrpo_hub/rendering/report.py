@@ -1,7 +1,7 @@
 """A report: one HTML file with the tables, the plots and the replays of a folder of results.
 
-The file needs nothing else, from no server and from no folder. Replies are anyone's text: the template escapes, the script
-sets text only, and a content security policy lets the browser run no other script than ours.
+The file loads nothing from a server or a folder. Replies are untrusted text: the template escapes them, the script sets them
+as text, and a content security policy lets the browser run our script only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.suites import same_rules
 from msgrpo_hub.games import make_game
-from msgrpo_hub.rendering.board_art import STYLE
+from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
+from msgrpo_hub.rendering.report_episodes import collect_replays, episode_numbers, shown_end, worst_episodes
 from msgrpo_hub.rendering.report_plots import (
     ENDINGS,
     REPLIES,
@@ -38,7 +38,6 @@ from msgrpo_hub.rendering.report_plots import (
     number,
     replies,
 )
-from msgrpo_hub.rendering.report_replay import episode_numbers, replay_data, shapes, shown_end, worst_episodes
 from msgrpo_hub.storage.files import write_atomically
 
 
@@ -55,21 +54,21 @@ class Worst:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One task as all its players have played it, on the same seeds; players in the order of their rewards."""
+    """One task and its players on the same seeds, in the order of their rewards."""
 
     rows: list[tuple[str, Result]]
-    """Each player's name, and its result."""
+    """Each player's name and result."""
     fullest: Result
-    """The one with most episodes: it has all references."""
+    """The result with the most episodes: it has all references."""
     base: str
-    """With whom the others are compared."""
+    """The player that the others are compared with."""
     forest: Forest
     endings: list[list[Segment]]
     replies: list[list[Segment]]
     mistakes: list[Mistakes | None]
     worst: list[list[Worst]]
     compared: list[tuple[str, Comparison, Comparison]]
-    """Player, and its rewards and successes against the base's."""
+    """Player, and its rewards and successes compared with the base's."""
 
 
 def write_report(folder: Path, output: Path) -> Path:
@@ -99,13 +98,13 @@ def report_page(results: Sequence[Result]) -> str:
         runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
         identities=[(names[key], json.loads(key)[1]) for key in names],
         tests=2 * sum(map(len, compared)),
-        shapes=shapes(result.task for result in listed),
-        data=replay_data(groups, bases, lambda result: names[player_key(result)]),
+        assets=Replay.assets(result.task for result in listed),
+        data=collect_replays(groups, bases, lambda result: names[player_key(result)]),
     )
 
 
 def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results of the very same episodes together, in the order of tasks; of a player who has played them twice, one."""
+    """Groups results of the same episodes, in the order of tasks. A player that played them twice counts once."""
 
     def played(result: Result) -> list[str]:
         config = result.config | same_rules(result.config)
@@ -127,7 +126,7 @@ def _by_reward(result: Result) -> float:
 
 
 def _base(group: Sequence[Result]) -> Result:
-    """With whom the others are compared: the first model without an adapter, or else the first of all."""
+    """The result that the others are compared with: the first model without an adapter, or else the first result."""
     models = [result for result in group if result.config["identity"].get("kind") == "language model"]
     return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
 
@@ -135,7 +134,7 @@ def _base(group: Sequence[Result]) -> Result:
 def _compare(
     groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]
 ) -> list[list[tuple[str, Comparison, Comparison]]]:
-    """Everyone against the base of each task, with Holm over all tests of the page. Runs that are not complete are left out."""
+    """Compares every player with the base of its task, with Holm over all tests of the page. Incomplete runs are left out."""
     family = {
         run_hash(other.config): (_rewards(base), _rewards(other), _successes(base), _successes(other))
         for group, base in zip(groups, bases, strict=True)
@@ -192,12 +191,12 @@ def _worst(result: Result) -> list[Worst]:
     ]
 
 
-def _render(**context: Any) -> str:
-    style = STYLE + _part("report_page.css")
-    script = _part("report_board.js") + _part("report_page.js")
+def _render(assets: ReplayAssets, **context: Any) -> str:
+    style = assets.style + read_part("report_page.css")
+    script = assets.script + read_part("report_page.js")
     policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
-    template = _environment().from_string(_part("report_page.html"))
-    page = template.render(style=style, script=script, policy=policy, version=__version__, **context)
+    template = _environment().from_string(read_part("report_page.html"))
+    page = template.render(style=style, script=script, shapes=assets.shapes, policy=policy, version=__version__, **context)
     return page.lstrip()
 
 
@@ -209,10 +208,6 @@ def _environment() -> Environment:
     return environment
 
 
-def _part(name: str) -> str:
-    return (files("msgrpo_hub.rendering") / name).read_text(encoding="utf-8")
-
-
 def _digest(text: str) -> str:
-    """What a content security policy knows a script or a style sheet by."""
+    """The source by which a content security policy allows a script or a style sheet."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

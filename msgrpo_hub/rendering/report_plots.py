@@ -1,6 +1,6 @@
-"""The plots of a report as numbers: where marks and bars lie, in percent of a plot's width. The page draws them as SVG.
+"""The plots of a report as numbers: positions of marks and bars in percent of a plot's width. The page draws them as SVG.
 
-In percent, since a picture that is scaled to a phone has letters too small to read, while one laid out in percent has not.
+Percentages keep the letters readable on a phone, where a scaled picture would shrink them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.results import Result
 
 ENDINGS = ("success", "survived", "out of turns", "lost", "not played")
-REPLIES = ("ok", "illegal", "unreadable", "cut")
+REPLIES = ("ok", "illegal", "unparsed", "truncated")
 
 _FEWEST_TICKS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A figure on an axis: its dot, and the ends of its interval where it has one."""
+    """A score on an axis: its dot, and the ends of its interval if it has one."""
 
     at: float
     low: float | None
@@ -32,7 +32,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Forest:
-    """Rewards with their intervals over one axis, a row per player."""
+    """Rewards with their intervals on one axis, one row per player."""
 
     ticks: list[tuple[float, str]]
     references: list[tuple[float, str]]
@@ -52,17 +52,17 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistakes:
-    """On which turn the first mistake fell."""
+    """The turns of a player's first mistakes."""
 
     columns: list[tuple[float, float, str]]
-    """Left edge and height in percent, and words, one per turn."""
+    """Left edge and height in percent, and the label, for each turn."""
     width: float
     without: str
     """The share of episodes without a mistake."""
 
 
 def forest(results: Sequence[Result], names: Sequence[str]) -> Forest:
-    """The plot of intervals of one task."""
+    """The intervals of one task's players as a plot."""
     figures = [(result.summary["reward"], result.summary["luck_adjusted"]) for result in results]
     references = {name: value for result in results for name, value in result.summary["references"].items()}
     ends = [value for pair in figures for figure in pair if figure for value in figure.values() if value is not None]
@@ -90,7 +90,7 @@ def forest(results: Sequence[Result], names: Sequence[str]) -> Forest:
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float, float]:
-    """Round ends around some values, and a round distance of ticks.
+    """Round ends of an axis around some values, and a round distance between its ticks.
 
     >>> _scale([0.02, 0.97]), _scale([-5.3, 4.9]), _scale([1.0])
     ((0.0, 1.0, 0.2), (-6.0, 6.0, 2.0), (0.5, 1.5, 0.2))
@@ -104,7 +104,7 @@ def _scale(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def number(value: float | None, decimals: int = 3) -> str:
-    """A number with a true minus sign, and no minus before nothing.
+    """A number with a true minus sign, and no negative zero.
 
     >>> number(-1.25), number(-0.0001), number(None)
     ('−1.250', '0.000', '–')
@@ -116,24 +116,24 @@ def number(value: float | None, decimals: int = 3) -> str:
 
 
 def ending(episode: Episode) -> str:
-    """How an episode ended, in a word or two."""
+    """How an episode ended, as a short label."""
     if episode.success:
         return "success" if episode.terminated else "survived"
     return "lost" if episode.terminated else "out of turns"
 
 
 def endings(result: Result) -> list[Segment]:
-    """How a player's episodes ended; those that a server never answered are none of them."""
+    """How a player's episodes ended. Episodes without an answer from the server are "not played"."""
     missing = {"not played": int(result.summary["failed"])}
     return _stacked(ENDINGS, Counter(map(ending, result.episodes)) | Counter(missing))
 
 
 def replies(result: Result) -> list[Segment]:
-    """What became of a player's replies."""
+    """A player's replies by status."""
     bad = {
         "illegal": sum(score.illegal for score in result.scores),
-        "unreadable": sum(score.unreadable for score in result.scores),
-        "cut": sum(score.truncated_replies for score in result.scores),
+        "unparsed": sum(score.unreadable for score in result.scores),
+        "truncated": sum(score.truncated_replies for score in result.scores),
     }
     return _stacked(REPLIES, {"ok": sum(score.steps for score in result.scores) - sum(bad.values())} | bad)
 
@@ -149,7 +149,7 @@ def _stacked(kinds: Iterable[str], counts: Mapping[str, int]) -> list[Segment]:
 
 
 def first_mistakes(results: Sequence[Result], horizon: int) -> list[Mistakes | None]:
-    """When each player made its first mistake, all to one scale; None for a game that is not solved, or for no episode."""
+    """When each player made its first mistake, on one scale. None for a game that is not solved, or without episodes."""
     turns = [[s.first_mistake for s in result.scores if s.first_mistake is not None] for result in results]
     shares = [[made.count(turn) / len(made) if made else 0.0 for turn in range(horizon)] for made in turns]
     tallest = max((share for row in shares for share in row), default=0.0) or 1.0
@@ -169,6 +169,6 @@ def first_mistakes(results: Sequence[Result], horizon: int) -> list[Mistakes | N
 
 
 def legend(bars: Iterable[Sequence[Segment]], kinds: Iterable[str]) -> list[str]:
-    """The kinds that some bar has, in order."""
+    """The kinds that occur in the bars, in the order of `kinds`."""
     seen: set[Any] = {segment.kind for bar in bars for segment in bar}
     return [kind for kind in kinds if kind in seen]

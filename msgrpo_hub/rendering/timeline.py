@@ -1,7 +1,7 @@
-"""Time in an SVG without script: CSS keyframes for what comes and goes, and for what glides from state to state.
+"""Time in an SVG without script: CSS keyframes for what appears and disappears, and for what glides from state to state.
 
-State t of an episode stands from second t · TICK on. A move is made in the last part of the turn before it, so that a
-viewer reads the thought, then sees the deed. All animations last as long as the film, so they stay in step as it loops.
+State t of an episode is shown from second t · TICK on. The move towards it takes the last part of the turn before, so that a
+viewer reads the thought, then sees the action. All animations have the same length and stay in step as they loop.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ TICK = 1.5
 """Seconds a turn."""
 
 PAUSE = 3.5
-"""Seconds the last state stands before the film starts again."""
+"""Seconds that the last state is shown before the animation starts again."""
 
 _MOVE = 0.4
-"""The last part of a turn, in which things move."""
+"""The last part of a turn, in which pieces move."""
 
 
 class Timeline:
-    """Hands out class names, and collects their keyframes. Without animation each element is as at the end of the film."""
+    """Gives class names, and collects their keyframes. Without animation every element is as in the last state."""
 
     def __init__(self, turns: int) -> None:
         self.turns = turns
@@ -28,7 +28,7 @@ class Timeline:
         self._rules: dict[str, str] = {}
 
     def shown(self, first: int, end: int | None) -> str:
-        """The class of an element that is there from state `first` until state `end` (None: to the end of the film)."""
+        """The class of an element that is visible from state `first` until state `end` (None: to the end)."""
         if first == 0 and end is None:
             return ""
         name = f"v{first}-{'end' if end is None else end}"
@@ -56,7 +56,7 @@ class Timeline:
         return name
 
     def style(self) -> str:
-        """The style sheet of every class handed out. Who asked for less motion sees the last state, standing still."""
+        """The style sheet of all classes. A reader who prefers reduced motion sees the last state, without animation."""
         return "\n".join([*self._rules.values(), "@media (prefers-reduced-motion:reduce){*{animation:none!important}}"])
 
     def _at(self, turn: float) -> str:
@@ -68,7 +68,7 @@ def _frames(name: str, frames: str) -> str:
 
 
 def spans(present: Sequence[bool]) -> list[tuple[int, int | None]]:
-    """The stretches [first, end) in which something is there; None for one that lasts to the end of the film.
+    """The spans [first, end) in which an element is visible; the end is None if it stays to the last state.
 
     >>> spans([True, True, False, True])
     [(0, 2), (3, None)]

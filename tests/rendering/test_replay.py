@@ -106,13 +106,13 @@ def test_each_turn_shows_its_action_and_the_end_shows_the_outcome() -> None:
     assert f"{len(episode.steps)}/8 {'lost' if episode.terminated else 'out of turns'}" in words
 
 
-def test_unreadable_and_cut_replies_are_told_apart_and_shown() -> None:
+def test_unparsed_and_truncated_replies_are_told_apart_and_shown() -> None:
     game = make_game("FrozenLake-NotSlippery-v1")
-    (unreadable,) = play(game.id, Says("no idea"))
-    (cut,) = play(game.id, Says("<think>well, let me see", "length"))
-    words = " ".join(ElementTree.fromstring(replay_svg(game, [("a", unreadable), ("b", cut)])).itertext())
-    assert words.count("unreadable") == words.count("no idea") == 8
-    assert words.count("cut off") == words.count("well, let me see") == 8
+    (unparsed,) = play(game.id, Says("no idea"))
+    (truncated,) = play(game.id, Says("<think>well, let me see", "length"))
+    words = " ".join(ElementTree.fromstring(replay_svg(game, [("a", unparsed), ("b", truncated)])).itertext())
+    assert words.count("unparsed") == words.count("no idea") == 8
+    assert words.count("truncated") == words.count("well, let me see") == 8
 
 
 def test_hostile_replies_and_titles_stay_text() -> None:

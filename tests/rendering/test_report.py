@@ -26,9 +26,10 @@ from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
 from msgrpo_hub.games.variants import Variant
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rendering.board_svg import moves
+from msgrpo_hub.rendering.replay_data import _kept, state_data
 from msgrpo_hub.rendering.report import report_page, write_report
+from msgrpo_hub.rendering.report_episodes import collect_replays, telling_seeds, worst_episodes
 from msgrpo_hub.rendering.report_plots import _scale, endings, first_mistakes, forest, number, replies
-from msgrpo_hub.rendering.report_replay import _kept, replay_data, state_data, telling_seeds, worst_episodes
 from msgrpo_hub.rollout import play_episodes, replayed_states
 from tests.rendering.reported import ADAPTER, BASE, HOSTILE, LAKE, MIRRORED, failed_run, model
 
@@ -152,7 +153,7 @@ def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_resu
 
 def test_the_base_is_the_model_without_an_adapter_whoever_is_listed_first(text: str) -> None:
     assert text.count(f"Against {BASE}, on the same seeds") == 3
-    assert "Holm for the 14 tests" in text  # 2 scores × (3 + 2 + 2) players
+    assert "Holm's method for the 14 tests" in text  # 2 scores × (3 + 2 + 2) players
 
 
 def test_one_player_is_compared_with_nobody(report_results: list[Result]) -> None:
@@ -226,8 +227,8 @@ def test_stacked_bars_are_full_and_count_every_episode_and_every_reply(report_re
             assert [segment.start for segment in segments[1:]] == pytest.approx(ends[:-1], abs=0.02)
     kinds = {segment.kind: segment.count for segment in replies(of(report_results, BASE))}
     steps = [step for episode in of(report_results, BASE).episodes for step in episode.steps]
-    assert kinds["unreadable"] == sum(step.completion.text == HOSTILE for step in steps) > 0
-    assert kinds["cut"] == sum(step.completion.finish == "length" for step in steps) > 0
+    assert kinds["unparsed"] == sum(step.completion.text == HOSTILE for step in steps) > 0
+    assert kinds["truncated"] == sum(step.completion.finish == "length" for step in steps) > 0
     assert kinds["illegal"] == sum(step.action is not None and not step.legal for step in steps) > 0
 
 
@@ -269,7 +270,7 @@ def test_the_first_seed_is_one_on_which_players_differ_most(report_results: list
 def test_replays_keep_to_their_budget_in_turn(report_results: list[Result]) -> None:
     tasks = [[r for r in report_results if r.task == task] for task in (LAKE, MIRRORED)]
     budget = 150_000
-    some = replay_data(tasks, [task[0] for task in tasks], lambda result: result.player, budget=budget)
+    some = collect_replays(tasks, [task[0] for task in tasks], lambda result: result.player, budget=budget)
     size = sum(len(json.dumps(seed, ensure_ascii=False).encode()) for task in some["tasks"] for seed in task["seeds"])
     assert budget / 2 < size <= budget
     lake, snake = (len(task["seeds"]) for task in some["tasks"])

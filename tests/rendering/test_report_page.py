@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.rendering.report import report_page, write_report
@@ -25,7 +26,11 @@ def path(report_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def turn(page: Page) -> int:
-    return int(page.input_value("#slider"))
+    return int(page.input_value(SLIDER))
+
+
+PLAYER_A = ".replay-panel:nth-child(1)"
+SLIDER = ".replay input[type=range]"
 
 
 def choose(page: Page, task: str, a: str = BASE, b: str = ADAPTER) -> None:
@@ -64,7 +69,7 @@ def test_the_replay_begins_with_the_base_and_its_adapter(path: Path, open_page: 
     page = open_page(path)
     for task in TASKS:
         page.select_option("#choose-task", label=task)
-        assert page.locator(".boards h3").all_inner_texts() == [BASE, ADAPTER]
+        assert page.locator(".replay-panel h3").all_inner_texts() == [BASE, ADAPTER]
 
 
 def test_slider_keys_and_buttons_step_the_boards(path: Path, open_page: OpenPage) -> None:
@@ -73,22 +78,22 @@ def test_slider_keys_and_buttons_step_the_boards(path: Path, open_page: OpenPage
     places = [state["walker"] for state in shown(page)["a"]["states"]]
 
     def place() -> list[float]:
-        told = page.locator("#panel-a use[href='#walker']").get_attribute("transform") or ""
+        told = page.locator(f"{PLAYER_A} use[href='#walker']").get_attribute("transform") or ""
         return [float(part) for part in told[len("translate(") :].split(")")[0].split()]
 
     for number, walker in enumerate(places):
         assert turn(page) == number
         assert place() == [walker % 4 + 0.5, walker // 4 + 0.5]
         page.keyboard.press("ArrowRight")
-    page.locator("#slider").focus()
+    page.locator(SLIDER).focus()
     page.keyboard.press("ArrowLeft")
     steps = turn(page)
-    page.click("#back")
+    page.click(".replay-back")
     assert turn(page) == steps - 1
-    page.click("#forward")
+    page.click(".replay-forward")
     assert turn(page) == steps
-    page.locator("#slider").fill("1")
-    assert page.inner_text("#turn").startswith("turn 2 of")
+    page.locator(SLIDER).fill("1")
+    assert page.inner_text(".replay-turn").startswith("turn 2 of")
     page.locator("#choose-a").focus()  # in a list, arrow keys choose
     page.keyboard.press("ArrowRight")
     assert turn(page) in (0, 1)
@@ -96,21 +101,22 @@ def test_slider_keys_and_buttons_step_the_boards(path: Path, open_page: OpenPage
 
 def test_play_runs_to_the_end_and_pauses(path: Path, open_page: OpenPage) -> None:
     page = open_page(path)
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(3_600)  # then it moves by run_for alone
     choose(page, LAKE)
-    page.click("#play")
-    assert page.inner_text("#play") == "Pause"
+    page.click(".replay-play")
+    assert page.inner_text(".replay-play") == "Pause"
     page.clock.run_for(2_500)
     assert turn(page) == 2
-    page.click("#play")
+    page.click(".replay-play")
     page.clock.run_for(5_000)
     assert turn(page) == 2
-    page.click("#play")
+    page.click(".replay-play")
     page.clock.run_for(60_000)
-    assert turn(page) == int(page.get_attribute("#slider", "max") or 0) > 2
-    assert page.inner_text("#play") == "Play"
-    assert page.inner_text("#panel-a .status").startswith("The end: ")
-    page.click("#play")  # from the end, it begins again
+    assert turn(page) == int(page.get_attribute(SLIDER, "max") or 0) > 2
+    assert page.inner_text(".replay-play") == "Play"
+    assert page.inner_text(f"{PLAYER_A} .replay-status").startswith("The end: ")
+    page.click(".replay-play")  # from the end, it begins again
     assert turn(page) == 0
 
 
@@ -122,16 +128,16 @@ def test_the_first_difference_is_the_first_turn_with_other_actions_and_is_marked
         a, b = ([step["action"] for step in shown(page)[side]["steps"]] for side in "ab")
         expected = next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
         assert a != b
-        page.click("#divergence")
+        page.click(".replay-difference")
         assert turn(page) == expected
-        mark, slider = page.locator("#mark").bounding_box(), page.locator("#slider").bounding_box()
+        mark, slider = page.locator(".replay-mark").bounding_box(), page.locator(SLIDER).bounding_box()
         assert mark
         assert slider
         share = expected / max(len(a), len(b))
         assert mark["x"] + 6 == pytest.approx(slider["x"] + 8 + (slider["width"] - 16) * share, abs=1.5)
     page.select_option("#choose-b", label=BASE)
-    assert page.locator("#divergence").is_disabled()
-    assert page.locator("#mark").is_hidden()
+    assert page.locator(".replay-difference").is_disabled()
+    assert page.locator(".replay-mark").is_hidden()
     page.select_option("#choose-b", label="nobody")
     assert page.locator(".board").count() == 1
 
@@ -142,18 +148,19 @@ def test_each_turn_tells_reply_action_moves_reward_and_regret(path: Path, open_p
     actions, episode = page.evaluate("task().actions"), shown(page)["a"]
     reward = regret = 0.0
     for step in episode["steps"]:
-        panel = page.locator("#panel-a")
-        assert panel.locator(".reply").text_content() == step["reply"]
-        classes = {item.inner_text(): item.get_attribute("class") or "" for item in panel.locator(".deeds li").all()}
+        panel = page.locator(PLAYER_A)
+        assert panel.locator(".replay-reply").text_content() == step["reply"]
+        items = panel.locator(".replay-actions li").all()
+        classes = {item.evaluate("each => each.firstChild.data"): item.get_attribute("class") or "" for item in items}
         assert [name for name, kinds in classes.items() if "is-chosen" in kinds] == [
             action for index, action in enumerate(actions) if index == step["action"]
         ]
-        assert {name for name, kinds in classes.items() if "not-legal" not in kinds} == {actions[i] for i in step["legal"]}
+        assert {name for name, kinds in classes.items() if "is-illegal" not in kinds} == {actions[i] for i in step["legal"]}
         if len(step["optimal"]) < 4:
             assert {name for name, kinds in classes.items() if "is-optimal" in kinds} == {actions[i] for i in step["optimal"]}
             assert panel.locator(".board circle.optimal").count() == len(step["optimal"])
         assert panel.locator(".board circle.legal").count() == len(step["legal"])
-        sums = panel.locator(".sums b").all_inner_texts()
+        sums = panel.locator(".replay-totals b").all_inner_texts()
         assert [float(told) for told in sums] == pytest.approx([reward, step["reward"], regret, step["regret"]], abs=1e-3)
         reward, regret = reward + step["reward"], regret + step["regret"]
         page.keyboard.press("ArrowRight")
@@ -163,15 +170,15 @@ def test_a_mirrored_snake_and_a_game_of_another_package_are_drawn(path: Path, op
     page = open_page(path)
     choose(page, MIRRORED)
     state = shown(page)["a"]["states"][0]
-    apples = [use.bounding_box() for use in page.locator("#panel-a .board use[href^='#piece']").all()]
+    apples = [use.bounding_box() for use in page.locator(f"{PLAYER_A} .board use[href^='#piece']").all()]
     assert len(apples) == len(state["pieces"]["A"]) == 5
     assert all(box and box["width"] > 5 for box in apples)
-    assert page.locator("#panel-a .board circle.head").count() == 2
+    assert page.locator(f"{PLAYER_A} .board circle.head").count() == 2
     choose(page, CORRIDOR)
-    assert sorted(page.locator("#panel-a .board use").evaluate_all("all => all.map(u => u.getAttribute('href'))")) == sorted(
+    assert sorted(page.locator(f"{PLAYER_A} .board use").evaluate_all("all => all.map(u => u.getAttribute('href'))")) == sorted(
         ["#piece-119-97-108-108-119"] * 5 + ["#piece-121-111-117-60"]
     )  # five walls "w" and you "<", which have a letter each
-    assert page.locator("#panel-a .board text").all_text_contents() == ["?"]  # a symbol that the game does not explain
+    assert page.locator(f"{PLAYER_A} .board text").all_text_contents() == ["?"]  # a symbol that the game does not explain
 
 
 def test_a_worst_episode_opens_in_the_replay(path: Path, open_page: OpenPage) -> None:
@@ -199,11 +206,11 @@ def test_hostile_replies_and_names_do_nothing_but_stand_there(path: Path, open_p
         page.select_option("#choose-task", str(task))
         page.select_option("#choose-seed", str(seed))
         page.select_option("#choose-a", player)
-        page.locator("#slider").fill(str(number))
-        assert page.locator("#panel-a .reply").text_content() == HOSTILE
-        assert page.inner_text("#panel-a .status") == "No action could be read"
+        page.locator(SLIDER).fill(str(number))
+        assert page.locator(f"{PLAYER_A} .replay-reply").text_content() == HOSTILE
+        assert page.inner_text(f"{PLAYER_A} .replay-status") == "Unparsed: no action found in the reply"
     page.select_option("#choose-a", label=ADAPTER)
-    assert page.inner_text("#panel-a h3") == ADAPTER
+    assert page.inner_text(f"{PLAYER_A} h3") == ADAPTER
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 2
     assert page.evaluate("typeof pwned") == "undefined"
@@ -268,6 +275,26 @@ CONTRASTS = """() => {
 }"""
 
 
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_pieces_glide_unless_the_reader_prefers_reduced_motion(path: Path, open_page: OpenPage, motion: str) -> None:
+    page = open_page(path, reduced_motion=motion)
+    choose(page, MIRRORED)
+    moving = page.evaluate(
+        "() => { byId('stage').querySelector('.replay-forward').click(); return document.getAnimations().length; }"
+    )
+    assert turn(page) == 1
+    assert (moving > 0) == (motion == "no-preference")
+
+
+@pytest.mark.parametrize("b", [ADAPTER, "nobody"])
+def test_axe_finds_no_violation_in_the_replay(path: Path, open_page: OpenPage, b: str) -> None:
+    page = open_page(path)
+    choose(page, LAKE, b=b)
+    found = Axe().run(page, context="#replay").response
+    assert len(found["passes"]) > 10
+    assert {each["id"]: [node["html"][:200] for node in each["nodes"]] for each in found["violations"]} == {}
+
+
 def test_every_control_and_every_picture_has_a_name(path: Path, open_page: OpenPage) -> None:
     page = open_page(path)
     for role in ("button", "combobox", "slider", "img", "region"):
@@ -290,7 +317,7 @@ def test_results_of_one_player_have_a_replay_of_one_board(
     alone.write_text(report_page([result for result in report_results if result.player == BASE]), encoding="utf-8")
     page = open_page(alone)
     assert page.locator(".board").count() == 1
-    assert page.locator("#divergence").is_disabled()
+    assert page.locator(".replay-difference").is_disabled()
     page.keyboard.press("ArrowRight")
     assert turn(page) == 1
 

@@ -48,8 +48,8 @@ def test_open_api_describes_every_endpoint(space: Served) -> None:
 
 
 def test_watch_gives_the_whole_episode(client: Client) -> None:
-    film = client.predict(game=LAKE, seed=3, player="optimal", api_name="/watch")
-    [track] = film["players"]
+    replay = client.predict(game=LAKE, seed=3, player="optimal", api_name="/watch")
+    [track] = replay["players"]
     assert track["reward"] == 1.0
     assert track["regret"] == 0.0
     assert len(track["states"]) == len(track["steps"]) + 1
@@ -120,12 +120,12 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
         ("/watch", {"game": LAKE, "seed": 0, "player": "some/model"}, "offline"),
         ("/watch", {"game": MEGABYTE, "seed": 0, "player": "random"}, "1000000 characters"),
         ("/watch", {"game": "Snake-Standart-v1", "seed": 0, "player": "random"}, "did you mean 'Snake-Standard-v1'"),
-        ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "does not know"),
+        ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "cannot play"),
         ("/watch", {"game": LAKE, "seed": 0, "player": None}, "a player's name is a text"),
         ("/watch", {"game": ["a"], "seed": 0, "player": "random"}, "expected one such as"),
         ("/watch", {"game": LAKE, "seed": "three", "player": "random"}, "expected a whole number"),
         ("/words", {"game": SOLO, "preset": ["poisoned"]}, "unknown change"),
-        ("/leaderboard", {"game": "", "results": ["a/b"]}, "is no dataset"),
+        ("/leaderboard", {"game": "", "results": ["a/b"]}, "is not a dataset"),
         ("/watch", {"game": LAKE, "seed": 10**30, "player": "random"}, "expected a whole number"),
         ("/compare", {"game": LAKE, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 10**6}, "1 to 200"),
         ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 10**5, "action": ""}, "at most 100 moves"),
@@ -134,7 +134,7 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
         ("/change_rules", WORDS | {"instructions": MEGABYTE}, "1,000,000 characters: expected at most 4,000"),
         ("/change_rules", WORDS | {"names": ["</action>", "a", "b", "c"]}, "expected a letter"),
         ("/change_rules", WORDS | {"expected": "more"}, "expected one of less, same"),
-        ("/leaderboard", {"game": "", "results": "/etc"}, "is no dataset"),
+        ("/leaderboard", {"game": "", "results": "/etc"}, "is not a dataset"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, given: dict[str, Any], said: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from compare import compare
 from playwright.sync_api import TimeoutError
 
 from tests.browser import OpenPage
@@ -75,7 +76,7 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     stage = "#watch-stage"
-    assert page.locator(f"{stage} .film-reply").text_content() == (
+    assert page.locator(f"{stage} .replay-reply").text_content() == (
         "<think>Left wall Down hole Right ice Up wall</think><action>Right</action>"
     )
     slider = page.locator(f"{stage} input[type=range]")
@@ -85,10 +86,12 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
     assert turn(page, stage) == 2
     page.get_by_role("button", name="One turn back").locator("visible=true").click()
     assert turn(page, stage) == 1
+    page.keyboard.press("ArrowRight")  # wherever in the replay the focus is
+    assert turn(page, stage) == 2
     page.get_by_role("button", name="Play", exact=True).locator("visible=true").click()
-    page.wait_for_function("() => document.querySelector('#watch-stage .film-turn').textContent.startsWith('the end')")
-    assert page.locator(f"{stage} .film-status").inner_text() == "The end: success, reward +1"
-    assert page.locator(f"{stage} .film-seen").text_content() == ""
+    page.wait_for_function("() => document.querySelector('#watch-stage .replay-turn').textContent.startsWith('the end')")
+    assert page.locator(f"{stage} .replay-status").inner_text() == "The end: success, reward +1"
+    assert page.locator(f"{stage} .replay-observation").text_content() == ""
     assert asked == []
 
 
@@ -117,7 +120,7 @@ def test_watch_plays_another_game_seed_and_player(visit: Visit) -> None:
     pick(page, "Player", "greedy")
     page.get_by_role("button", name="Watch").click()
     ready(page, "#watch-stage", "greedy")
-    told = page.locator("#watch-stage .film-seen").text_content() or ""
+    told = page.locator("#watch-stage .replay-observation").text_content() or ""
     head = re.search(r"Your head: \((\d+), (\d+)\)", told)
     assert head
     transform = page.locator("#watch-stage circle.head.you").locator("..").get_attribute("transform") or ""
@@ -139,7 +142,7 @@ def test_names_that_are_no_players_are_refused_in_one_line(visit: Visit) -> None
         page.get_by_test_id("toast-body").wait_for(state="detached")
 
 
-def test_compare_shows_two_films_the_divergence_and_both_scores(visit: Visit) -> None:
+def test_compare_shows_two_replays_the_divergence_and_both_scores(visit: Visit) -> None:
     page = visit("Compare")
     page.get_by_label("number input for Episodes").fill("40")
     page.get_by_label("number input for Episodes").press("Tab")
@@ -148,11 +151,12 @@ def test_compare_shows_two_films_the_divergence_and_both_scores(visit: Visit) ->
     assert "lake-adapter is better than pocket" in page.locator("#compare-scores .verdict").inner_text()
     assert page.locator("#compare-scores .whisker line:not(.axis)").count() == 4
     assert page.locator("#compare-stage .board").count() == 2
-    apart = page.locator("#compare-stage .film-apart")
+    apart = page.locator("#compare-stage .replay-difference")
     wanted = int((apart.inner_text()).removeprefix("First difference: turn ")) - 1
+    assert wanted == next(compare(LAKE, 3, "pocket", "lake-adapter", 1))["film"]["divergence"]
     apart.click()
     assert turn(page, "#compare-stage") == wanted
-    assert page.locator("#compare-stage .film-mark").is_visible()
+    assert page.locator("#compare-stage .replay-mark").is_visible()
 
 
 def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> None:
@@ -177,7 +181,7 @@ def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(
     for key in ["Up", "Right", "Down", "Right", "Up"]:
         page.keyboard.press(f"Arrow{key}")
     page.locator("#play-board .results table").wait_for()
-    assert page.locator("#play-board .film-status").first.inner_text() == "It is over: reward 0"
+    assert page.locator("#play-board .replay-status").first.inner_text() == "The end: reward 0"
     rows = page.locator("#play-board .results tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["you", "lake-adapter", "optimal"]
     assert rows[1].split("\t")[1:] == ["+1", "6", "yes"]
@@ -189,7 +193,7 @@ def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(vis
     page.locator("#play-board .yours").wait_for()
     page.evaluate("""() => { for (const key of ['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowRight'])
         document.querySelector('.yours').dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); }""")
-    page.locator("#play-board .film-status").get_by_text("Turn 5 of 8").wait_for()
+    page.locator("#play-board .replay-status").get_by_text("Turn 5 of 8").wait_for()
     assert (
         page.locator("#play-board use[href='#walker']")
         .evaluate("each => each.getAttribute('transform')")
@@ -204,13 +208,17 @@ def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
         "() => [...document.querySelectorAll('textarea')].some((each) => each.value.includes('The goal gives -1'))"
     )
     pick(page, "Player", "lake-adapter")
-    pick(page, "Ready changes", "new names")
+    pick(page, "Prepared changes", "new names")
     page.wait_for_function("() => [...document.querySelectorAll('input')].some((each) => each.value === 'West')")
     page.get_by_role("button", name="Try it").click()
     page.locator("#rules-verdict .count").get_by_text("40 episodes", exact=True).wait_for(timeout=180_000)
     assert page.locator("#rules-verdict .verdict .word").inner_text() == "Keeps its habit."
-    assert page.locator("#rules-stage article[aria-label='in your words'] .film-deeds li").all_inner_texts()[0].startswith("West")
-    told = page.locator("#rules-stage article[aria-label='in your words'] .film-system").text_content() or ""
+    assert (
+        page.locator("#rules-stage article[aria-label='in your words'] .replay-actions li")
+        .all_inner_texts()[0]
+        .startswith("West")
+    )
+    told = page.locator("#rules-stage article[aria-label='in your words'] .replay-system").text_content() or ""
     assert "West changes the column by -1; South changes the row by 1" in told
 
 

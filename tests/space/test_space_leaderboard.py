@@ -47,7 +47,7 @@ def test_published_runs_are_listed_and_a_spoilt_one_is_not(loopback: Loopback) -
 @pytest.mark.parametrize("source", ["/etc", "..", "a/b/c", "x" * 201, "http://x/y", "benchmark/results"])
 def test_what_is_no_dataset_is_refused(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(RESULTS.parents[1])
-    with pytest.raises(UserError, match="is no dataset"):
+    with pytest.raises(UserError, match="is not a dataset"):
         leaderboard.leaderboard("", source)
 
 

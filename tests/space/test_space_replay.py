@@ -1,4 +1,4 @@
-"""Episodes as plain data: they follow from the rules, they say what happened, and nothing of gradio or torch is needed."""
+"""Replays as plain data: they agree with the rules, they show what happened, and they need neither gradio nor torch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from watch import bundled, watch
 
 from msgrpo_hub.games import GAMES, VARIANTS, make_game
 from msgrpo_hub.players import can_play, make_player
-from msgrpo_hub.rollout import play_episodes, replayed_states
+from msgrpo_hub.rollout import play_episodes
 
 SPACE = Path(replay.__file__).parent
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
 
 
-def film_of(game_id: str, number: int, player: str) -> replay.Data:
+def replay_of(game_id: str, number: int, player: str) -> replay.Data:
     game = make_game(game_id)
     [episode] = play_episodes(game, make_player(player), [(replay.seed_of(game, number), 0)])
-    return replay.film(game, number, {player: episode})
+    return replay.combine(number, [replay.player_data(game, player, episode)])
 
 
 def test_neither_gradio_nor_torch_is_loaded() -> None:
@@ -41,11 +41,11 @@ def test_neither_gradio_nor_torch_is_loaded() -> None:
     player=st.sampled_from(["random", "random-safe", "greedy"]),
 )
 @settings(max_examples=40, deadline=None)
-def test_a_film_is_plain_data_whose_sums_add_up(game_id: str, number: int, player: str) -> None:
-    film = film_of(game_id, number, player)
-    written = json.dumps(film, allow_nan=False)
+def test_a_replay_is_plain_data_whose_sums_add_up(game_id: str, number: int, player: str) -> None:
+    shown = replay_of(game_id, number, player)
+    written = json.dumps(shown, allow_nan=False)
     assert json.dumps(json.loads(written)) == written
-    [track] = film["players"]
+    [track] = shown["players"]
     assert len(track["states"]) == len(track["steps"]) + 1
     assert track["steps"][-1]["reward_so_far"] == track["reward"] == sum(step["reward"] for step in track["steps"])
     for step in track["steps"]:
@@ -56,8 +56,8 @@ def test_a_film_is_plain_data_whose_sums_add_up(game_id: str, number: int, playe
 
 def test_a_lake_is_told_as_it_was() -> None:
     """Test episode 3 by hand: `@.O. / O... / .O.. / ..OG`; a shortest way is Right, Down, Right, Down, Right, Down."""
-    film = film_of(LAKE, 3, "optimal")
-    [track] = film["players"]
+    shown = replay_of(LAKE, 3, "optimal")
+    [track] = shown["players"]
     names = track["game"]["actions"]
     assert [names[step["action"]] for step in track["steps"]] == ["Right", "Down", "Right", "Down", "Right", "Down"]
     assert [state["walker"] for state in track["states"]] == [0, 1, 5, 6, 10, 11, 15]
@@ -69,10 +69,10 @@ def test_a_lake_is_told_as_it_was() -> None:
     assert track["system"].startswith("[Instructions]\nYou walk on a frozen lake.")
 
 
-def test_stored_replies_lead_to_the_same_episode_and_a_cut_one_stays_cut() -> None:
+def test_stored_replies_give_the_same_episode_and_a_truncated_one_stays_truncated() -> None:
     game = make_game(LAKE)
     replies = [{"text": "<action>Right</action>"}, {"text": "<think>hm", "finish": "length"}, *([{"text": "what?"}] * 6)]
-    episode = replay.played_again(game, 3, replies)
+    episode = replay.play_replies(game, 3, replies)
     assert [step.status for step in episode.steps] == ["ok", "truncated_reply", *(["unreadable"] * 6)]
     assert [step.completion.text for step in episode.steps] == [reply["text"] for reply in replies]
     assert episode.truncated
@@ -83,16 +83,16 @@ def test_every_bundled_replay_is_an_episode_of_the_rules() -> None:
     for game_id, by_player in bundled().items():
         for player, by_number in by_player.items():
             for number in by_number:
-                film = replay.bundled_film(bundled(), game_id, int(number), player)
-                assert film is not None
-                assert film["players"][0]["ending"]
+                shown = replay.bundled_replay(bundled(), game_id, int(number), player)
+                assert shown is not None
+                assert shown["players"][0]["ending"]
                 count += 1
     assert count >= 60
 
 
 def test_what_is_not_bundled_is_none() -> None:
-    assert replay.bundled_film(bundled(), LAKE, 999, "pocket") is None
-    assert replay.bundled_film(bundled(), "Snake-Fire-v1", 0, "pocket") is None
+    assert replay.bundled_replay(bundled(), LAKE, 999, "pocket") is None
+    assert replay.bundled_replay(bundled(), "Snake-Fire-v1", 0, "pocket") is None
 
 
 @pytest.mark.slow
@@ -129,20 +129,13 @@ def test_players_part_where_they_first_move_otherwise_or_one_has_ended(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_same_play_in_other_words_is_the_same_moves(variant: str) -> None:
-    one, other = (film_of(name, 5, "optimal")["players"][0] for name in (LAKE, f"{LAKE}:{variant}"))
+    one, other = (replay_of(name, 5, "optimal")["players"][0] for name in (LAKE, f"{LAKE}:{variant}"))
     assert replay.divergence(one, other) is None
-
-
-def test_the_drawing_is_one_svg() -> None:
-    game = make_game(SOLO)
-    [episode] = play_episodes(game, make_player("greedy"), [(replay.seed_of(game, 1), 0)])
-    assert replay.drawing(game, {"greedy": episode}).startswith("<svg")
-    assert len(replayed_states(game, episode)) == len(episode.steps) + 1
 
 
 def test_the_first_episode_of_the_page_is_bundled_and_a_success() -> None:
     import watch as tab
 
-    assert replay.bundled_film(bundled(), *tab.FIRST) == watch(*tab.FIRST)
+    assert replay.bundled_replay(bundled(), *tab.FIRST) == watch(*tab.FIRST)
     assert watch(*tab.FIRST)["players"][0]["success"]
     assert can_play(tab.FIRST[2], make_game(tab.FIRST[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import rules
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgrpo_hub.agent import Prompt, build_prompt
@@ -19,7 +19,7 @@ LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
 def prompt(game_id: str, preset: str) -> Prompt:
     words = rules.words(game_id, preset)
-    told = rules.told_game(game_id, words["instructions"], words["rules"], words["names"])
+    told = rules.reworded_game(game_id, words["instructions"], words["rules"], words["names"])
     return build_prompt(told, told.initial_state(stream(1, "initial_state")))
 
 
@@ -31,7 +31,7 @@ def test_as_written_is_to_the_letter_what_the_game_says(game_id: str) -> None:
 
 
 def test_poisoned_apples_are_said_to_take_and_still_give() -> None:
-    told = rules.told_game(SOLO, **{k: v for k, v in rules.words(SOLO, "poisoned").items() if k != "expected"})
+    told = rules.reworded_game(SOLO, **{k: v for k, v in rules.words(SOLO, "poisoned").items() if k != "expected"})
     assert "An apple gives -1" in prompt(SOLO, "poisoned").system
     [episode] = play_episodes(told, make_player("greedy"), [(episode_seed(SOLO, "test", 0), 0)])
     assert rules.pickups(episode) > 0
@@ -42,7 +42,7 @@ def test_poisoned_apples_are_said_to_take_and_still_give() -> None:
 def test_renamed_actions_do_what_the_rules_say(game_id: str, preset: str) -> None:
     """A player that takes the new names from the rules alone plays the very episode of the old ones."""
     words = rules.words(game_id, preset)
-    told = rules.told_game(game_id, words["instructions"], words["rules"], words["names"])
+    told = rules.reworded_game(game_id, words["instructions"], words["rules"], words["names"])
     episode_keys = [(episode_seed(game_id, "test", 0), 0)]
     [one], [other] = (play_episodes(game, make_player("greedy"), episode_keys) for game in (make_game(game_id), told))
     names = dict(zip(make_game(game_id).actions, words["names"], strict=True))
@@ -57,7 +57,7 @@ def test_renamed_actions_do_what_the_rules_say(game_id: str, preset: str) -> Non
     ("instructions", "text", "names", "said"),
     [
         ("x" * 4_001, "", [""] * 4, "expected at most 4,000"),
-        ("", " \n ", [""] * 4, "no words at all"),
+        ("", " \n ", [""] * 4, "empty instructions and rules"),
         ("a", "", ["North"], "expected 4 names"),
         ("a", "", "West", "expected 4 names"),
         ("a", "", ["Up", "Up", "b", "c"], "four different"),
@@ -68,11 +68,11 @@ def test_renamed_actions_do_what_the_rules_say(game_id: str, preset: str) -> Non
 )
 def test_words_that_cannot_be_told_are_refused(instructions: str, text: str, names: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        rules.told_game(LAKE, instructions, text, names)
+        rules.reworded_game(LAKE, instructions, text, names)
 
 
 def test_control_characters_are_left_out_and_lines_are_kept() -> None:
-    told = rules.told_game(LAKE, "go\x00\x1b[2J on", "one\r\ntwo", ["", "", "", ""])
+    told = rules.reworded_game(LAKE, "go\x00\x1b[2J on", "one\r\ntwo", ["", "", "", ""])
     assert (told.instructions, told.rules) == ("go[2J on", ("one", "two"))
 
 
@@ -103,6 +103,7 @@ def test_the_verdict_says_what_the_interval_says(
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=30, max_size=60), st.sampled_from(["less", "same"]))
+@settings(deadline=None)
 def test_every_outcome_has_a_verdict(pairs: list[tuple[int, int]], expected: rules.Expected) -> None:
     control, changed = [list(each) for each in zip(*pairs, strict=True)]
     assert judge(expected, control, changed)

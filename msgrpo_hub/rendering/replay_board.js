@@ -16,7 +16,7 @@ function middle(cell, columns) {
   return [(cell % columns) + 0.5, Math.floor(cell / columns) + 0.5];
 }
 
-/** The board of an episode on one turn; the answer given on that turn is marked on it. */
+/** The board of an episode on one turn, with marks for the action chosen on that turn. */
 function drawBoard(task, episode, turn, label) {
   const state = episode.states[turn];
   const parts = [ground(task), pieces(task, state)];
@@ -49,7 +49,7 @@ function pieces(task, state) {
   return drawn;
 }
 
-/** A symbol that the game does not explain. */
+/** A symbol that the game gives no name. */
 function letter(symbol, x, y) {
   const text = svg("text", { class: "letter", y: 0.2 });
   text.textContent = symbol;
@@ -57,7 +57,7 @@ function letter(symbol, x, y) {
   return svg("g", { transform: `translate(${x} ${y})` }, tile, text);
 }
 
-/** A lone player: in a hole it goes under, at the goal it stands beside the flag. */
+/** A single player: it sinks in a hole, and stands beside the flag at the goal. */
 function walker(task, state) {
   const [x, y] = middle(state.walker, task.columns);
   const posture = { "": "", goal: "translate(-.14 0) scale(.9)", hole: "scale(.55)" }[state.posture];
@@ -75,7 +75,7 @@ function snake(task, episode, turn, who) {
   return svg("g", {}, ...body, head);
 }
 
-/** The angle of a head: it looks where it last went; what it died of lies ahead. */
+/** The angle of a head: it faces its last move, and a dead head faces what it hit. */
 function facing(task, episode, turn, who) {
   const step = episode.steps[turn - 1];
   if (who === 0 && step && step.action !== null && !episode.states[turn].alive[0]) return angle(direction(task, step.action));
@@ -90,13 +90,13 @@ function angle([x, y]) {
   return (Math.atan2(y, x) * 180) / Math.PI;
 }
 
-/** Where an action leads on this board, as [x, y]; null where nobody can tell. */
+/** The direction of an action on this board, as [x, y]; null if it is unknown. */
 function direction(task, action) {
   const way = task.moves[task.actions[action]];
   return way ? [way[1], way[0]] : null;
 }
 
-/** The legal and the optimal moves and the one that was chosen, around the player. */
+/** The legal, the optimal and the chosen moves, around the player. */
 function moves(task, state, step) {
   const marks = svg("g");
   const at = state.bodies ? state.bodies[0][0] : state.walker;

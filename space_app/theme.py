@@ -1,4 +1,4 @@
-"""How the page looks, and the script that it carries: all inline, so that it asks for nothing from outside."""
+"""The look of the page and its script. Everything is inline, so that the page loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 import gradio as gr
 
 from msgrpo_hub.games import GAMES
-from msgrpo_hub.rendering import DARK, LIGHT, script, shapes
+from msgrpo_hub.rendering import Replay
 
 HERE = Path(__file__).parent
+REPLAY = Replay.assets([*GAMES, *(f"{name}:other-symbols" for name in GAMES)], dark=".dark")
+"""Script, style and shapes of replays: of every game, with its own symbols and with others."""
 
 
 def theme() -> gr.themes.Base:
-    """A quiet theme: fonts of the reader's machine, small paddings; colours are the variables of style.css."""
+    """A quiet theme: system fonts and small paddings. The colours are variables of style.css."""
     sans = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     made = gr.themes.Base(font=sans, font_mono=mono, radius_size="sm", spacing_size="sm", text_size="md")
@@ -48,25 +50,18 @@ def theme() -> gr.themes.Base:
 
 
 def head() -> str:
-    """Styles and script of the page."""
-    boards = f".board{{{LIGHT.replace(':root', '&')}}}.dark .board{{{DARK.replace(':root', '&')}}}"
-    code = script() + "".join((HERE / name).read_text(encoding="utf-8") for name in ("film.js", "page.js"))
+    """The styles and the script of the page."""
+    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
     return (
-        f"<style>{(HERE / 'style.css').read_text(encoding='utf-8')}{boards}</style>"
-        f"<script>window.msgrpo = (() => {{{code}return {{ mount, sortable, playing }};}})();</script>"
+        f"<style>{REPLAY.style}{style}</style>"
+        f"<script>window.msgrpo = (() => {{{REPLAY.script}{script}return {{ mountReplay, mountTable, mountGame }};}})();</script>"
     )
 
 
-def all_shapes() -> str:
-    """Every shape that a board may use, once."""
-    ids = [*GAMES, *(f"{name}:other-symbols" for name in GAMES)]
-    drawn = "".join(f'<g id="{name}">{shape}</g>' for name, shape in shapes(ids).items())
-    return f'<svg class="shapes" width="0" height="0" aria-hidden="true" focusable="false"><defs>{drawn}</defs></svg>'
-
-
 def masthead(title: str) -> str:
+    """The top of the page, with the shapes that all boards use."""
     return (
-        f"<header><h1>{title}</h1><p>Language models of less than a million parameters, trained by "
+        f"{REPLAY.shapes}<header><h1>{title}</h1><p>Language models of less than a million parameters, trained by "
         '<a href="https://arxiv.org/abs/2508.10839">multi-step group-relative policy optimisation</a> to play games that they '
         "read as text. Watch them, compare them, beat them, and change what they are told.</p></header>"
     )

@@ -1,4 +1,4 @@
-"""What a visitor may ask for: short names, small numbers. Everything else is refused in one line."""
+"""Validates what a visitor asks for: short names, small numbers. Anything else is refused in one line."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
 
 LONGEST_ID = 80
-HIGHEST = 9_999
-"""The last test episode that can be asked for."""
+"""Characters of a game's id."""
+
+LAST_EPISODE = 9_999
+"""The number of the last test episode a visitor can ask for."""
 
 
 def game(name: str) -> Game:
-    """The game of an id. Raises `UserError` for an unknown one."""
+    """Returns the game with this id. Raises `UserError` for an unknown one."""
     if not isinstance(name, str) or len(name) > LONGEST_ID:
         raise UserError(f"a game's id of {len(str(name))} characters: expected one such as 'FrozenLake-NotSlippery-v1'")
     return make_game(name)
 
 
 def game_ids() -> list[str]:
-    """The games of the lists: the registered ones, and the variants of one that show best what they do."""
+    """The games that the lists offer: the registered ones, and all variants of two of them."""
     shown = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
     return [*GAMES, *(f"{name}:{variant}" for name in shown for variant in VARIANTS)]
 
 
-def number(value: float, low: int = 0, high: int = HIGHEST, what: str = "seed") -> int:
-    """A whole number in a range. Raises `UserError` for any other."""
+def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "seed") -> int:
+    """Returns a whole number in a range. Raises `UserError` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not low <= value <= high:
         raise UserError(f"{what} {str(value)[:30]!r}: expected a whole number from {low} to {high}")
     return int(value)
 
 
 def text(value: str, longest: int, what: str) -> str:
-    """A text of a limited length, without control characters. Raises `UserError` for any other."""
+    """Returns a text without its control characters. Raises `UserError` if it is too long."""
     if not isinstance(value, str) or len(value) > longest:
         raise UserError(f"{what} of {len(str(value)):,} characters: expected at most {longest:,}")
     return "".join(c for c in value.replace("\r\n", "\n") if c == "\n" or c.isprintable())

@@ -1,0 +1,108 @@
+"""A replay as plain data: a game's board, its states and an episode, as the player was shown them.
+
+Cells are numbers, counted row by row from the top left. Boards of variants are drawn as they were shown: mirrored, turned,
+or with other symbols. A game without scenes is drawn from its grid and its symbols alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgrpo_hub.episode import Episode, Step, StepScore
+from msgrpo_hub.games import Game, make_game
+from msgrpo_hub.games.board import Cell
+from msgrpo_hub.games.scene import Scene, has_scene
+from msgrpo_hub.games.variants import display_symbol
+from msgrpo_hub.rendering.board_art import FACES, PENGUIN, shape
+from msgrpo_hub.rendering.board_svg import FREE, icy, moves, pictures, still_grid
+from msgrpo_hub.rendering.report_plots import ending
+from msgrpo_hub.rollout import replayed_states
+
+LONGEST = 3_000
+"""Characters of a reply that are kept: its beginning and its end."""
+
+Data = dict[str, Any]
+
+
+def game_data(game: Game) -> Data:
+    """What the script of a page must know of a game to draw its boards."""
+    return {
+        "title": game.id,
+        "rows": game.rows,
+        "columns": game.columns,
+        "horizon": game.horizon,
+        "actions": list(game.actions),
+        "moves": dict(moves(game)),
+        "icy": icy(game),
+        "pieces": {symbol: _piece(name, symbol) for symbol, name in pictures(game).items()},
+        "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
+    }
+
+
+def episode_data(game: Game, episode: Episode, scores: Sequence[StepScore]) -> Data:
+    """One episode as the script of a page shows it, with the scores of its steps.
+
+    Raises:
+        ValueError: for a record that does not replay.
+    """
+    return {
+        "ending": ending(episode),
+        "states": [state_data(game, state) for state in replayed_states(game, episode)],
+        "steps": [_step(game, step, score) for step, score in zip(episode.steps, scores, strict=True)],
+    }
+
+
+def _step(game: Game, step: Step, score: StepScore) -> Data:
+    number_of = game.actions.index
+    return {
+        "reply": _kept(step.completion.text),
+        "status": "illegal" if step.action is not None and not step.legal else step.status,
+        "action": None if step.action is None else number_of(step.action),
+        "legal": [number_of(action) for action in score.legal_actions],
+        "optimal": [number_of(action) for action in score.optimal_actions],
+        "reward": step.reward,
+        "regret": score.regret,
+    }
+
+
+def _kept(reply: str) -> str:
+    left_out = len(reply) - LONGEST
+    half = LONGEST // 2
+    return reply if left_out <= 0 else f"{reply[:half]}\n[… {left_out} characters left out …]\n{reply[-half:]}"
+
+
+# ---- boards, as the player saw them
+
+
+def state_data(game: Game, state: Any) -> Data:
+    """What a board shows: the cells of its pieces by symbol, and who moves over it."""
+    free = {" ", display_symbol(game, FREE)}
+    cells: dict[str, list[int]] = {}
+    for row, line in enumerate(still_grid(game, state)):
+        for column, symbol in enumerate(line):
+            if symbol not in free:
+                cells.setdefault(symbol, []).append(row * game.columns + column)
+    return {"pieces": cells, **(_movers(game, game.scene(state)) if has_scene(game) else {})}
+
+
+def _movers(game: Game, scene: Scene) -> Data:
+    """Who moves: bodies from head to tail, the player's first, or a single walker and its posture."""
+
+    def numbers(cells: Iterable[Cell]) -> list[int]:
+        return [row * game.columns + column for row, column in cells]
+
+    if scene.bodies:
+        return {"bodies": [numbers(body.cells) for body in scene.bodies], "alive": [body.alive for body in scene.bodies]}
+    return {"walker": numbers([scene.player])[0], "posture": scene.posture}
+
+
+def _piece(name: str, symbol: str) -> str:
+    """The id of a shape in the page."""
+    return "piece-" + "-".join(str(ord(character)) for character in name + symbol)
+
+
+def shapes(tasks: Iterable[str]) -> Mapping[str, str]:
+    """Every shape that the boards of some tasks use: its id and its SVG. A symbol without a drawing is a letter on a tile."""
+    drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in pictures(make_game(task)).items()}
+    return {**drawn, "walker": PENGUIN, "faces": FACES}
