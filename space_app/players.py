@@ -19,6 +19,7 @@ from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEn
 from huggingface_hub.hf_api import ModelInfo
 
 from msgrpo_hub.agent import Policy
+from msgrpo_hub.downloads.inspection import check_adapter, parse
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import VARIANTS, Game, make_game
@@ -48,8 +49,6 @@ LONGEST_NAME = 200
 
 _SOURCE = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[A-Za-z0-9][\w./-]{0,95})?"
 _NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
-_CODE = ("auto_mapping", "megatron_config", "tokenizer_kwargs")
-"""Settings of an adapter that lead to code or files of somebody's choice."""
 
 _models: OrderedDict[str, Policy] = OrderedDict()
 _one_at_a_time = threading.Lock()
@@ -196,11 +195,11 @@ def _base_of(info: ModelInfo) -> str:
         raise UserError(f"the settings of {info.id!r} are too long: expected those of a LoRA adapter")
     try:
         path = hf_hub_download(info.id, "adapter_config.json", revision=info.sha)
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, HTTPError) as error:
+        content = Path(path).read_bytes()
+    except (OSError, HTTPError) as error:
         raise UserError(f"the settings of {info.id!r} cannot be read: expected those of a LoRA adapter") from error
-    if not isinstance(settings, dict) or settings.get("peft_type") != "LORA" or any(settings.get(key) for key in _CODE):
-        raise UserError(f"{info.id!r} is no plain LoRA adapter: expected peft_type LORA and no code of its own")
+    settings = parse(content, "adapter_config.json", info.id)
+    check_adapter(settings, info.id)
     base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     if isinstance(base, str) and Path(base).parts[-3:] == ("msgrpo_hub", "pocket", "model"):
         return "pocket"

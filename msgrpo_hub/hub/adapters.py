@@ -20,6 +20,7 @@ from torch import Tensor
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
+from msgrpo_hub.downloads.inspection import check_adapter, parse
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game
@@ -51,9 +52,6 @@ _OWNED = (
     f"{RESULTS}/",
 )
 """What a push writes anew: where it has no such file, one of an earlier push goes away."""
-
-_FORBIDDEN = ("auto_mapping", "megatron_config", "tokenizer_kwargs")
-"""Settings of PEFT that lead to code or files of somebody's choice."""
 
 
 def push_adapter(
@@ -150,14 +148,11 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if pickled := [path.name for path in sorted(folder.rglob("*")) if path.suffix in PICKLED]:
         raise UserError(f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {WEIGHTS} and no such file")
     try:
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        settings = parse((folder / SETTINGS).read_bytes(), SETTINGS, str(folder))
         tensors = load_file(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"no adapter in {str(folder)!r} ({error}): expected {SETTINGS} and {WEIGHTS}") from error
-    if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
-        raise UserError(f"{SETTINGS} in {str(folder)!r} is not that of a LoRA adapter: expected what `msgrpo train` wrote")
-    if named := [name for name in _FORBIDDEN if settings.get(name)]:
-        raise UserError(f"{SETTINGS} in {str(folder)!r} has {named[0]}: expected an adapter that needs no code of its own")
+    check_adapter(settings, str(folder))
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise UserError(f"the adapter in {str(folder)!r} has weights that are not finite: expected numbers; train it again")
     changing = [tensor for name, tensor in tensors.items() if "lora_A" not in name]  # A is random from the start, B is zero

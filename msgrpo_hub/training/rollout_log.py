@@ -17,6 +17,7 @@ from pathlib import Path
 
 from safetensors import safe_open
 
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
@@ -35,9 +36,9 @@ BLOCKS = 32
 class RolloutLog:
     """Where the main process of a run writes its episodes."""
 
-    def __init__(self, folder: Path, updates: int) -> None:
+    def __init__(self, folder: Path, updates: int, prompt_format: str = THINK_ACTION.name) -> None:
         """Goes on after so many updates; what a killed run wrote beyond them goes away."""
-        self.folder = folder
+        self.folder, self.prompt_format = folder, prompt_format
         for config in CONFIGS:
             (folder / config).mkdir(parents=True, exist_ok=True)
         for left in sorted(folder.glob("*/train-*.parquet")):
@@ -51,6 +52,7 @@ class RolloutLog:
             Rollout(
                 episode=episode,
                 update=update,
+                prompt_format=self.prompt_format,
                 advantage=a,
                 step_advantages=(a,) * len(episode.steps),
                 selected=(episode.seed, episode.member) in chosen,

@@ -83,7 +83,7 @@ def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, show_progres
     if main:
         kept = "".join(json.dumps(line) + "\n" for line in read_metrics(folder.metrics, progress.updates))
         write_atomically(folder.metrics, lambda beside: beside.write_text(kept))
-    keep = RolloutLog(folder.rollouts, progress.updates).write if main and config.save_rollouts else None
+    keep = RolloutLog(folder.rollouts, progress.updates, config.prompt_format).write if main and config.save_rollouts else None
     bar = tqdm(
         total=config.updates, initial=progress.updates, desc="training", unit="update", disable=not (main and show_progress)
     )

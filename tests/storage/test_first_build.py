@@ -69,7 +69,9 @@ def test_a_run_of_the_first_build_is_published_in_the_format_of_today(tmp_path: 
         stored = pq.read_schema(path)
         assert (stored, stored.metadata[b"format"]) == (schema(config), b"msgrpo-episodes-v2")
     assert list(load_shards(tmp_path)) == list(load_shards(FIRST / "run"))
-    published = [read_shard(*shards(place)[0]) for place in (FIRST / "dataset", tmp_path)]
+    published = [[table.to_pylist() for table in read_shard(*shards(place)[0])] for place in (FIRST / "dataset", tmp_path)]
+    for row in (row for tables in published for table in tables for row in table):
+        row.pop("episode"), row.pop("run", None)  # hashes of the configuration, which has other fields today
     assert published[0] == published[1]  # the first build's columns, upgraded, are those of today
     assert verify_folder(tmp_path)[0]["problems"] == []
 

@@ -1,0 +1,70 @@
+"""There is one table of adapter settings: what the gate of `downloads` refuses, a push and the Space refuse in the same words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import players
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from msgrpo_hub.downloads.fetching import list_files, read_settings
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub.adapters import read_adapter
+
+PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "msgrpo_hub/pocket/model", "r": 8, "target_modules": ["q_proj"]}
+REFUSED: dict[str, dict[str, Any]] = {
+    "another type": {"peft_type": "PROMPT_TUNING"},
+    "code of its own": {"auto_mapping": {"parent_library": "evil"}},
+    "another module": {"megatron_core": "evil"},
+    "a configuration of megatron": {"megatron_config": {"a": 1}},
+    "a tokenizer's arguments": {"tokenizer_kwargs": {"a": 1}},
+    "another way to begin": {"init_lora_weights": "pissa"},
+    "a file to begin with": {"corda_config": {"cache_file": "/etc/passwd"}},
+    "whole layers": {"modules_to_save": ["lm_head"]},
+    "new words": {"trainable_token_indices": [1]},
+    "a giant rank": {"r": 10**6},
+    "a giant rank of a layer": {"rank_pattern": {"q_proj": 10**6}},
+    "a regular expression": {"target_modules": "(a+)+$"},
+    "a path as a revision": {"revision": "../../etc"},
+    "trained biases": {"bias": "all"},
+    "what nobody knows": {"invented": True},
+}
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    try:
+        ask()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save_file({"lora_B": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
+    monkeypatch.setattr(players, "hf_hub_download", lambda *_, **__: str(tmp_path / "adapter_config.json"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("changes", [{}, *REFUSED.values()], ids=["sound", *REFUSED])
+def test_a_push_and_the_space_refuse_exactly_what_the_gate_refuses(changes: dict[str, Any], folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps(PLAIN | changes))
+    gate = refusal(lambda: read_settings(list_files(str(folder))))
+    info = cast(Any, SimpleNamespace(id=str(folder), sha="0" * 40, siblings=[]))
+    assert bool(gate) == bool(changes)
+    assert refusal(lambda: read_adapter(folder)) == gate
+    assert refusal(lambda: players._base_of(info)) == gate
+
+
+def test_no_other_file_names_settings_of_peft_that_lead_to_code() -> None:
+    """A second table would name them."""
+    root = Path(__file__).parents[2]
+    sources = [*(root / "msgrpo_hub").rglob("*.py"), *(root / "space_app").rglob("*.py")]
+    naming = [path.name for path in sources if "megatron_config" in path.read_text(encoding="utf-8")]
+    assert naming == ["inspection.py"]
