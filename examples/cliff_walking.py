@@ -42,7 +42,7 @@ class CliffWalking:
     directions = MOVES
     reward_range = (-100.0, -1.0)
     instructions = "Walk to the goal in as few turns as you can. Do not fall off the cliff."
-    symbols = {".": "free", "@": "you", "C": "cliff", "G": "goal"}  # noqa: RUF012
+    symbols = {".": "free", "@": "you", "C": "cliff", "G": "goal"}
     pictures = symbols
 
     @property
@@ -55,7 +55,7 @@ class CliffWalking:
             "In the grid . is free, @ is you, C is cliff, G is goal.",
         )
 
-    def initial_state(self, rng: np.random.Generator) -> State:  # noqa: ARG002
+    def initial_state(self, rng: np.random.Generator) -> State:
         return State()
 
     def outcomes(self, state: State, action: str | None) -> list[tuple[float, Transition[State]]]:
@@ -68,7 +68,7 @@ class CliffWalking:
         found = cell == GOAL
         return [(1.0, Transition(after, -100.0 if fell else -1.0, found, not found and after.turn == self.horizon))]
 
-    def step(self, state: State, action: str | None, rng: np.random.Generator) -> Transition[State]:  # noqa: ARG002
+    def step(self, state: State, action: str | None, rng: np.random.Generator) -> Transition[State]:
         return self.outcomes(state, action)[0][1]
 
     def _ahead(self, state: State, action: str) -> tuple[int, int]:

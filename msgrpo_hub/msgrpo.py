@@ -1,24 +1,25 @@
 """MS-GRPO: multi-step group-relative policy optimisation, after Dilkes, Yazdanpanah and Stein (arXiv 2508.10839).
 
-One update, in the order of this file: G episodes from one initial state s0 give composite returns C, these give
-advantages A, absolute-advantage-weighted sampling (AAW) draws G' of the G episodes, and every generated token of every
-step of a drawn episode j is pushed by A_j through the clipped ratio, with a KL penalty towards the reference.
+One update, in the order of this file: G episodes from one initial state s0 give composite returns C, and these give
+advantages A. A credit (`credit.py`) turns them into one advantage per step. Absolute-advantage-weighted sampling (AAW)
+selects G' of the G episodes. The clipped loss pushes every generated token of every selected step by the step's
+advantage, with a KL penalty towards the reference.
 
 What the paper says
-    - all G episodes of a group start in one s0; the return of the whole episode, undiscounted, credits every token of
-      every step (Monte-Carlo credit); a format penalty is part of the return;
-    - advantages are normalised over the group; AAW draws G' = 25 of G = 100 without replacement, by |A|;
-    - LoRA on all linear layers; the reference is the base, that is the model with the adapter switched off.
+    - All G episodes of a group start in one s0. The return of the whole episode, undiscounted, credits every token of
+      every step (Monte-Carlo credit). A format penalty is part of the return.
+    - Advantages are normalised over the group. AAW selects G' = 25 of G = 100 without replacement, by |A|.
+    - LoRA on all linear layers. The reference is the base, which is the model with the adapter switched off.
 
 What we decided where it is silent
-    - mean and standard deviation run over the episodes of the group, not over their steps (long episodes would bias
-      them), with the population's standard deviation (ddof 0) and 1e-8 in the denominator;
-    - a group whose returns are all equal teaches nothing: its episodes are left out of the update, and counted;
-    - the temperature of AAW is tau = 1; the penalty of an unreadable reply is 1 in training and 0 in evaluation;
-    - p_old is what the token was sampled with, recorded while acting (temperature included);
-    - the loss is normalised once per update, over all drawn episodes of all groups and all processes: `token_mean`
-      unless another of the three functions below is chosen;
-    - KL by the k3 estimator, coefficient beta = 0.01 unless configured.
+    - Mean and standard deviation run over the episodes of the group, not over their steps (long episodes would bias
+      them), with the population's standard deviation (ddof 0) and 1e-8 in the denominator.
+    - A group in which every step advantage is 0 teaches nothing. It is left out of the update, and counted.
+    - The temperature of AAW is tau = 1. An unparsed reply costs 1 in training and 0 in evaluation.
+    - p_old is the probability that the token was sampled with, recorded while acting (temperature included).
+    - The loss is normalised once per optimiser step, over all its episodes on all processes: `token_mean`, unless
+      another of the three functions below is chosen.
+    - KL by the k3 estimator, with coefficient beta = 0.01 unless configured.
 """
 
 from __future__ import annotations
@@ -29,46 +30,69 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from msgrpo_hub.episode import Episode
+from msgrpo_hub.episode import Episode, Group
 
-# Shapes: G episodes of a group, K generated tokens.
+# Shapes: G episodes of a group, S steps of an episode, K generated tokens.
+
+Scale = Callable[[Tensor], Tensor]
+"""Centred returns (G,) → the number that they are divided by, ()."""
 
 Sampler = Callable[[Tensor, int, torch.Generator], Tensor]
-"""(advantages (G,), G', generator) → the indices of the drawn episodes (G',), ascending, none twice."""
+"""(advantages (G,), G', generator) → the indices of the selected episodes (G',), ascending, none twice."""
 
-Normalisation = Callable[[Sequence[Sequence[int]]], list[list[float]]]
-"""Reply lengths, per step of each drawn episode → the weight of each token of that step."""
+LossNormalisation = Callable[[Sequence[Sequence[int]]], list[list[float]]]
+"""Reply lengths, per step of each selected episode → the weight of each token of that step."""
 
 
 def composite_return(episode: Episode, format_penalty: float) -> float:
-    """C_j = Σ_t (r_{j,t} + Φ_{j,t}), with Φ = −`format_penalty` for a reply that could not be read and 0 otherwise."""
+    """C_j = Σ_t (r_{j,t} + Φ_{j,t}), with Φ = −`format_penalty` for an unparsed reply and 0 otherwise."""
     return episode.reward - format_penalty * episode.unreadable
 
 
-def group_advantages(returns: Tensor) -> Tensor:
+def standard_deviation(centred: Tensor) -> Tensor:
+    """The population's standard deviation, and 1e-8 so that it is never 0."""
+    return centred.square().mean().sqrt() + 1e-8
+
+
+def unscaled(centred: Tensor) -> Tensor:
+    """1: advantages keep the size of the returns, so groups of small spread count little (Dr. GRPO, arXiv 2503.20783)."""
+    return torch.ones_like(centred[0])
+
+
+ADVANTAGE_SCALES: dict[str, Scale] = {"std": standard_deviation, "none": unscaled}
+
+
+def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tensor:
     """A_j = (C_j − mean(C)) / (std(C) + 1e-8), over the G episodes of one group.
 
     Args:
         returns: (G,) composite returns C.
+        scale: what C_j − mean(C) is divided by; in the paper, the standard deviation.
 
     Returns:
-        (G,) advantages; all zero where the returns are all equal.
+        (G,) advantages; all zero if the returns are all equal.
+
+    Raises:
+        ValueError: for anything but a flat list of finite returns.
 
     >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0])).tolist()
     [1.0, -1.0, -1.0, 1.0]
+    >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0]), unscaled).tolist()
+    [0.5, -0.5, -0.5, 0.5]
     """
+    if returns.ndim != 1 or not len(returns) or not bool(torch.isfinite(returns).all()):
+        raise ValueError(f"returns of shape {tuple(returns.shape)}: expected a flat list of finite numbers, one per episode")
     centred = returns.double() - returns.double().mean()
-    spread = centred.square().mean().sqrt()
-    advantages = centred / (spread + 1e-8) * (spread > 1e-8)
+    advantages = centred / scale(centred) * (standard_deviation(centred) > 2e-8)  # rounding alone is no spread
     return advantages.to(returns.dtype if returns.is_floating_point() else torch.get_default_dtype())
 
 
-def sample_episodes(advantages: Tensor, count: int, generator: torch.Generator, tau: float = 1.0) -> Tensor:
-    """AAW: draws `count` = G' of G episodes without replacement, with p_j = softmax_j(|A_j| / τ).
+def sample_by_absolute_advantage(advantages: Tensor, count: int, generator: torch.Generator, tau: float = 1.0) -> Tensor:
+    """AAW: `count` = G' of G episodes without replacement, with p_j = softmax_j(|A_j| / τ).
 
-    The draws are successive, the rest renormalised after each.
+    Draws are successive, and the probabilities of the rest are renormalised after each.
 
-    >>> sample_episodes(torch.tensor([0.0, 9.0, -9.0, 0.0]), 2, torch.Generator().manual_seed(0)).tolist()
+    >>> sample_by_absolute_advantage(torch.tensor([0.0, 9.0, -9.0, 0.0]), 2, torch.Generator().manual_seed(0)).tolist()
     [1, 2]
     """
     p = torch.softmax(advantages.double().abs() / tau, dim=0)
@@ -76,12 +100,12 @@ def sample_episodes(advantages: Tensor, count: int, generator: torch.Generator, 
 
 
 def sample_uniform(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draws `count` episodes without replacement, all equally likely."""
+    """`count` episodes without replacement, all equally likely."""
     return torch.randperm(len(advantages), generator=generator)[:count].sort().values
 
 
 def sample_top(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:  # noqa: ARG001
-    """The `count` episodes of largest |A|; of equals the first."""
+    """The `count` episodes of largest |A|; the first of equals."""
     return advantages.abs().argsort(descending=True, stable=True)[:count].sort().values
 
 
@@ -97,15 +121,49 @@ def sample_max_variance(advantages: Tensor, count: int, generator: torch.Generat
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "absolute-advantage": sample_episodes,
+    "absolute-advantage": sample_by_absolute_advantage,
     "uniform": sample_uniform,
     "top": sample_top,
     "max-variance": sample_max_variance,
 }
 
 
+@dataclass(frozen=True, slots=True)
+class SelectedEpisode:
+    """An episode that an update learns from, with one advantage per step."""
+
+    episode: Episode
+    advantages: tuple[float, ...]
+
+
+def select_episodes(
+    groups: Sequence[Group],
+    advantages: Sequence[Tensor],
+    step_advantages: Sequence[Sequence[Tensor]],
+    count: int,
+    sampler: Sampler,
+    generator: torch.Generator,
+) -> list[SelectedEpisode]:
+    """The episodes that an update learns from: G' of each group whose steps have any advantage.
+
+    Args:
+        groups: of G episodes each.
+        advantages: per group (G,), A_j of the episodes' returns, by which they are selected.
+        step_advantages: per group and episode (S,), what the credit gives each step.
+        count: G', of each group.
+        sampler: chooses them.
+        generator: the randomness of the sampler.
+    """
+    return [
+        SelectedEpisode(group.episodes[j], tuple(of_steps[j].tolist()))
+        for group, of_episodes, of_steps in zip(groups, advantages, step_advantages, strict=True)
+        if any(bool(steps.any()) for steps in of_steps)
+        for j in sampler(of_episodes, count, generator).tolist()
+    ]
+
+
 def token_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every generated token of the update counts the same.
+    """Every generated token counts the same.
 
     >>> token_mean([[1, 3], [4]])
     [[0.125, 0.125], [0.125]]
@@ -115,17 +173,17 @@ def token_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
 
 
 def step_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every step of the update counts the same, however long its reply."""
+    """Every step counts the same, however long its reply."""
     total = sum(map(len, lengths))
     return [[1.0 / (total * length) for length in steps] for steps in lengths]
 
 
 def episode_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every drawn episode counts the same, however many tokens it has."""
+    """Every selected episode counts the same, however many tokens it has."""
     return [[1.0 / (len(lengths) * sum(steps)) for _ in steps] for steps in lengths]
 
 
-NORMALISATIONS: dict[str, Normalisation] = {
+LOSS_NORMALISATIONS: dict[str, LossNormalisation] = {
     "token-mean": token_mean,
     "step-mean": step_mean,
     "episode-mean": episode_mean,
@@ -133,35 +191,21 @@ NORMALISATIONS: dict[str, Normalisation] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TokenWeights:
-    """How much each of K tokens counts. Tokens with the same context are merged by adding their weights.
-
-    A token of an episode with advantage A and normalising weight n has gain = n·max(A, 0), loss = n·max(−A, 0) and
-    mass = n. Gain and loss are kept apart, because the clip depends on the sign: with ε_low = ε_up they do not cancel.
-    """
-
-    gain: Tensor
-    loss: Tensor
-    mass: Tensor
-
-    def to(self, device: torch.device) -> TokenWeights:
-        return TokenWeights(self.gain.to(device), self.loss.to(device), self.mass.to(device))
-
-
-@dataclass(frozen=True, slots=True)
 class LossTerms:
-    """The loss and its parts; sums over the given tokens, so that micro-batches and processes add up exactly."""
+    """The loss and its parts. They are sums over the given tokens, so micro-batches and processes add up exactly."""
 
     loss: Tensor
     kl: Tensor
     clipped: Tensor
+    """The weight of the tokens whose gradient the clip stops."""
 
 
 def policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,
     reference_log_probs: Tensor | None,
-    weights: TokenWeights,
+    advantages: Tensor,
+    weights: Tensor,
     *,
     epsilon_low: float = 0.2,
     epsilon_up: float = 0.2,
@@ -169,29 +213,38 @@ def policy_loss(
 ) -> LossTerms:
     """The clipped surrogate with KL penalty: Σ_k n_k · −[ min(w·A, clip(w, 1−ε_low, 1+ε_up)·A) − β·KL(p_θ ‖ p_ref) ].
 
-    With w = p_θ / p_old, min(w·A, clip(w)·A) is A·min(w, 1+ε_up) for A ≥ 0 and A·max(w, 1−ε_low) for A < 0.
-
     Args:
         log_probs: (K,) log p_θ of the generated tokens, with gradient.
         old_log_probs: (K,) log p_old, from acting.
-        reference_log_probs: (K,) log p_ref; None means no KL term.
-        weights: (K,) each.
-        epsilon_low: clips the ratio from below where the advantage is negative.
-        epsilon_up: clips it from above where the advantage is positive.
+        reference_log_probs: (K,) log p_ref; None only if β = 0.
+        advantages: (K,) A of the step that each token belongs to.
+        weights: (K,) n, how much each token counts (see `LOSS_NORMALISATIONS`).
+        epsilon_low: clips the ratio w = p_θ / p_old from below.
+        epsilon_up: clips it from above.
         beta: weight of the KL penalty.
+
+    Raises:
+        ValueError: for shapes that differ, or a KL penalty without reference.
     """
+    given = (log_probs, old_log_probs, advantages, weights, *(() if reference_log_probs is None else (reference_log_probs,)))
+    if len({tensor.shape for tensor in given}) > 1 or log_probs.ndim != 1:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
+        raise ValueError(f"tensors of shapes {shapes}: expected one number per token in each, (K,)")
+    if beta and reference_log_probs is None:
+        raise ValueError(f"beta = {beta} without reference_log_probs: expected both, or beta = 0")
     ratio = torch.exp(log_probs - old_log_probs)
-    upper, lower = 1.0 + epsilon_up, 1.0 - epsilon_low
-    surrogate = weights.gain * ratio.clamp(max=upper) - weights.loss * ratio.clamp(min=lower)
-    kl = log_probs.new_zeros(())
-    if reference_log_probs is not None:
-        kl = (weights.mass * k3(log_probs, reference_log_probs)).sum()
-    stopped = ((ratio > upper) & (weights.gain > 0)) | ((ratio < lower) & (weights.loss > 0))
-    clipped = (weights.mass * stopped).sum()
-    return LossTerms(loss=beta * kl - surrogate.sum(), kl=kl.detach(), clipped=clipped.detach())
+    clipped_ratio = ratio.clamp(1.0 - epsilon_low, 1.0 + epsilon_up)
+    surrogate = torch.minimum(ratio * advantages, clipped_ratio * advantages)
+    kl = torch.zeros_like(log_probs) if reference_log_probs is None else k3(log_probs, reference_log_probs)
+    stopped = clipped_ratio * advantages < ratio * advantages
+    return LossTerms(
+        loss=(weights * -(surrogate - beta * kl)).sum(),
+        kl=(weights * kl).sum().detach(),
+        clipped=(weights * stopped).sum().detach(),
+    )
 
 
 def k3(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
-    """The k3 estimate of KL(p_θ ‖ p_ref) from tokens drawn from p_θ: p_ref/p_θ − log(p_ref/p_θ) − 1, never negative."""
+    """The k3 estimate of KL(p_θ ‖ p_ref) from tokens sampled from p_θ: p_ref/p_θ − log(p_ref/p_θ) − 1, never negative."""
     difference = reference_log_probs - log_probs
     return torch.exp(difference) - difference - 1.0

@@ -34,7 +34,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def flags(tiny_model: Path) -> list[str]:
     """Flags of a run of a second: six updates, evaluated at every second."""
     small = (
-        "--updates 6 --groups 2 --group-size 6 --drawn 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2 "
+        "--updates 6 --groups 2 --group-size 6 --selected-per-group 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2 "
         "--token-budget 512 --eval-every 2 --eval-episodes 4 --test-episodes 4"
     )
     return ["--model", str(tiny_model), *small.split()]

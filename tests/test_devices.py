@@ -14,16 +14,18 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.models import engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
-from msgrpo_hub.msgrpo import NORMALISATIONS
+from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.training.batch import Drawn, pack, to_rows
+from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import GPU, OnGpu, fake_gpu
 
 CONFIG = replace(
-    preset("quickstart"), groups=1, group_size=2, drawn=2, beta=0.1, max_new_tokens=16, max_rows=2, token_budget=256, warmup=0
+    preset("quickstart"),
+    **{"groups": 1, "group_size": 2, "selected_per_group": 2, "max_rows": 2},
+    **{"beta": 0.1, "max_new_tokens": 16, "token_budget": 256, "warmup": 0},
 )
 
 
@@ -46,11 +48,13 @@ def test_the_gpu_that_is_not_there_refuses_what_a_gpu_refuses() -> None:
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
     """What was played, the metrics of an optimiser step on it (with advantages of ±1), and the adapter after it."""
     trainer = Trainer(config, accelerator)
-    [group] = trainer.act([7])
-    drawn = [Drawn(episode, advantage) for episode, advantage in zip(group.episodes, cycle([1.0, -1.0]), strict=False)]
-    packs = pack(to_rows(drawn, NORMALISATIONS[config.normalisation]), config.token_budget)
-    assert len(packs) > 1
-    metrics = trainer.learn(packs, 1)
+    [group] = trainer.act([(config.game, 7)])
+    selected = [
+        SelectedEpisode(episode, (advantage,) * len(episode.steps))
+        for episode, advantage in zip(group.episodes, cycle([1.0, -1.0]), strict=False)
+    ]
+    assert len(pack(to_samples(selected, token_mean), config.token_budget)) > 1
+    metrics = trainer.learn(selected, 1)
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 
 

@@ -16,16 +16,15 @@ from torch import Tensor
 
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.msgrpo import (
-    NORMALISATIONS,
+    LOSS_NORMALISATIONS,
     SAMPLERS,
     Sampler,
-    TokenWeights,
     composite_return,
     episode_mean,
     group_advantages,
     k3,
     policy_loss,
-    sample_episodes,
+    sample_by_absolute_advantage,
     sample_max_variance,
     sample_top,
     sample_uniform,
@@ -122,7 +121,7 @@ def test_aaw_draws_each_subset_as_often_as_successive_draws_do(advantages: list[
     weights = [math.exp(abs(a) / tau) for a in advantages]
     expected = subset_probabilities([w / sum(weights) for w in weights], count)
     generator, n = torch.Generator().manual_seed(count), 20_000
-    drawn = [tuple(sample_episodes(exactly(advantages), count, generator, tau).tolist()) for _ in range(n)]
+    drawn = [tuple(sample_by_absolute_advantage(exactly(advantages), count, generator, tau).tolist()) for _ in range(n)]
     assert set(drawn) <= set(expected)
     test = scipy.stats.chisquare([drawn.count(subset) for subset in expected], [n * p for p in expected.values()])
     assert test.pvalue > 1e-3
@@ -135,7 +134,7 @@ def test_aaw_draws_each_subset_as_often_as_successive_draws_do(advantages: list[
 def test_aaw_takes_tau_to_be_one_unless_told() -> None:
     def thousand(**options: float) -> list[list[int]]:
         generator = torch.Generator().manual_seed(3)
-        return [sample_episodes(exactly([2, -1, 0, 0.5]), 2, generator, **options).tolist() for _ in range(1000)]
+        return [sample_by_absolute_advantage(exactly([2, -1, 0, 0.5]), 2, generator, **options).tolist() for _ in range(1000)]
 
     assert thousand() == thousand(tau=1.0) != thousand(tau=0.5)
 
@@ -151,7 +150,7 @@ def test_every_sampler_draws_that_many_ascending_and_none_twice(name: str, advan
     assert set(drawn) <= set(range(len(advantages)))
 
 
-@pytest.mark.parametrize("sampler", [sample_episodes, sample_uniform])
+@pytest.mark.parametrize("sampler", [sample_by_absolute_advantage, sample_uniform])
 def test_a_draw_is_a_function_of_its_generator(sampler: Sampler) -> None:
     def draws(seed: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(seed)
@@ -209,11 +208,11 @@ def test_an_episode_counts_the_same_whatever_its_length() -> None:
     assert episode_mean([[2, 2], [1]]) == [[1 / 8, 1 / 8], [1 / 2]]
 
 
-@pytest.mark.parametrize("name", NORMALISATIONS)
+@pytest.mark.parametrize("name", LOSS_NORMALISATIONS)
 @given(lengths=st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=8))
 @settings(deadline=None)
 def test_the_weights_of_all_tokens_add_up_to_one(name: str, lengths: list[list[int]]) -> None:
-    weights = NORMALISATIONS[name](lengths)
+    weights = LOSS_NORMALISATIONS[name](lengths)
     total = sum(w * n for ws, ns in zip(weights, lengths, strict=True) for w, n in zip(ws, ns, strict=True))
     assert total == pytest.approx(1.0, rel=1e-12)
 
@@ -240,12 +239,8 @@ tokens_strategy = st.lists(
 epsilons = st.floats(0.05, 0.6)
 
 
-def weights_of(tokens: Sequence[Token]) -> TokenWeights:
-    return TokenWeights(
-        gain=exactly([t.n * max(t.advantage, 0.0) for t in tokens]),
-        loss=exactly([t.n * max(-t.advantage, 0.0) for t in tokens]),
-        mass=exactly([t.n for t in tokens]),
-    )
+def column(tokens: Sequence[Token], name: str) -> Tensor:
+    return exactly([getattr(token, name) for token in tokens])
 
 
 def naive_loss(tokens: Sequence[Token], low: float, up: float, beta: float) -> tuple[float, list[float]]:
@@ -265,8 +260,8 @@ def naive_loss(tokens: Sequence[Token], low: float, up: float, beta: float) -> t
 
 def loss_and_gradient(tokens: Sequence[Token], low: float, up: float, beta: float) -> tuple[float, list[float]]:
     log_p = exactly([t.log_p for t in tokens]).requires_grad_()
-    old, reference = exactly([t.old for t in tokens]), exactly([t.reference for t in tokens])
-    terms = policy_loss(log_p, old, reference, weights_of(tokens), epsilon_low=low, epsilon_up=up, beta=beta)
+    others = (column(tokens, name) for name in ("old", "reference", "advantage", "n"))
+    terms = policy_loss(log_p, *others, epsilon_low=low, epsilon_up=up, beta=beta)
     (gradient,) = torch.autograd.grad(terms.loss, log_p)
     return terms.loss.item(), gradient.tolist()
 
@@ -301,8 +296,7 @@ def test_kl_and_the_clipped_share_by_hand() -> None:
     # Ratios 1.5, 0.5, 1, 1.5 and 0.5; the last two have no advantage, so there is nothing to stop.
     tokens = [Token(math.log(0.3 * w), math.log(0.3), math.log(0.6), a, n) for w, a, n in
               ((1.5, 1.0, 0.1), (0.5, -1.0, 0.2), (1.0, 1.0, 0.3), (1.5, 0.0, 0.4), (0.5, 0.0, 0.5))]  # fmt: skip
-    log_p, old, reference = (exactly([t[i] for t in tokens]) for i in range(3))
-    terms = policy_loss(log_p, old, reference, weights_of(tokens), beta=0.5)
+    terms = policy_loss(*(column(tokens, name) for name in Token._fields), beta=0.5)
     kl = sum(t.n * (r - math.log(r) - 1) for t, r in zip(tokens, (4 / 3, 4, 2, 4 / 3, 4), strict=True))
     assert terms.clipped.item() == pytest.approx(0.3)
     assert terms.kl.item() == pytest.approx(kl)
@@ -312,8 +306,22 @@ def test_kl_and_the_clipped_share_by_hand() -> None:
 def test_without_a_reference_there_is_no_kl() -> None:
     token = Token(-1.0, -1.1, -5.0, 1.0, 1.0)
     log_p, old = exactly([token.log_p]), exactly([token.old])
-    terms = policy_loss(log_p, old, None, weights_of([token]), beta=7.0)
+    terms = policy_loss(log_p, old, None, exactly([1.0]), exactly([1.0]))
     assert (terms.kl.item(), terms.loss.item()) == (0.0, pytest.approx(-math.exp(0.1)))
+
+
+def test_a_kl_penalty_without_a_reference_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"beta = 0.5 without reference_log_probs"):
+        policy_loss(exactly([-1.0]), exactly([-1.0]), None, exactly([1.0]), exactly([1.0]), beta=0.5)
+
+
+@pytest.mark.parametrize("odd", range(5))
+@pytest.mark.parametrize("shape", [(3, 1), (1,), (2,), (), (1, 3)])
+def test_shapes_that_differ_are_refused_and_never_broadcast(odd: int, shape: tuple[int, ...]) -> None:
+    given = [torch.zeros(3) for _ in range(5)]
+    given[odd] = torch.zeros(shape)
+    with pytest.raises(ValueError, match="expected one number per token in each"):
+        policy_loss(*given)
 
 
 @given(
@@ -323,25 +331,27 @@ def test_without_a_reference_there_is_no_kl() -> None:
     up=epsilons,
 )
 @settings(max_examples=100, deadline=None)
-def test_tokens_with_one_context_merge_by_adding_their_weights(
+def test_tokens_with_one_context_merge_into_one_entry_for_each_sign(
     tokens: list[Token], copies: list[tuple[int, float, float]], low: float, up: float
 ) -> None:
     """Each copy has the context of a token and, from another episode, its own advantage and weight."""
-    owners = [*range(len(tokens)), *(i % len(tokens) for i, _, _ in copies)]
     unmerged = [*tokens, *(tokens[i % len(tokens)]._replace(advantage=a, n=n) for i, a, n in copies)]
-    each = weights_of(unmerged)
-
-    def added(values: Tensor) -> Tensor:
-        return torch.zeros(len(tokens), dtype=torch.float64).index_add(0, torch.tensor(owners), values)
-
-    merged = TokenWeights(added(each.gain), added(each.loss), added(each.mass))
-    log_p = exactly([t.log_p for t in tokens]).requires_grad_()
-    old, reference = exactly([t.old for t in tokens]), exactly([t.reference for t in tokens])
-    terms = policy_loss(log_p, old, reference, merged, epsilon_low=low, epsilon_up=up, beta=0.1)
-    (gradient,) = torch.autograd.grad(terms.loss, log_p)
+    owners = [*range(len(tokens)), *(i % len(tokens) for i, _, _ in copies)]
+    merged, of = [], []
+    for i, token in enumerate(tokens):
+        for sign in (1, -1):
+            same = [t for t, owner in zip(unmerged, owners, strict=True) if owner == i and (t.advantage >= 0) == (sign > 0)]
+            if n := sum(t.n for t in same):
+                merged.append(token._replace(advantage=sum(t.n * t.advantage for t in same) / n, n=n))
+                of.append(i)
     loss, slopes = naive_loss(unmerged, low, up, 0.1)
-    assert terms.loss.item() == pytest.approx(loss, abs=1e-9)
-    assert gradient.tolist() == pytest.approx(added(exactly(slopes)).tolist(), abs=1e-9)
+    ours, gradient = loss_and_gradient(merged, low, up, 0.1)
+    assert ours == pytest.approx(loss, abs=1e-9)
+
+    def added(values: Sequence[float], which: Sequence[int]) -> list[float]:
+        return [sum(value for value, owner in zip(values, which, strict=True) if owner == i) for i in range(len(tokens))]
+
+    assert added(gradient, of) == pytest.approx(added(slopes, owners), abs=1e-9)
 
 
 @given(tokens=tokens_strategy, cut=st.integers(0, 12))
@@ -378,8 +388,7 @@ def test_k3_of_equal_distributions_is_zero_and_so_is_its_slope() -> None:
 def test_a_step_raises_the_good_action_and_lowers_the_bad_one() -> None:
     logits = exactly([0.3, -0.2, 0.1]).requires_grad_()
     log_p = torch.log_softmax(logits, 0)[:2]  # the first action had A = 1, the second A = −1, the third was not drawn
-    weights = TokenWeights(exactly([0.5, 0.0]), exactly([0.0, 0.5]), exactly([0.5, 0.5]))
-    policy_loss(log_p, log_p.detach(), None, weights).loss.backward()  # type: ignore[no-untyped-call]
+    policy_loss(log_p, log_p.detach(), None, exactly([1.0, -1.0]), exactly([0.5, 0.5])).loss.backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     before, after = torch.softmax(logits, 0), torch.softmax(logits - 0.1 * logits.grad, 0)
     assert after[0] > before[0]
@@ -390,8 +399,8 @@ def test_the_kl_penalty_alone_pulls_towards_the_reference() -> None:
     logits, reference = exactly([1.0, -1.0, 0.5]).requires_grad_(), torch.log_softmax(exactly([0.0, 0.0, 0.0]), 0)
     log_p = torch.log_softmax(logits, 0)
     nothing = torch.zeros(3, dtype=torch.float64)
-    weights = TokenWeights(nothing, nothing, log_p.detach().exp())  # every token as often as it is drawn
-    policy_loss(log_p, log_p.detach(), reference, weights, beta=1.0).loss.backward()  # type: ignore[no-untyped-call]
+    weights = log_p.detach().exp()  # every token as often as it is sampled
+    policy_loss(log_p, log_p.detach(), reference, nothing, weights, beta=1.0).loss.backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
 
     def kl(values: Tensor) -> float:
@@ -409,8 +418,8 @@ def test_the_kl_penalty_alone_pulls_towards_the_reference() -> None:
 def test_at_ratio_one_the_gradient_is_that_of_reinforce(logits: list[float], drawn: list[tuple[int, float, float]]) -> None:
     theta = exactly(logits).requires_grad_()
     log_p = torch.log_softmax(theta, 0)[[action for action, _, _ in drawn]]
-    tokens = [Token(0, 0, 0, advantage, n) for _, advantage, n in drawn]
-    (gradient,) = torch.autograd.grad(policy_loss(log_p, log_p.detach(), None, weights_of(tokens)).loss, theta)
+    advantages, weights = exactly([a for _, a, _ in drawn]), exactly([n for *_, n in drawn])
+    (gradient,) = torch.autograd.grad(policy_loss(log_p, log_p.detach(), None, advantages, weights).loss, theta)
     p = torch.softmax(theta.detach(), 0).tolist()
     expected = [0.0] * len(logits)  # −Σ n·A·∇log p(action), where ∂log p(a)/∂θ_i = [i = a] − p_i
     for action, advantage, n in drawn:

@@ -20,9 +20,6 @@ from benchmark.throughput.naive import NaiveTrainer
 from benchmark.throughput.rows import ResultFile
 from benchmark.throughput.stages import OTHER, Stages
 from benchmark.throughput.update import table
-from msgrpo_hub.games import stream
-from msgrpo_hub.msgrpo import sample_episodes
-from msgrpo_hub.training.batch import draw
 
 pytestmark = pytest.mark.slow
 
@@ -94,10 +91,9 @@ def test_the_counted_contexts_are_the_distinct_ones() -> None:
 
 def test_the_needed_work_of_training_is_that_of_the_drawn_rows(models: Path) -> None:
     trainer = make_trainer(CASES[1], models)
-    index = next(index for index in range(1, 10) if trainer.update(index)["gradient_norm"] > 0)
-    generator = torch.Generator().manual_seed(int(stream(trainer.config.seed, "drawing", index).integers(2**62)))
-    _, drawn = draw(trainer.played, 3, sample_episodes, 1.0, generator)
-    rows = [(step.completion.prompt_ids, step.completion.token_ids) for item in drawn for step in item.episode.steps]
+    index = next(index for index in range(1, 10) if trainer.update(index).metrics["gradient_norm"] > 0)
+    selected = trainer.select(trainer.played, index).selected
+    rows = [(step.completion.prompt_ids, step.completion.token_ids) for item in selected for step in item.episode.steps]
     assert contexts(learnt(trainer)) == contexts(rows)
     work = needed(trainer)
     assert work["operations_acting"] > work["operations_training"] / 3 > 0
@@ -106,7 +102,7 @@ def test_the_needed_work_of_training_is_that_of_the_drawn_rows(models: Path) -> 
 def test_stage_times_are_exclusive_and_add_up_to_the_update(models: Path) -> None:
     trainer = make_trainer(CASES[1], models)
     trainer.update(1)
-    game = type(trainer.game)
+    game = type(next(iter(trainer.starts.games.values())))
     stages, before = Stages(), dict(vars(game))
     began = clock()
     with stages.watching(trainer):

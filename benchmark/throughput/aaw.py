@@ -23,10 +23,10 @@ from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 
 ARMS: dict[str, dict[str, Any]] = {
-    "AAW 25": {"sampler": "absolute-advantage", "drawn": 25},
-    "uniform 25": {"sampler": "uniform", "drawn": 25},
-    "top 25": {"sampler": "top", "drawn": 25},
-    "all 100": {"sampler": "uniform", "drawn": 100},
+    "AAW 25": {"sampler": "absolute-advantage", "selected_per_group": 25},
+    "uniform 25": {"sampler": "uniform", "selected_per_group": 25},
+    "top 25": {"sampler": "top", "selected_per_group": 25},
+    "all 100": {"sampler": "uniform", "selected_per_group": 100},
 }
 SECONDS = {LAKE: 20.0, SNAKE: 300.0}
 """Of training, per run."""
@@ -45,7 +45,7 @@ def run(game: str, arm: str, seed: int, seconds: float) -> Row:
     spent, lines = 0.0, list[Metrics]()
     while spent < seconds:
         began = clock()
-        lines.append(trainer.update(len(lines) + 1))
+        lines.append(trainer.update(len(lines) + 1).metrics)
         spent += clock() - began
     acting = sum(line["seconds_acting"] for line in lines)
     training = sum(line["seconds_training"] for line in lines)

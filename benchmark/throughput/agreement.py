@@ -13,19 +13,19 @@ from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.naive import GeneratePolicy, NaiveTrainer
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.games import stream
-from msgrpo_hub.msgrpo import sample_episodes, token_mean
-from msgrpo_hub.training.batch import Drawn, draw, pack, to_rows
+from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
+from msgrpo_hub.training.batch import pack, to_samples
 
 
 def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> dict[str, float]:
-    """Ours against the padded batch on the same drawn episodes: differences relative to the loss and the largest gradient."""
+    """Ours against the padded batch on the same selected episodes: differences relative to the loss and the largest gradient."""
     trainer = make_trainer(case, models, NaiveTrainer, **changes)
     assert isinstance(trainer, NaiveTrainer)
     stir(trainer)
-    drawn = first_drawn(trainer)
-    padded, theirs = trainer.backward_padded(drawn), gradients(trainer)
+    selected = first_selected(trainer)
+    padded, theirs = trainer.backward_padded(selected), gradients(trainer)
     trainer.optimizer.zero_grad()
-    loss, kl, _ = trainer.backward(pack(to_rows(drawn, token_mean), trainer.config.token_budget))
+    loss, kl, _ = trainer.backward(pack(to_samples(selected, token_mean), trainer.config.token_budget))
     ours = gradients(trainer)
     scale = max(gradient.abs().max().item() for gradient in ours.values())
     return {
@@ -36,13 +36,12 @@ def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> di
     }
 
 
-def first_drawn(trainer: MeasuredTrainer) -> Sequence[Drawn]:
-    """The drawn episodes of the first update that has any, played by the engine."""
+def first_selected(trainer: MeasuredTrainer) -> Sequence[SelectedEpisode]:
+    """The selected episodes of the first update that has any, played by the engine."""
     for index in range(1, 20):
         groups = MeasuredTrainer.play(trainer, trainer.starts.of_update(index))
-        _, drawn = draw(groups, trainer.config.drawn, sample_episodes, 1.0, torch.Generator().manual_seed(0))
-        if drawn:
-            return drawn
+        if selected := trainer.select(groups, index).selected:
+            return selected
     raise RuntimeError("no group had two different returns in 20 updates")
 
 

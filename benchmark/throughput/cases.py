@@ -18,12 +18,13 @@ from benchmark.throughput.shapes import model_folder
 from msgrpo_hub.agent.policy import Policy, SupportsCaching
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.start_states import Start
 from msgrpo_hub.training.trainer import Trainer
 
 PRESETS = {"FrozenLake-NotSlippery-v1": "quickstart", "Snake-Solo-v1": "quickstart-snake"}
@@ -71,7 +72,7 @@ class Case:
             **{
                 "game": self.registered_game(),
                 "model": model_folder(self.model, models),
-                **{"groups": self.groups, "group_size": self.group_size, "drawn": self.drawn},
+                **{"groups": self.groups, "group_size": self.group_size, "selected_per_group": self.drawn},
                 **({"max_new_tokens": self.reply} if self.reply else {}),
                 **{"learning_rate": 1e-12, "warmup": 0, "eval_every": 0, "test_episodes": 0},
                 **changes,
@@ -103,26 +104,32 @@ class ForcedReply:
 
 
 class MeasuredTrainer(Trainer):
-    """The library's trainer; it keeps what was played and what was learnt from, so that the work can be counted."""
+    """The library's trainer; it keeps what was played and what was learned from, so that the work can be counted."""
 
     played: list[Group]
     packs: Sequence[Pack] = ()
     seconds_acting = 0.0
     """Of the last update."""
 
-    def act(self, seeds: Sequence[int]) -> list[Group]:
+    @property
+    def game(self) -> Game:
+        """A case is about one game."""
+        [game] = self.starts.games.values()
+        return game
+
+    def act(self, starts: Sequence[Start]) -> list[Group]:
         began = clock()
-        self.played, self.packs = self.play(seeds), ()
+        self.played, self.packs = self.play(starts), ()
         self.seconds_acting = clock() - began
         return self.played
 
-    def play(self, seeds: Sequence[int]) -> list[Group]:
+    def play(self, starts: Sequence[Start]) -> list[Group]:
         """Acts in the way of this side."""
-        return super().act(seeds)
+        return super().act(starts)
 
-    def learn(self, packs: Sequence[Pack], index: int) -> Metrics:
+    def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
         self.packs = packs
-        return super().learn(packs, index)
+        return super().optimizer_step(packs, index)
 
 
 def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:

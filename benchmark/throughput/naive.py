@@ -1,14 +1,13 @@
 """The other side (a): MS-GRPO as a competent user would write it with transformers and peft.
 
 Acting: `model.generate` over all live episodes in lockstep, prompts padded on the left, finished episodes removed.
-Training: one row per step of the drawn episodes, prompts padded on the left and replies on the right, logits of the
+Training: one row per step of the selected episodes, prompts padded on the left and replies on the right, logits of the
 replies only, sorted by length into micro-batches, the same loss. Old log-probs need no pass of their own, because one
 optimiser step follows: they are those of the training pass.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,13 +20,13 @@ from torch import Tensor, nn
 from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
-from msgrpo_hub.games import stream
 from msgrpo_hub.models.language_model import LanguageModel, end_tokens
 from msgrpo_hub.models.weights import merged
-from msgrpo_hub.msgrpo import SAMPLERS
+from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.training.batch import Drawn, draw
+from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.start_states import Start
 
 # Shapes: R rows, C longest reply of them.
 
@@ -91,33 +90,34 @@ class GeneratePolicy:
 class NaiveTrainer(MeasuredTrainer):
     """Acts with `model.generate` and trains on padded rows."""
 
-    def play(self, seeds: Sequence[int]) -> list[Group]:
+    def play(self, starts: Sequence[Start]) -> list[Group]:
         self.model.eval()
         if isinstance(self.agent, ForcedReply):
             policy: Any = ForcedReply(GeneratePolicy(cast(LanguageModel, self.agent.policy)), self.agent.actions)
         else:
             policy = GeneratePolicy(self.agent)
-        return play_groups(self.game, policy, seeds, self.config.group_size)
+        return play_groups(self.game, policy, [seed for _, seed in starts], self.config.group_size)
 
-    def update(self, index: int, keep: Any = None) -> Metrics:  # noqa: ARG002
-        config = self.config
-        started = time.monotonic()
+    def update(self, index: int) -> Update:
         torch.manual_seed(index)
-        groups = self.act(self.starts.of_update(index))
-        acted = time.monotonic()
-        generator = torch.Generator().manual_seed(int(stream(config.seed, "drawing", index).integers(2**62)))
-        _, drawn = draw(groups, config.drawn, SAMPLERS[config.sampler], config.format_penalty, generator)
-        if not drawn:
-            return {"seconds_acting": acted - started, "seconds_training": time.monotonic() - acted}
-        self.optimizer.zero_grad()
-        loss = self.backward_padded(drawn)
-        nn.utils.clip_grad_norm_(self.parameters.values(), config.gradient_clip)
-        self.optimizer.step()
-        return {"loss": loss, "seconds_acting": acted - started, "seconds_training": time.monotonic() - acted}
+        return super().update(index)
 
-    def backward_padded(self, drawn: Sequence[Drawn]) -> float:
+    def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:  # noqa: ARG002
+        if not selected:
+            return {}
+        self.optimizer.zero_grad()
+        loss = self.backward_padded(selected)
+        nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip)
+        self.optimizer.step()
+        return {"loss": loss}
+
+    def backward_padded(self, selected: Sequence[SelectedEpisode]) -> float:
         """Adds the gradient of the loss, micro-batch by micro-batch; returns the loss. Mean over all generated tokens."""
-        rows = [(step.completion, item.advantage) for item in drawn for step in item.episode.steps]
+        rows = [
+            (step.completion, advantage)
+            for item in selected
+            for step, advantage in zip(item.episode.steps, item.advantages, strict=True)
+        ]
         rows.sort(key=lambda row: len(row[0].prompt_ids) + len(row[0].token_ids))
         total = sum(len(completion.token_ids) for completion, _ in rows)
         self.model.train()
@@ -150,9 +150,9 @@ class NaiveTrainer(MeasuredTrainer):
 class MergedNaiveTrainer(NaiveTrainer):
     """The same with LoRA merged into the base while it acts: what a user may do who has measured what LoRA costs there."""
 
-    def play(self, seeds: Sequence[int]) -> list[Group]:
+    def play(self, starts: Sequence[Start]) -> list[Group]:
         with merged(self.model):
-            return super().play(seeds)
+            return super().play(starts)
 
 
 def padded_log_probs(model: PeftModel, completions: Sequence[Completion], temperature: float) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ How the work is matched. TRL learns from one row per episode: its prompt is the 
 rest of the conversation, with the environment's tokens masked out. Acting is the same memoryless play as on the other
 sides, by the same `model.generate` in lockstep as side (a), so tokens generated and environment steps are equal in
 distribution; sampling with the whole history, as its rows suggest, would only cost TRL more. Every row of the group is
-trained, since TRL has no drawing of G' of G; `drawn = group_size` on our side is the same amount of training.
+trained, since TRL has no selection of G' of G; `selected_per_group = group_size` on our side is the same amount of training.
 Each update is one optimiser step with the same loss: token mean, clip 0.2, the same β, advantages per group.
 """
 
@@ -66,7 +66,7 @@ class TrlRun:
         config = self.ours.config
         self.played: list[list[Group]] = []
         self.clock = Clock()
-        seeds = [seed for index in range(1, updates + 1) for seed in self.ours.starts.of_update(index)]
+        seeds = [seed for index in range(1, updates + 1) for _, seed in self.ours.starts.of_update(index)]
         episodes = case.groups * case.group_size
         rows = next(size for size in range(MICRO_BATCH, 0, -1) if episodes % size == 0)
         arguments = GRPOConfig(

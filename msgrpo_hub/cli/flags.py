@@ -6,6 +6,8 @@ import argparse
 import ast
 import dataclasses
 import inspect
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.errors import UserError, unknown
@@ -18,19 +20,29 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def add_fields(parser: argparse.ArgumentParser, config: type[Any], title: str) -> None:
+def add_fields(
+    parser: argparse.ArgumentParser,
+    config: type[Any],
+    title: str,
+    choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    former_names: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Adds one flag for each field; its help is the documentation line under the field. A flag not given stays absent.
 
     Args:
         parser: gets the flags.
         config: the dataclass.
         title: heading of these flags in the help.
+        choices: fields that name a variant, with the built-in names; `module:object` is allowed besides.
+        former_names: former name of a field → field; its flag still works and is not shown.
     """
     hints, docs = get_type_hints(config), field_docs(config)
     group = parser.add_argument_group(title)
     for field in dataclasses.fields(config):
         hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
-        text = f"{docs[field.name]} Default: {'none' if field.default == '' else field.default}.".replace("%", "%%")
+        built_in = f" One of {', '.join(choices[field.name])}, or module:object." if field.name in choices else ""
+        default = "none" if field.default == "" else field.default
+        text = f"{docs[field.name]}{built_in} Default: {default}.".replace("%", "%%")
         common: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
@@ -38,6 +50,9 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any], title: str) -
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
             group.add_argument(flag, type=hint, metavar=hint.__name__, **common)
+    for former, name in former_names.items():
+        hidden: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        group.add_argument(f"--{former.replace('_', '-')}", type=hints[name], **hidden)
 
 
 def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, Any]:

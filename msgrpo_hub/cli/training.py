@@ -14,7 +14,7 @@ from msgrpo_hub.errors import UserError
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    from msgrpo_hub.training.config import PRESETS, TrainConfig
+    from msgrpo_hub.training.config import CHOICES, FORMER_NAMES, PRESETS, TrainConfig
 
     parser.description = (
         "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "
@@ -30,7 +30,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "--base", metavar="REPO", help="for --push-to-hub: where the base model is on the Hub, if it was trained from a folder"
     )
     add_visibility(parser)
-    add_fields(parser, TrainConfig, "configuration")
+    add_fields(parser, TrainConfig, "configuration", CHOICES, FORMER_NAMES)
     parser.set_defaults(run=_train)
 
 
@@ -85,15 +85,16 @@ def train_config(options: argparse.Namespace) -> Any:
     """The configuration of a preset or a file (with --resume, of the run itself), changed by the flags."""
     from dataclasses import asdict
 
-    from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
+    from msgrpo_hub.training.config import CHOICES, TrainConfig, from_values, load_config, preset
 
     own = options.output_dir / "config.toml"
+    flags = given_fields(options, TrainConfig)
     if options.preset and options.config:
         raise UserError("--preset and --config are both given: expected one of them")
     if options.preset:
         base = preset(options.preset)
     elif options.config:
-        base = load_config(options.config)
+        base = load_config(options.config, typed=flags)
     else:
-        base = load_config(own) if options.resume and own.exists() else TrainConfig()
-    return from_values(asdict(base) | given_fields(options, TrainConfig), "the flags")
+        base = load_config(own, typed=flags) if options.resume and own.exists() else TrainConfig()
+    return from_values(asdict(base) | flags, "the flags", typed=CHOICES)

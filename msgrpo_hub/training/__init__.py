@@ -1,23 +1,21 @@
-"""Floor 5, training: the only floor that changes weights."""
+"""Training: the only room that changes weights. It loads torch when one of its names is used."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from msgrpo_hub.training.callbacks import Callback
     from msgrpo_hub.training.config import TrainConfig
     from msgrpo_hub.training.run import train
 
-__all__ = ["TrainConfig", "train"]
+__all__ = ["Callback", "TrainConfig", "train"]
+
+_MODULES = {"Callback": "callbacks", "TrainConfig": "config", "train": "run"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TrainConfig":
-        from msgrpo_hub.training.config import TrainConfig
-
-        return TrainConfig
-    if name == "train":
-        from msgrpo_hub.training.run import train
-
-        return train
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

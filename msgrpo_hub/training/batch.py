@@ -1,7 +1,12 @@
-"""From drawn episodes to token trees with weights: the batch of one update.
+"""From selected episodes to token trees: the batch of one optimiser step.
 
-A step of an episode is a row: prompt tokens, then reply tokens. Rows that begin alike share nodes of a tree, and tokens
-with the same context are merged by adding their weights, which changes neither the loss nor its gradient.
+A step of an episode is a sequence of prompt tokens, then reply tokens. Sequences that begin alike share nodes of a tree.
+Tokens with the same context and the same p_old are merged into at most two entries of the loss, one for each sign of the
+advantage, which changes neither the loss nor its gradient:
+
+    A = +2, n = 1 ─┐
+    A = +1, n = 1 ─┼─→  A = +1.5, n = 2      (Σ n·A and Σ n of each sign stay what they were)
+    A = −3, n = 1 ───→  A = −3,   n = 1
 """
 
 from __future__ import annotations
@@ -10,30 +15,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from msgrpo_hub.episode import Completion, Episode, Group
+from msgrpo_hub.episode import Completion
 from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix
-from msgrpo_hub.msgrpo import Normalisation, Sampler, TokenWeights, composite_return, group_advantages
+from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
+
+# Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
+
+Sums = npt.NDArray[np.float64]
+"""(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """An episode that takes part in the update, with its advantage A_j."""
-
-    episode: Episode
-    advantage: float
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One step to learn from; equal replies to one prompt are one row with their weights added."""
+class StepSample:
+    """One step to learn from. Equal steps, with equal p_old, are one sample whose weights are added."""
 
     completion: Completion
-    gain: float
-    loss: float
-    mass: float
+    sums: Sums
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -42,106 +43,126 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """A prefix that all rows begin with, the trees that continue it, and their K generated tokens.
-
-    Of each generated token: the slot (in the sequence of `prefix_inputs`) that predicts it, the token, log p_old, weights.
-    """
+    """A prefix that all samples begin with, the trees that continue it, their K generated tokens and E loss entries."""
 
     prefix: tuple[int, ...]
     trees: list[TokenTree]
     slots: Tensor
+    """(K,) the position, in the sequence of `prefix_inputs`, whose output predicts each token."""
     targets: Tensor
+    """(K,) the tokens."""
+    tokens: Tensor
+    """(E,) which of the K tokens an entry is about."""
     old_log_probs: Tensor
-    weights: TokenWeights
+    """(E,) log p_old."""
+    advantages: Tensor
+    """(E,) A."""
+    weights: Tensor
+    """(E,) n."""
 
 
-def draw(
-    groups: Sequence[Group], count: int, sampler: Sampler, format_penalty: float, generator: torch.Generator
-) -> tuple[list[list[float]], list[Drawn]]:
-    """The advantages of every group, and the drawn episodes of those groups whose returns differ."""
-    advantages = [
-        group_advantages(torch.tensor([composite_return(episode, format_penalty) for episode in group.episodes]))
-        for group in groups
-    ]
-    drawn = [
-        Drawn(group.episodes[i], float(a[i]))
-        for group, a in zip(groups, advantages, strict=True)
-        if bool(a.any())
-        for i in sampler(a, count, generator).tolist()
-    ]
-    return [a.tolist() for a in advantages], drawn
+def to_samples(selected: Sequence[SelectedEpisode], normalisation: LossNormalisation) -> list[StepSample]:
+    """The samples of an optimiser step, sorted by tokens, with equal ones merged."""
+    lengths = [[len(step.completion.token_ids) for step in item.episode.steps] for item in selected]
+    merged: dict[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]], StepSample] = {}
+    for item, weights in zip(selected, normalisation(lengths), strict=True):
+        for step, advantage, weight in zip(item.episode.steps, item.advantages, weights, strict=True):
+            reply = step.completion
+            key = (reply.prompt_ids, reply.token_ids, reply.log_probs)
+            sums = signed_sums(advantage, weight)
+            if key in merged:
+                sums += merged[key].sums
+            merged[key] = StepSample(reply, sums)
+    return sorted(merged.values(), key=lambda sample: sample.token_ids)
 
 
-def to_rows(drawn: Sequence[Drawn], normalisation: Normalisation) -> list[Row]:
-    """The rows of an update, sorted by tokens, with equal rows merged."""
-    lengths = [[len(step.completion.token_ids) for step in item.episode.steps] for item in drawn]
-    merged: dict[tuple[tuple[int, ...], tuple[int, ...]], Row] = {}
-    for item, masses in zip(drawn, normalisation(lengths), strict=True):
-        for step, mass in zip(item.episode.steps, masses, strict=True):
-            gain, loss = mass * max(item.advantage, 0.0), mass * max(-item.advantage, 0.0)
-            key = (step.completion.prompt_ids, step.completion.token_ids)
-            before = merged.get(key)
-            merged[key] = (
-                Row(step.completion, gain, loss, mass)
-                if before is None
-                else Row(before.completion, before.gain + gain, before.loss + loss, before.mass + mass)
-            )
-    return sorted(merged.values(), key=lambda row: row.token_ids)
+def signed_sums(advantage: float, weight: float) -> Sums:
+    """The sums of one token with advantage A and weight n."""
+    up, down = advantage > 0, advantage < 0
+    return np.array([up * weight * advantage, up * weight, down * weight * advantage, down * weight, (not (up or down)) * weight])
 
 
-def pack(rows: Sequence[Row], token_budget: int, tree_size: int = 96) -> list[Pack]:
-    """Plants the rows, in their order, in small trees on a common prefix, at most `token_budget` tokens a pack.
+def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = 96) -> list[Pack]:
+    """Builds small trees of the samples, in their order, on a common prefix; at most `token_budget` tokens a pack.
 
-    Attention is dense within a tree, so trees are small; a single row may exceed both sizes.
+    Attention is dense within a tree, so trees are small. A single sample may exceed both sizes.
     """
-    prefix = common_prefix(rows[0].token_ids, rows[-1].token_ids)  # the rows are sorted
-    prefix = min(prefix, *(len(row.completion.prompt_ids) - 1 for row in rows))
-    packs: list[list[list[Row]]] = []
+    prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)  # the samples are sorted
+    prefix = min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
+    packs: list[list[list[StepSample]]] = []
     nodes = longest = 0
     before: tuple[int, ...] = ()
-    for row in rows:
-        tokens = row.token_ids[prefix:]
+    for sample in samples:
+        tokens = sample.token_ids[prefix:]
         grown = nodes + len(tokens) - common_prefix(before, tokens)
         before = tokens
         if packs and grown <= tree_size:
-            packs[-1][-1].append(row)
+            packs[-1][-1].append(sample)
             nodes = grown
         else:
             nodes = len(tokens)
             fits = packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget
             if fits:
-                packs[-1].append([row])
+                packs[-1].append([sample])
             else:
-                packs.append([[row]])
+                packs.append([[sample]])
                 longest = 0
         longest = max(longest, nodes)
     return [_build_pack(prefix, bins) for bins in packs]
 
 
-def _build_pack(prefix: int, bins: Sequence[Sequence[Row]]) -> Pack:
-    """One pack; tokens that rows of one tree share (same context, same token) are one token with added weights."""
-    trees = [build_tree([row.token_ids[prefix:] for row in rows]) for rows in bins]
+def _build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
+    """One pack. A token that several samples of one tree share (same context, same token) is computed once."""
+    trees = [build_tree([sample.token_ids[prefix:] for sample in samples]) for samples in bins]
     length = max(map(len, trees))
-    rows = [row for rows in bins for row in rows]
+    samples = [sample for of_tree in bins for sample in of_tree]
     paths = [prefix + number * length + path for number, tree in enumerate(trees) for path in tree.paths]
-    starts = [len(row.completion.prompt_ids) - prefix for row in rows]
+    starts = [len(sample.completion.prompt_ids) - prefix for sample in samples]
     generated = np.concatenate([path[start:] for path, start in zip(paths, starts, strict=True)])
-    _, first, inverse = np.unique(generated, return_index=True, return_inverse=True)
-    counts = [len(row.completion.token_ids) for row in rows]
-
-    def added(values: list[float]) -> Tensor:
-        return torch.from_numpy(np.bincount(inverse, weights=np.repeat(values, counts))).float()
-
     predicting = np.concatenate([path[start - 1 : -1] for path, start in zip(paths, starts, strict=True)])
-    targets = np.concatenate([row.completion.token_ids for row in rows])
-    old = np.concatenate([row.completion.log_probs for row in rows])
+    targets = np.concatenate([sample.completion.token_ids for sample in samples])
+    _, first, token = np.unique(generated, return_index=True, return_inverse=True)
+    old = np.concatenate([sample.completion.log_probs for sample in samples])
+    counts = [len(sample.completion.token_ids) for sample in samples]
+    tokens, old, advantages, weights = _entries(token, old, np.repeat([sample.sums for sample in samples], counts, axis=0))
     return Pack(
-        prefix=rows[0].token_ids[:prefix],
+        prefix=samples[0].token_ids[:prefix],
         trees=trees,
         slots=torch.from_numpy(predicting[first]),
         targets=torch.from_numpy(targets[first]),
-        old_log_probs=torch.from_numpy(old[first]).float(),
-        weights=TokenWeights(
-            gain=added([row.gain for row in rows]), loss=added([row.loss for row in rows]), mass=added([row.mass for row in rows])
-        ),
+        tokens=torch.from_numpy(tokens),
+        old_log_probs=torch.from_numpy(old).float(),
+        advantages=torch.from_numpy(advantages).float(),
+        weights=torch.from_numpy(weights).float(),
+    )
+
+
+def _entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
+    """The entries of the loss: one per token, p_old and sign of the advantage.
+
+    A token without advantage counts for the KL penalty alone: its weight joins an entry of the same token if there is one,
+    and is an entry (0, n) of its own otherwise.
+
+    Args:
+        token: (N,) which token each generated token is.
+        old: (N,) its log p_old.
+        sums: (N, 5) as `Sums`.
+
+    Returns:
+        Token, log p_old, advantage and weight of each entry, (E,) each.
+    """
+    order = np.lexsort((old, token))
+    token, old = token[order], old[order]
+    new = np.concatenate([[True], (token[1:] != token[:-1]) | (old[1:] != old[:-1])])
+    gain, up, loss, down, idle = np.add.reduceat(sums[order], np.flatnonzero(new), axis=0).T
+    token, old = token[new], old[new]
+    up_weight, down_weight = np.where(up > 0, up + idle, 0.0), np.where(up > 0, down, np.where(down > 0, down + idle, 0.0))
+    alone = np.where((up == 0) & (down == 0), idle, 0.0)
+    signed = [(gain, up_weight), (loss, down_weight), (np.zeros_like(idle), alone)]
+    kept = [(total, weight, weight > 0) for total, weight in signed]
+    return (
+        np.concatenate([token[there] for *_, there in kept]),
+        np.concatenate([old[there] for *_, there in kept]),
+        np.concatenate([total[there] / weight[there] for total, weight, there in kept]),
+        np.concatenate([weight[there] for _, weight, there in kept]),
     )

@@ -1,7 +1,7 @@
 """Checkpoints: one safetensors file, replaced atomically after every update, checked when it is read.
 
-It holds the adapter and the moments of AdamW. Nothing else is needed to go on bit for bit: every random stream is a
-function of (seed, update), so there is no generator state to keep.
+It holds the adapter, the moments of AdamW and what a credit has learned. Nothing else is needed to resume bit for bit:
+every random stream is a function of (seed, update), so there is no generator state to keep.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from msgrpo_hub.storage.files import write_atomically
 
 FORMAT = "msgrpo_hub-checkpoint-1"
 
+_CREDIT = "credit"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -33,13 +35,28 @@ class Progress:
 
 
 def save_checkpoint(
-    path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, progress: Progress, run: str
+    path: Path,
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    run: str,
+    credit: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Writes adapter weights, optimiser moments and progress; `run` is the fingerprint of the configuration."""
+    """Writes adapter weights, optimiser moments and progress.
+
+    Args:
+        path: of the file.
+        parameters: of the adapter, by name.
+        optimizer: whose moments are kept.
+        progress: of the run.
+        run: fingerprint of the configuration.
+        credit: the state of a credit that learns.
+    """
     tensors = {f"weight/{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"{key}/{name}"] = value
+    tensors |= {f"{_CREDIT}/{name}": value.detach() for name, value in (credit or {}).items()}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     state = {"updates": progress.updates, "best_update": progress.best_update, "best_reward": progress.best_reward}
     metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
@@ -47,8 +64,13 @@ def save_checkpoint(
     write_atomically(path, lambda beside: save_file(tensors, beside, metadata))
 
 
-def load_checkpoint(path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str) -> Progress:
+def load_checkpoint(
+    path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str
+) -> tuple[Progress, dict[str, Tensor]]:
     """Puts a checkpoint into the parameters and the optimiser.
+
+    Returns:
+        The progress of the run, and the state of its credit, empty if that learns nothing.
 
     Raises:
         UserError: the file is damaged, of another format, or of another run.
@@ -63,6 +85,7 @@ def load_checkpoint(path: Path, parameters: Mapping[str, nn.Parameter], optimize
         raise _refused(path, f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
     if metadata.pop("digest", "") != _digest(metadata, tensors):
         raise _refused(path, "its checksum is wrong, so it is damaged")
+    credit = {name.partition("/")[2]: tensors.pop(name) for name in [*tensors] if name.startswith(f"{_CREDIT}/")}
     weights = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
     if metadata["run"] != run or weights != set(parameters):
         raise _refused(path, "it belongs to a run with another configuration")
@@ -73,7 +96,7 @@ def load_checkpoint(path: Path, parameters: Mapping[str, nn.Parameter], optimize
             moments.pop("weight")
             if moments:
                 optimizer.state[parameter] = {k: v.clone().to(_place(k, parameter)) for k, v in moments.items()}
-    return Progress(**json.loads(metadata["progress"]))
+    return Progress(**json.loads(metadata["progress"])), credit
 
 
 def _place(key: str, parameter: nn.Parameter) -> torch.device:

@@ -5,24 +5,38 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 import tomli_w
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
-from msgrpo_hub.choices import is_import
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
+from msgrpo_hub.choices import is_import, resolve
+from msgrpo_hub.credit import CREDITS
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.games import make_game
-from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS
+from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
+from msgrpo_hub.training.curriculum import parse_games
 
 _LEAST = (
-    ("updates groups group_size drawn lora_rank lora_alpha max_new_tokens token_budget max_rows", 1),
+    ("updates groups group_size selected_per_group minibatches lora_rank lora_alpha max_new_tokens token_budget max_rows", 1),
     ("beta epsilon_low epsilon_up format_penalty learning_rate_end eval_temperature", 0),
     ("seed warmup eval_every eval_episodes test_episodes threads", 0),
 )
 """Fields and the least value they may have."""
+
+CHOICES: dict[str, Mapping[str, object]] = {
+    "sampler": SAMPLERS,
+    "credit": CREDITS,
+    "advantage_scale": ADVANTAGE_SCALES,
+    "loss_normalisation": LOSS_NORMALISATIONS,
+    "prompt_format": PROMPT_FORMATS,
+}
+"""Fields that name a variant: a key of these, or `module:object` where it is typed on this machine."""
+
+FORMER_NAMES = {"drawn": "selected_per_group", "normalisation": "loss_normalisation"}
+"""Fields that the first build wrote under another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,29 +44,37 @@ class TrainConfig:
     """Everything that decides a run. Symbols in brackets are the paper's."""
 
     game: str = "FrozenLake-NotSlippery-v1"
-    """Id of the game, as `msgrpo games` lists them."""
+    """Id of the game, as `msgrpo games` lists them; or several, as `A,B` or `A=3,B=1`: groups are dealt out by these weights."""
     model: str = "pocket"
     """Base model: `pocket`, a Hub id or a folder; `name@revision` is allowed."""
+    init_adapter: str = ""
+    """LoRA adapter to begin with, a Hub id or a folder; by default a fresh one."""
     seed: int = 0
     """Seed of the run: its initial states, its sampling and its adapter's first weights follow from it."""
     updates: int = 100
-    """Number of updates; each is one optimiser step."""
+    """Number of updates."""
     groups: int = 8
     """Groups (initial states) per update; advantages stay per group."""
     group_size: int = 32
     """Episodes per group [G]."""
-    drawn: int = 8
-    """Episodes of a group that the update sees [G']."""
-    sampler: Literal["absolute-advantage", "uniform", "top", "max-variance"] = "absolute-advantage"
-    """How they are drawn."""
-    normalisation: Literal["token-mean", "step-mean", "episode-mean"] = "token-mean"
+    selected_per_group: int = 8
+    """Episodes of each group that the update learns from [G']."""
+    sampler: str = "absolute-advantage"
+    """How they are selected."""
+    credit: str = "whole-episode"
+    """How a return becomes an advantage of each step."""
+    advantage_scale: str = "std"
+    """What a group's centred returns are divided by: their standard deviation, or nothing."""
+    loss_normalisation: str = "token-mean"
     """What counts the same in the loss: every generated token, every step, or every episode."""
+    minibatches: int = 1
+    """Optimiser steps per update; the selected episodes are dealt out to them. With 1 the ratio is 1 and the clip never acts."""
     format_penalty: float = 1.0
-    """Taken from the return for each reply that cannot be read [-Φ]; only while training."""
+    """Taken from the return for each unparsed reply [-Φ]; only while training."""
     epsilon_low: float = 0.2
-    """Clips the ratio from below [ε_low]."""
+    """Clips the ratio from below [ε_low]; without effect unless minibatches > 1."""
     epsilon_up: float = 0.2
-    """Clips the ratio from above [ε_up]."""
+    """Clips the ratio from above [ε_up]; without effect unless minibatches > 1."""
     beta: float = 0.01
     """Weight of the KL penalty towards the base [β]; 0 saves the reference pass."""
     learning_rate: float = 1e-5
@@ -101,12 +123,9 @@ class TrainConfig:
     """CPU threads of torch; 0 leaves torch's choice."""
 
     def __post_init__(self) -> None:
-        make_game(self.game)
-        for name, options in (("sampler", SAMPLERS), ("normalisation", NORMALISATIONS)):
-            if getattr(self, name) not in options:
-                raise unknown(name, getattr(self, name), options)
-        if not is_import(self.prompt_format):
-            find_format(self.prompt_format)
+        parse_games(self.game)
+        for name in CHOICES:
+            self.choice(name)
         for names, least in _LEAST:
             for name in names.split():
                 value = getattr(self, name)
@@ -119,8 +138,14 @@ class TrainConfig:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if self.group_size < 2:
             raise UserError("group_size = 1: expected at least 2, since an advantage compares episodes of one group")
-        if self.drawn > self.group_size:
-            raise UserError(f"drawn = {self.drawn} of group_size = {self.group_size}: expected G' <= G; lower --drawn")
+        if (selected := self.selected_per_group) > self.group_size:
+            raise UserError(
+                f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower --selected-per-group"
+            )
+
+    def choice(self, name: str) -> Any:
+        """The variant that a field of `CHOICES` names. A configuration made in Python or typed as flags may import it."""
+        return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
 
 
 _PAPER: dict[str, Any] = {
@@ -128,7 +153,7 @@ _PAPER: dict[str, Any] = {
     "updates": 700,
     "groups": 1,
     "group_size": 100,
-    "drawn": 25,
+    "selected_per_group": 25,
     "temperature": 1.25,
     "eval_temperature": 0.5,
     "max_new_tokens": 256,
@@ -152,7 +177,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "game": "Snake-Solo-v1",
         "updates": 40,
         "group_size": 16,
-        "drawn": 4,
+        "selected_per_group": 4,
         "learning_rate": 1.5e-3,
         "eval_every": 10,
     },
@@ -172,21 +197,28 @@ def preset(name: str) -> TrainConfig:
     return TrainConfig(**PRESETS[name])
 
 
-def load_config(path: Path) -> TrainConfig:
-    """Reads a configuration from TOML; missing fields have their defaults."""
+def load_config(path: Path, typed: Collection[str] = ()) -> TrainConfig:
+    """Reads a configuration from TOML; missing fields have their defaults.
+
+    Args:
+        path: the file, which may have come from anywhere.
+        typed: fields that are also typed on the command line, with the values of the file: these may be `module:object`.
+
+    Raises:
+        UserError: it cannot be read, has an unknown or ill-typed field, or would import code that nobody has typed.
+    """
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
-    if is_import(str(values.get("prompt_format", ""))):
-        find_format(values["prompt_format"])  # refuses it: a file may have come from anywhere
-    return from_values(values, str(path))
+    return from_values(values, str(path), typed)
 
 
-def from_values(values: dict[str, Any], source: str) -> TrainConfig:
-    """A configuration from plain values, each checked for its name and type."""
+def from_values(values: dict[str, Any], source: str, typed: Collection[str] = ()) -> TrainConfig:
+    """A configuration from plain values, each checked for its name and type; see `load_config`."""
+    values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
     names = [field.name for field in fields(TrainConfig)]
     hints = get_type_hints(TrainConfig)
     for name, value in values.items():
@@ -196,8 +228,12 @@ def from_values(values: dict[str, Any], source: str) -> TrainConfig:
         fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
         if not fits or (kind is not bool and isinstance(value, bool)):
             raise UserError(f"{name} = {value!r} in {source}: expected {kind.__name__}")
-    typed: dict[str, Any] = {name: float(value) if hints[name] is float else value for name, value in values.items()}
-    return TrainConfig(**typed)
+    for name in CHOICES:
+        if is_import(str(values.get(name, ""))) and name not in typed:
+            flag = f"--{name.replace('_', '-')} {values[name]}"
+            raise UserError(f"{name} = {values[name]!r} in {source} would import code: expected {flag} typed as well")
+    converted: dict[str, Any] = {name: float(value) if hints[name] is float else value for name, value in values.items()}
+    return TrainConfig(**converted)
 
 
 def to_toml(config: TrainConfig) -> str:

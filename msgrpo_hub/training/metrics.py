@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from msgrpo_hub.credit import StepAdvantages
 from msgrpo_hub.episode import Episode, Group
 
 Metrics = dict[str, float]
 
 
-def play_metrics(groups: Sequence[Group], advantages: Sequence[Sequence[float]], seconds: float) -> Metrics:
+def play_metrics(groups: Sequence[Group], advantages: StepAdvantages, seconds: float) -> Metrics:
     """The figures of acting: rewards, rates per step, entropy per token (nats), and speed."""
     episodes = [episode for group in groups for episode in group.episodes]
     steps = [step for episode in episodes for step in episode.steps]
@@ -27,14 +28,23 @@ def play_metrics(groups: Sequence[Group], advantages: Sequence[Sequence[float]],
         "reward": float(np.mean([episode.reward for episode in episodes])),
         "reward_std": float(np.mean(spreads)),
         "success": float(np.mean([episode.success for episode in episodes])),
-        "zero_variance_groups": float(sum(not any(a) for a in advantages)),
+        "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),
         "entropy": sum(sum(step.completion.entropies) for step in steps) / max(tokens, 1),
         "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
         "episodes_per_second": len(episodes) / seconds,
         "tokens_per_second": tokens / seconds,
         "seconds_acting": seconds,
+        **_by_game(episodes),
     }
+
+
+def _by_game(episodes: Sequence[Episode]) -> Metrics:
+    """Reward and success of each game, for a run of several."""
+    games = {name: [e for e in episodes if e.game_id == name] for name in dict.fromkeys(e.game_id for e in episodes)}
+    rewards = {f"reward/{name}": float(np.mean([e.reward for e in of_game])) for name, of_game in games.items()}
+    successes = {f"success/{name}": float(np.mean([e.success for e in of_game])) for name, of_game in games.items()}
+    return rewards | successes if len(games) > 1 else {}
 
 
 def reply_rates(episodes: Sequence[Episode]) -> Metrics:
@@ -57,7 +67,7 @@ def memory_mb() -> float:
 
 def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
     """Appends one line, and makes sure that it is on the disk."""
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(metrics) + "\n")
         file.flush()
         os.fsync(file.fileno())
@@ -66,7 +76,7 @@ def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
 def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
     """The lines of a metrics file, up to an update; a torn last line ends them."""
     lines: list[Metrics] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             metrics = json.loads(line)
         except json.JSONDecodeError:

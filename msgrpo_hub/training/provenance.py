@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.sources import resolve
+from msgrpo_hub.downloads.names import split_revision
+from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import TrainConfig
@@ -24,35 +25,51 @@ class Provenance:
 
     base_commit: str
     """Of a base on the Hub its commit, of a folder the hash of its content."""
+    init_adapter_commit: str = ""
+    """The same of the adapter that the run began with, if it began with one."""
     hardware: str
     versions: dict[str, str]
 
 
-def pin_base(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenance]:
-    """The configuration with its base pinned to a commit, and what is to be recorded.
+def pin_sources(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenance]:
+    """The configuration with its base and its first adapter pinned to commits, and what is to be recorded.
 
     Args:
-        config: of the run; its base may be a branch, which can move.
-        path: the record of a run that goes on, if there is one: it goes on with the base that it began with.
+        config: of the run; its base and adapter may be branches, which can move.
+        path: the record of a run that resumes, if there is one: it continues with the sources that it began with.
 
     Raises:
-        UserError: the base is an adapter, cannot be found, or is a folder that has changed since the run began.
+        UserError: the base is an adapter, a source cannot be found, or is a folder that has changed since the run began.
     """
-    began = json.loads(path.read_text())["base_commit"] if path.exists() else ""
+    began = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     sources = resolve(config.model)
     if sources.adapter:
-        raise UserError(f"model = {config.model!r} is a LoRA adapter: expected a base model, since training makes a new adapter")
-    local = Path(sources.base).is_dir()
-    if local and began not in ("", sources.base_commit):
-        raise UserError(f"the base {config.model!r} has changed since the run began: put it back, or name another --output-dir")
-    commit = began or sources.base_commit
-    pinned = config if local else replace(config, model=f"{sources.base}@{commit}")
-    return pinned, Provenance(base_commit=commit, hardware=hardware(), versions=versions())
+        raise UserError(
+            f"model = {config.model!r} is a LoRA adapter: expected a base model; to train an adapter further, give its base, "
+            f"and --init-adapter {config.model}"
+        )
+    model, commit = _pinned("base", config.model, sources.base, sources.base_commit, began.get("base_commit", ""))
+    pinned, adapter_commit = replace(config, model=model), ""
+    if config.init_adapter:
+        name, revision = split_revision(config.init_adapter, None)
+        now = commit_of(name, revision)
+        adapter, adapter_commit = _pinned("adapter", config.init_adapter, name, now, began.get("init_adapter_commit", ""))
+        pinned = replace(pinned, init_adapter=adapter)
+    provenance = Provenance(base_commit=commit, init_adapter_commit=adapter_commit, hardware=hardware(), versions=versions())
+    return pinned, provenance
+
+
+def _pinned(what: str, given: str, source: str, now: str, began: str) -> tuple[str, str]:
+    """The name of a source with its commit, and the commit; of a folder the name as it was given, and the hash."""
+    local = Path(source).is_dir()
+    if local and began not in ("", now):
+        raise UserError(f"the {what} {given!r} has changed since the run began: put it back, or name another --output-dir")
+    return (given, now) if local else (f"{source}@{began or now}", began or now)
 
 
 def record(provenance: Provenance, path: Path) -> None:
     """Writes it as JSON, at once."""
-    write_atomically(path, lambda beside: beside.write_text(json.dumps(asdict(provenance), indent=2) + "\n"))
+    write_atomically(path, lambda beside: beside.write_text(json.dumps(asdict(provenance), indent=2) + "\n", encoding="utf-8"))
 
 
 def versions() -> dict[str, str]:
@@ -66,7 +83,11 @@ def hardware() -> str:
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name()
     else:
-        told = Path("/proc/cpuinfo")
-        found = re.search(r"^model name\s*: (.+)$", told.read_text(), re.MULTILINE) if told.exists() else None
+        processors = Path("/proc/cpuinfo")
+        found = (
+            re.search(r"^model name\s*: (.+)$", processors.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+            if processors.exists()
+            else None
+        )
         name = found[1] if found else platform.processor() or platform.machine()
     return " ".join(re.sub(r"[^A-Za-z0-9 .,()@+-]", " ", name).split())

@@ -17,15 +17,13 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
-from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT
 from msgrpo_hub.storage.shards import shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
-from msgrpo_hub.training.batch import Drawn
+from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, load_config
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 
@@ -33,35 +31,35 @@ BLOCKS = 32
 """Into how many shards a whole run is published, at most: a data set of few files is quick to load and one commit."""
 
 
-class RolloutLog:
-    """Where the main process of a run writes its episodes."""
+class RolloutLog(Callback):
+    """Keeps every training episode: the callback of `save_rollouts`."""
 
-    def __init__(self, folder: Path, updates: int, prompt_format: str = THINK_ACTION.name) -> None:
-        """Goes on after so many updates; what a killed run wrote beyond them goes away."""
-        self.folder, self.prompt_format = folder, prompt_format
+    def on_start(self, run: Run) -> None:
+        """Throws away what a killed run wrote beyond its checkpoint."""
+        self.folder, self.prompt_format = RunFolder(run.folder).rollouts, run.config.prompt_format
         for config in CONFIGS:
-            (folder / config).mkdir(parents=True, exist_ok=True)
-        for left in sorted(folder.glob("*/train-*.parquet")):
-            if _update(left) > updates:
+            (self.folder / config).mkdir(parents=True, exist_ok=True)
+        for left in sorted(self.folder.glob("*/train-*.parquet")):
+            if _update(left) > run.updates:
                 left.unlink()
 
-    def write(self, update: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]], drawn: Sequence[Drawn]) -> None:
+    def on_update(self, update: Update) -> None:
         """Writes the episodes of an update; the table of episodes last, since it stands for the whole."""
-        chosen = {(item.episode.seed, item.episode.member) for item in drawn}
+        selected = {(item.episode.game_id, item.episode.seed, item.episode.member) for item in update.selected}
         rollouts = [
             Rollout(
                 episode=episode,
-                update=update,
+                update=update.index,
                 prompt_format=self.prompt_format,
-                advantage=a,
-                step_advantages=(a,) * len(episode.steps),
-                selected=(episode.seed, episode.member) in chosen,
+                advantage=float(advantage),
+                step_advantages=tuple(of_steps.tolist()),
+                selected=(episode.game_id, episode.seed, episode.member) in selected,
             )
-            for group, values in zip(groups, advantages, strict=True)
-            for episode, a in zip(group.episodes, values, strict=True)
+            for group, advantages, steps in zip(update.groups, update.advantages, update.step_advantages, strict=True)
+            for episode, advantage, of_steps in zip(group.episodes, advantages, steps, strict=True)
         ]
         for config, table in reversed(tables(rollouts).items()):
-            write_atomically(self.folder / config / f"train-{update:05d}.parquet", partial(write_table, table))
+            write_atomically(self.folder / config / f"train-{update.index:05d}.parquet", partial(write_table, table))
 
 
 def _update(shard: Path) -> int:

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from tqdm import tqdm
 
-from msgrpo_hub.agent.prompt_formats import find_format
+from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
+from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
-from msgrpo_hub.training.provenance import pin_base, record
+from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog
 from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
 from msgrpo_hub.training.summary import episode_table, left_out, play_test, scores, telling_episode
 from msgrpo_hub.training.trainer import Trainer
 
 
-def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, show_progress: bool = True) -> dict[str, Any]:
+def train(
+    config: TrainConfig,
+    output_dir: str | Path,
+    *,
+    resume: bool = False,
+    show_progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Any]:
     """Trains a LoRA adapter with MS-GRPO and evaluates it.
 
     Args:
@@ -40,8 +48,9 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
         output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights), best/
             (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and summary.json; with
             `save_rollouts` also rollouts/, the training episodes.
-        resume: go on with the run that lies there; without one, start it. A finished run gives back its summary.
+        resume: continue the run in that folder, or start it if there is none. A finished run returns its summary.
         show_progress: draw a progress bar on standard error.
+        callbacks: called beside the training, in the first process; see `Callback`.
 
     Returns:
         The summary that is also written to summary.json; empty in all processes but the first.
@@ -57,50 +66,74 @@ def train(config: TrainConfig, output_dir: str | Path, *, resume: bool = False, 
         folder.check(config, resume)
     accelerator.wait_for_everyone()
     if folder.summary.exists():
-        return dict(json.loads(folder.summary.read_text()))
-    pinned, provenance = pin_base(config, folder.provenance)
+        return dict(json.loads(folder.summary.read_text(encoding="utf-8")))
+    pinned, provenance = pin_sources(config, folder.provenance)
     trainer = Trainer(pinned, accelerator)
     if accelerator.is_main_process:
         folder.claim(config)
         if not folder.provenance.exists():
             with disk_errors(folder.path, 0):
                 record(provenance, folder.provenance)
-    progress = Progress()
-    if folder.checkpoint.exists():
-        progress = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(pinned))
+    progress = _resumed(trainer, folder)
     accelerator.wait_for_everyone()
-    with _trackers(accelerator, config):
+    own = [*([RolloutLog()] if config.save_rollouts else []), *([TrackerLog(accelerator)] if accelerator.log_with else [])]
+    called = [*own, *callbacks] if accelerator.is_main_process else []
+    try:
         with disk_errors(folder.path, progress.updates):
-            _learn(trainer, folder, progress, show_progress)
+            for callback in called:
+                callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
+            _learn(trainer, folder, progress, called, show_progress)
         with disk_errors(folder.path, config.updates):
-            return _finish(trainer, folder) if accelerator.is_main_process else {}
+            summary = _finish(trainer, folder) if accelerator.is_main_process else {}
+            for callback in called:
+                callback.on_end(summary)
+            return summary
+    finally:
+        accelerator.end_training()
 
 
-def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, show_progress: bool) -> None:
+def _resumed(trainer: Trainer, folder: RunFolder) -> Progress:
+    """Puts the checkpoint of a run that resumes in place, and says how far it was."""
+    if not folder.checkpoint.exists():
+        return Progress()
+    run = fingerprint(trainer.config)
+    progress, credit = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, run)
+    if isinstance(trainer.credit, LearningCredit):
+        trainer.credit.load_state_dict(credit)
+    return progress
+
+
+def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: Sequence[Callback], show_progress: bool) -> None:
     """Runs the remaining updates; after each, the metrics and the checkpoint are safe on the disk."""
-    config, accelerator = trainer.config, trainer.accelerator
-    main = accelerator.is_main_process
+    config, main = trainer.config, trainer.accelerator.is_main_process
     if main:
         kept = "".join(json.dumps(line) + "\n" for line in read_metrics(folder.metrics, progress.updates))
-        write_atomically(folder.metrics, lambda beside: beside.write_text(kept))
-    keep = RolloutLog(folder.rollouts, progress.updates, config.prompt_format).write if main and config.save_rollouts else None
+        write_atomically(folder.metrics, lambda beside: beside.write_text(kept, encoding="utf-8"))
     bar = tqdm(
         total=config.updates, initial=progress.updates, desc="training", unit="update", disable=not (main and show_progress)
     )
     with bar:
         for index in range(progress.updates + 1, config.updates + 1):
             with disk_errors(folder.path, index - 1):
-                metrics = trainer.update(index, keep)
+                update = trainer.update(index)
                 progress = replace(progress, updates=index)
                 if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):
-                    metrics |= trainer.evaluate()
-                    progress = _keep_best(trainer, folder, progress, metrics["validation_reward"])
+                    update.metrics.update(trainer.evaluate())
+                    progress = _keep_best(trainer, folder, progress, update.metrics["validation_reward"])
+                for callback in callbacks:
+                    callback.on_update(update)
                 if main:
-                    append_metrics(folder.metrics, metrics)
-                    save_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, progress, fingerprint(config))
-            accelerator.log({name: value for name, value in metrics.items() if name != "update"}, step=index)
+                    append_metrics(folder.metrics, update.metrics)
+                    _save(trainer, folder, progress)
             bar.update()
-            bar.set_postfix(reward=f"{metrics['reward']:.2f}", success=f"{metrics['success']:.2f}")
+            bar.set_postfix(reward=f"{update.metrics['reward']:.2f}", success=f"{update.metrics['success']:.2f}")
+
+
+def _save(trainer: Trainer, folder: RunFolder, progress: Progress) -> None:
+    credit = trainer.credit.state_dict() if isinstance(trainer.credit, LearningCredit) else None
+    save_checkpoint(
+        folder.checkpoint, trainer.parameters, trainer.optimizer, progress, fingerprint(trainer.config), credit=credit
+    )
 
 
 def _keep_best(trainer: Trainer, folder: RunFolder, progress: Progress, reward: float) -> Progress:
@@ -123,30 +156,42 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
 
 
 def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
-    """Adapter, curves, final table and replay."""
-    config, game = trainer.config, trainer.game
+    """Adapter, curves, final tables and replay."""
+    config = trainer.config
     save_adapter(trainer, folder.adapter)
     metrics = read_metrics(folder.metrics)
     write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside))
     started = time.monotonic()
-    summary: dict[str, Any] = {"game": game.id, "model": config.model, "seed": config.seed, "episodes": config.test_episodes}
+    summary: dict[str, Any] = {"model": config.model, "seed": config.seed, "episodes": config.test_episodes}
     if config.test_episodes:
-        played = play_test(game, trainer.agent, trainer.starts.test, config.eval_temperature)
-        rows = {player.name: player for player in played}
-        summary |= {"players": list(rows), **{name: scores(game, player) for name, player in rows.items()}}
-        if unknown := left_out(game):
-            summary["left_out"] = unknown
-        write_atomically(folder.test_episodes, lambda beside: pq.write_table(episode_table(played), beside))
-        shown = telling_episode(rows["base"], rows["adapter"])
-        prompt_format = find_format(config.prompt_format, may_import=True)
-        pair = [(name, rows[name].sampled[shown]) for name in ("base", "adapter")]
-        write_atomically(folder.replay, lambda beside: beside.write_text(replay_svg(game, pair, prompt_format)))
-        summary["replayed_test_episode"] = shown
+        summary |= _test(trainer, folder)
+    else:
+        summary["game"] = next(iter(trainer.starts.games))
     summary |= _seconds(metrics, time.monotonic() - started)
-    summary |= json.loads(folder.provenance.read_text())
+    summary |= json.loads(folder.provenance.read_text(encoding="utf-8"))
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
-    write_atomically(folder.summary, lambda beside: beside.write_text(json.dumps(summary, indent=2) + "\n"))
+    write_atomically(folder.summary, lambda beside: beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"))
     return summary
+
+
+def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
+    """The final table of every game, and a replay of the first. A run of several games has the others under `other_games`."""
+    config, played, tables = trainer.config, {}, {}
+    for name, game in trainer.starts.games.items():
+        played[name] = play_test(game, trainer.agent, trainer.starts.test(name), config.eval_temperature)
+        rows = {player.name: scores(game, player) for player in played[name]}
+        unknown = left_out(game)
+        tables[name] = {"game": name, "players": list(rows), **rows} | ({"left_out": unknown} if unknown else {})
+    first, *others = trainer.starts.games
+    everything = pa.concat_tables([episode_table(name, players) for name, players in played.items()])
+    write_atomically(folder.test_episodes, lambda beside: pq.write_table(everything, beside))
+    by_name = {player.name: player for player in played[first]}
+    shown = telling_episode(by_name["base"], by_name["adapter"])
+    pair = [(name, by_name[name].sampled[shown]) for name in ("base", "adapter")]
+    svg = replay_svg(trainer.starts.games[first], pair, config.choice("prompt_format"))
+    write_atomically(folder.replay, lambda beside: beside.write_text(svg, encoding="utf-8"))
+    more = {"other_games": [tables[name] for name in others]} if others else {}
+    return tables[first] | {"replayed_test_episode": shown} | more
 
 
 def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
@@ -168,11 +213,15 @@ def _accelerator(config: TrainConfig, folder: RunFolder) -> Accelerator:
     return Accelerator(log_with=config.report_to, project_dir=str(folder.path))
 
 
-@contextmanager
-def _trackers(accelerator: Accelerator, config: TrainConfig) -> Iterator[None]:
-    if accelerator.log_with:
-        accelerator.init_trackers("msgrpo", config={k: str(v) for k, v in asdict(config).items()})
-    try:
-        yield
-    finally:
-        accelerator.end_training()
+class TrackerLog(Callback):
+    """Sends the metrics to the trackers of accelerate: the callback of `report_to`."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+
+    def on_start(self, run: Run) -> None:
+        self.accelerator.init_trackers("msgrpo", config={k: str(v) for k, v in asdict(run.config).items()})
+
+    def on_update(self, update: Update) -> None:
+        metrics = {name: value for name, value in update.metrics.items() if name != "update"}
+        self.accelerator.log(metrics, step=update.index)

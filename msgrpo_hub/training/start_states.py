@@ -5,43 +5,58 @@ from __future__ import annotations
 from functools import cached_property
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.curriculum import game_of_group, parse_games
 
 _TRIES = 1000
 
+Start = tuple[str, int]
+"""(game id, seed of the initial state)."""
+
 
 class StartStates:
-    """The seeds of the initial states: of each update, of the validation episodes and of the test episodes."""
+    """The games of a run, and the seeds of their initial states: of each update, of validation and of the test."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        self.game = make_game(config.game)
-        self.validation = [episode_seed(config.game, "validation", index) for index in range(config.eval_episodes)]
-        self.test = [episode_seed(config.game, "test", index) for index in range(config.test_episodes)]
+        self.games: dict[str, Game] = {name: make_game(name) for name in parse_games(config.game)}
 
-    def observation_of(self, seed: int) -> str:
+    def validation(self, game: str) -> list[int]:
+        """The seeds of a game's validation episodes."""
+        return [episode_seed(game, "validation", index) for index in range(self.config.eval_episodes)]
+
+    def test(self, game: str) -> list[int]:
+        """The seeds of a game's test episodes."""
+        return [episode_seed(game, "test", index) for index in range(self.config.test_episodes)]
+
+    def observation_of(self, game: str, seed: int) -> str:
         """What the initial state of a seed looks like."""
-        return self.game.observe(self.game.initial_state(stream(seed, "initial_state")))
+        rules = self.games[game]
+        return rules.observe(rules.initial_state(stream(seed, "initial_state")))
 
     @cached_property
-    def held_out(self) -> frozenset[str]:
-        """The boards that training must not start from. Splits have different seeds, but small boards recur by chance."""
+    def held_out(self) -> dict[str, frozenset[str]]:
+        """Per game, the boards that training must not start from. Splits have different seeds, but small boards recur."""
         if not self.config.exclude_test_starts:
-            return frozenset()
-        return frozenset(self.observation_of(seed) for seed in [*self.validation, *self.test])
+            return dict.fromkeys(self.games, frozenset())
+        return {
+            name: frozenset(self.observation_of(name, seed) for seed in [*self.validation(name), *self.test(name)])
+            for name in self.games
+        }
 
-    def of_update(self, index: int) -> list[int]:
-        """The seeds of the groups of update `index`: a function of (game, run seed, index) alone."""
+    def of_update(self, index: int) -> list[Start]:
+        """The starts of the groups of update `index`: a function of (games, run seed, index) alone."""
         count = self.config.groups
         return [self._start((index - 1) * count + group) for group in range(count)]
 
-    def _start(self, number: int) -> int:
+    def _start(self, number: int) -> Start:
+        game = game_of_group(self.config.game, number)
         for attempt in range(_TRIES):
-            seed = episode_seed(self.config.game, "train", number * _TRIES + attempt, self.config.seed)
-            if self.observation_of(seed) not in self.held_out:
-                return seed
+            seed = episode_seed(game, "train", number * _TRIES + attempt, self.config.seed)
+            if self.observation_of(game, seed) not in self.held_out[game]:
+                return game, seed
         raise UserError(
-            f"{self.config.game} has hardly any start that is not held out for evaluation: "
+            f"{game} has hardly any start that is not held out for evaluation: "
             "lower --test-episodes, or allow them with --no-exclude-test-starts"
         )

@@ -87,6 +87,7 @@ def _pair(interval: Interval | None) -> list[float] | None:
 
 
 EPISODE_COLUMNS = {
+    "game": pa.string(),
     "player": pa.string(),
     "decoding": pa.string(),
     "index": pa.int32(),
@@ -100,10 +101,11 @@ EPISODE_COLUMNS = {
 """Of test_episodes.parquet. `decoding` is sampled or greedy; an action is null where none could be read."""
 
 
-def episode_table(played: Sequence[Played]) -> pa.Table:
+def episode_table(game: str, played: Sequence[Played]) -> pa.Table:
     """Every test episode of every player, one row each: what the figures of the summary are made of."""
     rows = [
         {
+            "game": game,
             "player": player.name,
             "decoding": decoding,
             "index": index,

@@ -1,41 +1,49 @@
-"""The training loop: act, draw, learn; evaluate now and then; keep every update safe.
+"""The training loop: act, credit, select, learn; evaluate now and then.
 
 Several processes share the work and nothing else: each plays its part of the episodes and trains on its part of the
-trees. In between, all of them see all episodes and compute the same advantages and the same drawn episodes.
+trees. In between, all of them see all episodes and compute the same advantages and the same selection.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from peft import LoraConfig, PeftModel, get_peft_model
-from torch import nn
+from peft import PeftModel
+from torch import Tensor, nn
 
-from msgrpo_hub.agent.prompt_formats import find_format
-from msgrpo_hub.downloads.names import split_revision
+from msgrpo_hub.credit import CreditContext, LearningCredit, StepAdvantages, as_credit, step_advantages
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.games import stream
 from msgrpo_hub.models.attention import TRAINING, attention_of
-from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
-from msgrpo_hub.msgrpo import NORMALISATIONS, SAMPLERS, LossTerms, policy_loss
+from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, composite_return, group_advantages, policy_loss, select_episodes
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.batch import Drawn, Pack, draw, pack, to_rows
+from msgrpo_hub.training.adapter import load_agent
+from msgrpo_hub.training.batch import Pack, pack, to_samples
+from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.log_probs import token_log_probs
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
-from msgrpo_hub.training.start_states import StartStates
+from msgrpo_hub.training.start_states import Start, StartStates
 
-Keep = Callable[[int, Sequence[Group], Sequence[Sequence[float]], Sequence[Drawn]], None]
+
+class Selection(NamedTuple):
+    """What comes between acting and learning."""
+
+    returns: list[Tensor]
+    context: CreditContext
+    advantages: list[Tensor]
+    step_advantages: StepAdvantages
+    selected: list[SelectedEpisode]
 
 
 class Trainer:
@@ -44,50 +52,77 @@ class Trainer:
     def __init__(self, config: TrainConfig, accelerator: Accelerator) -> None:
         self.config = config
         self.accelerator = accelerator
-        self.game = make_game(config.game)
         self.starts = StartStates(config)
+        self.sampler, self.credit = config.choice("sampler"), as_credit(config.choice("credit"))
+        self.scale, self.normalisation = config.choice("advantage_scale"), config.choice("loss_normalisation")
         self.agent = load_agent(config, accelerator)
         self.model = cast(PeftModel, self.agent.model)
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
 
-    def update(self, index: int, keep: Keep | None = None) -> Metrics:
-        """Update number `index` (the first is 1): plays the groups, draws episodes, takes one optimiser step.
-
-        Last of all, `keep` gets (index, groups, advantages per group, drawn episodes), if it is given.
-        """
-        config = self.config
+    def update(self, index: int) -> Update:
+        """Update number `index` (the first is 1): plays the groups, credits their steps, selects episodes, learns from them."""
         started = time.monotonic()
         groups = self.act(self.starts.of_update(index))
         acted = time.monotonic()
-        generator = torch.Generator().manual_seed(int(stream(config.seed, "drawing", index).integers(2**62)))
-        advantages, drawn = draw(groups, config.drawn, SAMPLERS[config.sampler], config.format_penalty, generator)
-        metrics = {"update": float(index), **play_metrics(groups, advantages, acted - started)}
-        if drawn:
-            metrics |= self.learn(pack(to_rows(drawn, NORMALISATIONS[config.normalisation]), config.token_budget), index)
-        else:
-            metrics |= {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
-        metrics |= {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb()}
-        if keep:
-            keep(index, groups, advantages, drawn)
-        return metrics
+        chosen = self.select(groups, index)
+        learned = self.learn(chosen.selected, index)
+        if isinstance(self.credit, LearningCredit):
+            own = self.credit.update(groups, chosen.returns, chosen.context)
+            learned |= {f"credit/{name}": value for name, value in own.items()}
+        metrics = {
+            "update": float(index),
+            **play_metrics(groups, chosen.step_advantages, acted - started),
+            **learned,
+            "seconds_training": time.monotonic() - acted,
+            "memory_mb": memory_mb(),
+        }
+        parts: dict[str, Any] = {
+            "advantages": chosen.advantages,
+            "step_advantages": chosen.step_advantages,
+            "selected": chosen.selected,
+        }
+        return Update(index=index, groups=groups, metrics=metrics, **parts)
 
-    def act(self, seeds: Sequence[int]) -> list[Group]:
-        """Plays G episodes from each seed; every process plays its share and gets all."""
+    def select(self, groups: Sequence[Group], index: int) -> Selection:
+        """Returns, advantages of episodes, advantages of steps, and the episodes that update `index` learns from."""
+        config = self.config
+        returns = [torch.tensor([composite_return(e, config.format_penalty) for e in group.episodes]) for group in groups]
+        advantages = [group_advantages(of_group, self.scale) for of_group in returns]
+        context = CreditContext(format_penalty=config.format_penalty, scale=self.scale, update=index)
+        of_steps = step_advantages(self.credit, groups, returns, context)
+        generator = torch.Generator().manual_seed(int(stream(config.seed, "drawing", index).integers(2**62)))
+        selected = select_episodes(groups, advantages, of_steps, config.selected_per_group, self.sampler, generator)
+        return Selection(returns, context, advantages, of_steps, selected)
+
+    def act(self, starts: Sequence[Start]) -> list[Group]:
+        """Plays G episodes from each start; every process plays its share and gets all."""
         size = self.config.group_size
-        episode_keys = [(seed, member) for seed in seeds for member in range(size)]
-        mine = episode_keys[self.accelerator.process_index :: self.accelerator.num_processes]
+        keys = [(game, seed, member) for game, seed in starts for member in range(size)]
+        mine = keys[self.accelerator.process_index :: self.accelerator.num_processes]
+        episodes: list[Episode] = []
         with _memory("acting", "--max-rows"), merged(self.model):
-            episodes: list[Episode] = play_episodes(self.game, self.agent, mine)
+            for name, game in self.starts.games.items():
+                own = [(seed, member) for game_id, seed, member in mine if game_id == name]
+                episodes += play_episodes(game, self.agent, own) if own else []
         if self.accelerator.num_processes > 1:
             episodes = gather_object(episodes)
-        played = {(episode.seed, episode.member): episode for episode in episodes}
+        played = {(episode.game_id, episode.seed, episode.member): episode for episode in episodes}
         return [
-            Group(game_id=self.game.id, seed=seed, episodes=tuple(played[seed, member] for member in range(size)))
-            for seed in seeds
+            Group(game_id=game, seed=seed, episodes=tuple(played[game, seed, member] for member in range(size)))
+            for game, seed in starts
         ]
 
-    def learn(self, packs: Sequence[Pack], index: int) -> Metrics:
+    def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
+        """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""
+        parts = [selected[number :: self.config.minibatches] for number in range(self.config.minibatches)]
+        batches = [pack(to_samples(part, self.normalisation), self.config.token_budget) for part in parts if part]
+        if not batches:
+            return {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
+        steps = [self.optimizer_step(packs, index) for packs in batches]
+        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+
+    def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
         """One optimiser step on the summed loss of all trees."""
         rate = learning_rate(self.config, index)
         self.optimizer.param_groups[0]["lr"] = rate
@@ -129,52 +164,39 @@ class Trainer:
             with torch.no_grad(), self.model.disable_adapter():
                 reference = token_log_probs(self.model, packed, config.temperature)
         log_probs = token_log_probs(self.model, packed, config.temperature)
+        tokens, *entries = (
+            part.to(log_probs.device) for part in (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
+        )
+        old, advantages, weights = entries
         return policy_loss(
-            log_probs,
-            packed.old_log_probs.to(log_probs.device),
-            reference,
-            packed.weights.to(log_probs.device),
+            log_probs[tokens],
+            old,
+            None if reference is None else reference[tokens],
+            advantages,
+            weights,
             epsilon_low=config.epsilon_low,
             epsilon_up=config.epsilon_up,
             beta=config.beta,
         )
 
     def evaluate(self) -> Metrics:
-        """Plays the validation episodes, the same each time, with the adapter as it is."""
+        """Plays the validation episodes of every game, the same each time, with the adapter as it is."""
         agent = replace(self.agent, temperature=self.config.eval_temperature)
-        episode_keys = [(seed, 0) for seed in self.starts.validation]
+        metrics: Metrics = {}
         with merged(self.model):
-            episodes = play_episodes(self.game, agent, episode_keys)
-        return {
-            "validation_reward": sum(episode.reward for episode in episodes) / len(episodes),
-            "validation_success": sum(episode.success for episode in episodes) / len(episodes),
-        }
+            for name, game in self.starts.games.items():
+                episodes = play_episodes(game, agent, [(seed, 0) for seed in self.starts.validation(name)])
+                metrics[f"validation_reward/{name}"] = sum(episode.reward for episode in episodes) / len(episodes)
+                metrics[f"validation_success/{name}"] = sum(episode.success for episode in episodes) / len(episodes)
+        return _mean_over_games(metrics)
 
 
-def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
-    """The base with a fresh LoRA adapter on all its linear layers."""
-    agent = LanguageModel.from_pretrained(
-        config.model,
-        dtype=config.dtype,
-        device=str(accelerator.device),
-        chat_template=config.chat_template or None,
-        temperature=config.temperature,
-        max_new_tokens=config.max_new_tokens,
-        prompt_format=find_format(config.prompt_format, may_import=True),  # a file's names were checked where it was read
-    )
-    torch.manual_seed(config.seed)
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=0.0,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-        revision=split_revision(config.model, None)[1],  # of the base: the adapter is loaded on just this commit
-    )
-    if config.gradient_checkpointing:
-        agent.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        agent.model.enable_input_require_grads()
-    return replace(agent, model=get_peft_model(agent.model, lora), max_rows=config.max_rows)
+def _mean_over_games(metrics: Metrics) -> Metrics:
+    """Metrics named `METRIC/GAME`, with the mean of each over the games; of one game, its metrics alone."""
+    names = dict.fromkeys(name.partition("/")[0] for name in metrics)
+    values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
+    means = {name: sum(given) / len(given) for name, given in values.items()}
+    return means | (metrics if len(metrics) > len(means) else {})
 
 
 def learning_rate(config: TrainConfig, index: int) -> float:

@@ -25,7 +25,7 @@ __all__ = ["hub", "live_hub", "loopback", "loopback_server"]
 warm = LOADS_MODELS
 
 FLAGS = (
-    "--preset quickstart --game Snake-Solo-v1 --updates 1 --groups 1 --group-size 8 --drawn 4 "
+    "--preset quickstart --game Snake-Solo-v1 --updates 1 --groups 1 --group-size 8 --selected-per-group 4 "
     "--eval-episodes 1 --test-episodes 2 --threads 1"
 )
 """Of a run of some seconds, in a game in which even a player without a goal is sometimes better and sometimes worse."""

@@ -68,7 +68,7 @@ CARD = AdapterCard(
     repo_id="ada/lake",
     game=make_game("FrozenLake-NotSlippery-v1"),
     game_hash="f67e9e6f9fa4ef34",
-    config=TrainConfig(model=f"Qwen/Qwen2.5-3B-Instruct@{COMMIT}", updates=700, groups=1, group_size=100, drawn=25),
+    config=TrainConfig(model=f"Qwen/Qwen2.5-3B-Instruct@{COMMIT}", updates=700, groups=1, group_size=100, selected_per_group=25),
     base=Base(repo_id="Qwen/Qwen2.5-3B-Instruct", commit=COMMIT, license="other", license_name="qwen-research"),
     players={"random": row(0.0), "base": row(0.25), "adapter": row(0.75), "optimal": row(1.0)},
     scores=(),

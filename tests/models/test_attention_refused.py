@@ -12,7 +12,7 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import Sample
-from msgrpo_hub.training.batch import Row, pack
+from msgrpo_hub.training.batch import StepSample, pack, signed_sums
 from msgrpo_hub.training.log_probs import token_log_probs
 from tests.models.engines import TOLERANCE, generators, plain_scores
 
@@ -26,7 +26,9 @@ def refused_or_plain(folder: Path, prompts: list[Prompt]) -> bool:
         replies = agent.complete(prompts[:4], generators(4))
     except UserError:
         return True
-    (packed,) = pack([Row(reply, 0.0, 0.0, 1.0) for reply in sorted(replies, key=lambda reply: reply.prompt_ids)], 10_000)
+    (packed,) = pack(
+        [StepSample(reply, signed_sums(0.0, 1.0)) for reply in sorted(replies, key=lambda reply: reply.prompt_ids)], 10_000
+    )
     trained = token_log_probs(agent.model, packed, 1.0).tolist()
     samples = [Sample(reply.prompt_ids, list(reply.token_ids)) for reply in replies]
     plain = [plain_scores(agent.model, sample, 1.0)[range(len(sample.token_ids)), sample.token_ids] for sample in samples]

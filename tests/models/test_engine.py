@@ -10,7 +10,7 @@ import torch
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.training.batch import Row, pack
+from msgrpo_hub.training.batch import StepSample, pack, signed_sums
 from msgrpo_hub.training.log_probs import token_log_probs
 from tests.models.engines import END, LIMIT, TOLERANCE, generators, naive_reply, plain_scores, sampled, some_prompts
 
@@ -60,7 +60,7 @@ def test_tokens_are_those_of_sampling_one_prompt_at_a_time(family: LanguageModel
 def test_training_sees_the_log_probs_that_acting_recorded(family: LanguageModel, prompts: list[Prompt]) -> None:
     replies = family.complete(prompts, generators(len(prompts)))
     distinct = {reply.prompt_ids + reply.token_ids: reply for reply in replies}
-    (packed,) = pack([Row(distinct[key], 0.0, 0.0, 1.0) for key in sorted(distinct)], 10_000)
+    (packed,) = pack([StepSample(distinct[key], signed_sums(0.0, 1.0)) for key in sorted(distinct)], 10_000)
     with torch.no_grad():
         log_probs = token_log_probs(family.model, packed, family.temperature)
     assert log_probs.tolist() == pytest.approx(packed.old_log_probs.tolist(), abs=TOLERANCE)

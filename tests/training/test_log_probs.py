@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from msgrpo_hub.training import log_probs
-from msgrpo_hub.training.batch import Pack, Row, pack
+from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums
 from msgrpo_hub.training.log_probs import token_log_probs
 from tests.training.test_batch import (
     VOCABULARY,
@@ -21,7 +21,7 @@ from tests.training.test_batch import (
     plain_log_probs,
     random_model,
     random_rows,
-    row_of,
+    sample_of,
     slots_of,
     step_of,
 )
@@ -37,7 +37,7 @@ def model() -> PeftModel:
 def some_pack(seed: int = 0) -> tuple[list[tuple[Ids, Ids]], Pack]:
     """Distinct (prompt, reply) pairs in order, and their one pack."""
     pairs = sorted(set(random_rows(np.random.default_rng(seed), 12)), key=lambda pair: pair[0] + pair[1])
-    (packed,) = pack([Row(step_of(prompt, reply).completion, 0.0, 0.0, 1.0) for prompt, reply in pairs], 10_000)
+    (packed,) = pack([StepSample(step_of(prompt, reply).completion, signed_sums(0.0, 1.0)) for prompt, reply in pairs], 10_000)
     return pairs, packed
 
 
@@ -57,7 +57,7 @@ def test_log_probs_of_a_pack_are_those_of_each_row_alone(model: PeftModel, seed:
 
 
 def test_temperature_zero_scores_as_temperature_one(model: PeftModel) -> None:
-    (packed,) = pack([row_of((1, 2, 3, 4))], 100)
+    (packed,) = pack([sample_of((1, 2, 3, 4))], 100)
     assert torch.equal(token_log_probs(model, packed, 0.0), token_log_probs(model, packed, 1.0))
 
 

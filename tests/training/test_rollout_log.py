@@ -8,31 +8,33 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
+from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.storage.shards import load_shards
 from msgrpo_hub.storage.tables import Rollout
-from msgrpo_hub.training.batch import Drawn
+from msgrpo_hub.training.callbacks import Run, Update
 from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
-from msgrpo_hub.training.config import TrainConfig, to_toml
+from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
 from msgrpo_hub.training.rollout_log import BLOCKS, RolloutLog, blocks
 
 if TYPE_CHECKING:
     from tests.command import Command
 
 MOMENTS = {
-    "before the first episodes are in place": ("RolloutLog.write", "call", 1),
+    "before the first episodes are in place": ("RolloutLog.on_update", "call", 1),
     "when one of its two tables is in place": ("write_atomically", "return", 5),
-    "when its episodes are kept and its checkpoint is not": ("RolloutLog.write", "return", 1),
+    "when its episodes are kept and its checkpoint is not": ("RolloutLog.on_update", "return", 1),
     "in the middle of a table": ("write_table", "return", 3),
     "when its checkpoint is in place": ("save_checkpoint", "return", 1),
     "in the final evaluation": ("play_test", "call", 1),
@@ -103,7 +105,7 @@ def test_a_run_killed_at_any_moment_keeps_what_an_uninterrupted_one_keeps(
 def test_what_is_beyond_the_checkpoint_is_not_published(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     """It may be played again, and come out otherwise."""
     run = tmp_path / "run"
-    moment = ("RolloutLog.write", "return", 2)
+    moment = ("RolloutLog.on_update", "return", 2)
     ended = msgrpo("train", *flags, "--save-rollouts", "--output-dir", run, die_at=moment)
     assert ended.code == -signal.SIGKILL
     assert {"default/train-00001.parquet", "default/train-00002.parquet"} <= set(kept(run))
@@ -165,16 +167,26 @@ def told(rollouts: list[Rollout]) -> list[tuple[object, ...]]:
 # ---- blocks
 
 
+def keep(folder: Path, config: TrainConfig, index: int, groups: list[Group]) -> None:
+    """Logs an update in which the first episode of a group had A = 1 and the second, which was selected, A = −1."""
+    advantages, episode = torch.tensor([1.0, -1.0]), groups[0].episodes[1]
+    steps = [[a.expand(len(e.steps)) for a, e in zip(advantages, groups[0].episodes, strict=True)]]
+    selected = [SelectedEpisode(episode, (-1.0,) * len(episode.steps))]
+    log = RolloutLog()
+    log.on_start(Run(config=config, folder=folder, updates=index - 1))
+    parts: dict[str, Any] = {"advantages": [advantages], "step_advantages": steps, "selected": selected}
+    log.on_update(Update(index=index, groups=groups, metrics={}, **parts))
+
+
 def make_run(folder: Path, updates: int, done: int) -> Path:
     """The folder of a run of so many updates after some of them, played at random."""
-    config = TrainConfig(updates=updates, group_size=2, groups=1, drawn=1, save_rollouts=True)
+    config = TrainConfig(updates=updates, group_size=2, groups=1, selected_per_group=1, save_rollouts=True)
     folder.mkdir(exist_ok=True)
     (folder / "config.toml").write_text(to_toml(config))
     (folder / "provenance.json").write_text('{"base_commit": "0123"}')
-    log, game = RolloutLog(folder / "rollouts", 0), make_game(config.game)
+    game = make_game(config.game)
     for update in range(1, done + 1):
-        groups = play_groups(game, ScriptedPolicy(choose_random), [update], 2)
-        log.write(update, groups, [[1.0, -1.0]], [Drawn(groups[0].episodes[1], -1.0)])
+        keep(folder, config, update, play_groups(game, ScriptedPolicy(choose_random), [update], 2))
     parameters = {"w": nn.Parameter(torch.zeros(1))}
     progress = Progress(updates=done)
     save_checkpoint(folder / "checkpoint.safetensors", parameters, torch.optim.AdamW(parameters.values()), progress, "run")
@@ -199,15 +211,13 @@ def test_blocks_are_few_and_their_borders_do_not_depend_on_how_far_it_went(tmp_p
 def test_other_episodes_have_another_name(tmp_path: Path) -> None:
     [(_, [first]), (_, [again])] = (blocks(make_run(tmp_path / name, 2, 1)) for name in "ab")
     assert first.name == again.name
-    RolloutLog(tmp_path / "b" / "rollouts", 0).write(
-        1, (groups := play_groups(make_game(TrainConfig().game), ScriptedPolicy(choose_random), [9], 2)), [[0.0, 0.0]], []
-    )
-    assert len(groups) == 1
+    config = load_config(tmp_path / "b" / "config.toml")
+    keep(tmp_path / "b", config, 1, play_groups(make_game(config.game), ScriptedPolicy(choose_random), [9], 2))
     assert blocks(tmp_path / "b")[1][0].name.rsplit("-", 1)[0] == first.name.rsplit("-", 1)[0]
     assert blocks(tmp_path / "b")[1][0].name != first.name
 
 
-def test_drawn_episodes_are_told_from_their_siblings(tmp_path: Path) -> None:
+def test_selected_episodes_are_told_from_their_siblings(tmp_path: Path) -> None:
     [rollouts] = load_shards(make_run(tmp_path / "run", 2, 1))
     assert [(rollout.advantage, rollout.selected) for rollout in rollouts] == [(1.0, False), (-1.0, True)]
     assert all(rollout.step_advantages == (rollout.advantage,) * len(rollout.episode.steps) for rollout in rollouts)

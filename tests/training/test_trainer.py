@@ -23,10 +23,10 @@ from torch import Tensor
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, episode_seed
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.msgrpo import sample_episodes, token_mean
+from msgrpo_hub.msgrpo import token_mean
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.batch import draw, pack, to_rows
+from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.start_states import StartStates
 from msgrpo_hub.training.trainer import Trainer, learning_rate
@@ -52,7 +52,7 @@ def config(tiny_model: Path) -> TrainConfig:
         updates=4,
         groups=2,
         group_size=8,
-        drawn=4,
+        selected_per_group=4,
         max_new_tokens=4,
         lora_rank=4,
         learning_rate=1e-2,
@@ -96,14 +96,14 @@ def test_the_scheduled_rate_is_the_one_that_is_used(config: TrainConfig) -> None
     """The first step of AdamW moves every parameter with a gradient by the learning rate."""
     trainer = trainer_of(replace(config, warmup=4))
     before = weights(trainer)
-    metrics = trainer.update(1)
+    metrics = trainer.update(1).metrics
     assert metrics["learning_rate"] == pytest.approx(0.0025)
     assert farthest(before, weights(trainer)) == pytest.approx(0.0025, rel=1e-3)
 
 
 def test_a_small_random_model_learns_to_reply_readably(config: TrainConfig) -> None:
-    trainer = trainer_of(replace(config, updates=12, group_size=16, drawn=8))
-    failed = [m["unreadable_rate"] + m["truncated_rate"] for m in map(trainer.update, range(1, 13))]
+    trainer = trainer_of(replace(config, updates=12, group_size=16, selected_per_group=8))
+    failed = [m["unreadable_rate"] + m["truncated_rate"] for m in (trainer.update(index).metrics for index in range(1, 13))]
     assert np.mean(failed[:2]) > 0.5
     assert np.mean(failed[-2:]) < 0.1
 
@@ -111,29 +111,30 @@ def test_a_small_random_model_learns_to_reply_readably(config: TrainConfig) -> N
 def test_a_small_random_model_learns_to_win_a_small_game(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GAMES, "Pond-v0", FrozenLake("Pond-v0", size=2, frozen_probability=1.0, horizon=4))
     pond = replace(config, game="Pond-v0", format_penalty=0.0, exclude_test_starts=False)
-    trainer = trainer_of(replace(pond, updates=20, groups=4, group_size=16, drawn=8))
-    rewards = [trainer.update(index)["reward"] for index in range(1, 21)]
+    trainer = trainer_of(replace(pond, updates=20, groups=4, group_size=16, selected_per_group=8))
+    rewards = [trainer.update(index).metrics["reward"] for index in range(1, 21)]
     assert np.mean(rewards[:2]) < 0.2
     assert np.mean(rewards[-2:]) > 0.5
 
 
 def test_groups_of_equal_returns_are_counted_and_left_out(config: TrainConfig) -> None:
-    trainer = trainer_of(replace(config, groups=16, group_size=2, drawn=1, max_new_tokens=1))
+    trainer = trainer_of(replace(config, groups=16, group_size=2, selected_per_group=1, max_new_tokens=1))
     groups = trainer.act(trainer.starts.of_update(1))
     unread = {group.seed: {sum(step.action is None for step in e.steps) - e.reward for e in group.episodes} for group in groups}
     equal = {seed for seed, counts in unread.items() if len(counts) == 1}
     assert 2 < len(equal) < 14
-    _, drawn = draw(groups, 1, sample_episodes, 1.0, torch.Generator().manual_seed(0))
-    assert [item.episode.seed for item in drawn] == [group.seed for group in groups if group.seed not in equal]
-    assert trainer.update(1)["zero_variance_groups"] == len(equal)
+    assert [item.episode.seed for item in trainer.select(groups, 1).selected] == [
+        group.seed for group in groups if group.seed not in equal
+    ]
+    assert trainer.update(1).metrics["zero_variance_groups"] == len(equal)
 
 
 def test_an_update_that_draws_no_episode_changes_nothing(config: TrainConfig) -> None:
-    trainer = trainer_of(replace(config, groups=1, group_size=2, drawn=1, max_new_tokens=1))
+    trainer = trainer_of(replace(config, groups=1, group_size=2, selected_per_group=1, max_new_tokens=1))
     trainer.update(1)
     before, steps = weights(trainer), [float(state["step"]) for state in trainer.optimizer.state.values()]
     trainer.config = replace(trainer.config, format_penalty=0.0)
-    metrics = trainer.update(2)
+    metrics = trainer.update(2).metrics
     assert metrics["zero_variance_groups"] == 1
     assert metrics["gradient_norm"] == 0
     assert farthest(before, weights(trainer)) == 0
@@ -143,7 +144,7 @@ def test_an_update_that_draws_no_episode_changes_nothing(config: TrainConfig) ->
 def test_the_measured_rates_are_those_of_the_episodes(config: TrainConfig) -> None:
     trainer = trainer_of(config)
     groups = trainer.act(trainer.starts.of_update(1))
-    metrics = trainer.update(1)
+    metrics = trainer.update(1).metrics
     assert metrics.keys() >= LOGGED
     assert all(math.isfinite(value) for value in metrics.values())
     episodes = [episode for group in groups for episode in group.episodes]
@@ -166,10 +167,10 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
     trainer = trainer_of(config)
     trainer.update(1)  # until then half of the gradient is zero
     groups = trainer.act(trainer.starts.of_update(2))
-    rows = to_rows(draw(groups, 4, sample_episodes, 1.0, torch.Generator().manual_seed(0))[1], token_mean)
+    samples = to_samples(trainer.select(groups, 1).selected, token_mean)
     gradients, counts = [], []
     for budget in (300, 450, 1_000_000):
-        packs = pack(rows, budget)
+        packs = pack(samples, budget)
         trainer.optimizer.zero_grad()
         terms = trainer.backward(packs)
         gradients.append({name: parameter.grad for name, parameter in trainer.parameters.items()} | {"": torch.tensor(terms)})
@@ -191,11 +192,11 @@ def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: Tr
     for checkpointing in (False, True):
         trainer = trainer_of(replace(config, gradient_checkpointing=checkpointing, beta=0.0, token_budget=100_000))
         groups = trainer.act(trainer.starts.of_update(1))
-        rows = to_rows(draw(groups, 4, sample_episodes, 1.0, torch.Generator().manual_seed(0))[1], token_mean)
+        samples = to_samples(trainer.select(groups, 1).selected, token_mean)
         calls: list[Any] = []
         layer = trainer.model.get_base_model().model.layers[0].mlp
         layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
-        trainer.backward(pack(rows, 100_000))
+        trainer.backward(pack(samples, 100_000))
         passes.append(len(calls))
     assert passes == [1, 2]
     assert farthest(trained(replace(config, gradient_checkpointing=True)), trained(config)) < 1e-6
@@ -204,7 +205,7 @@ def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: Tr
 def test_a_bfloat16_base_trains_a_float32_adapter(config: TrainConfig) -> None:
     trainer = trainer_of(replace(config, dtype="bfloat16"))
     before = weights(trainer)
-    metrics = [trainer.update(index) for index in (1, 2)]
+    metrics = [trainer.update(index).metrics for index in (1, 2)]
     kinds = {name: parameter.dtype for name, parameter in trainer.model.named_parameters()}
     assert {kinds[name] for name in trainer.parameters} == {torch.float32}
     assert {kind for name, kind in kinds.items() if name not in trainer.parameters and "norm" not in name} == {torch.bfloat16}
@@ -247,19 +248,19 @@ def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> No
     trainer.act(trainer.starts.of_update(1))
     assert trainer.evaluate() == first
     agent = replace(trainer.agent, temperature=0.7)
-    episodes = play_episodes(
-        trainer.game, agent, [(seed, 0) for seed in StartStates(replace(config, game="Snake-Solo-v1")).validation]
-    )
+    seeds = trainer.starts.validation("Snake-Solo-v1")
+    episodes = play_episodes(trainer.starts.games["Snake-Solo-v1"], agent, [(seed, 0) for seed in seeds])
     assert first["validation_reward"] == np.mean([episode.reward for episode in episodes]) != 0
-    assert StartStates(replace(config, seed=1)).validation == StartStates(config).validation
+    assert StartStates(replace(config, seed=1)).validation(config.game) == StartStates(config).validation(config.game)
 
 
 def test_training_never_starts_from_a_board_of_validation_or_test(config: TrainConfig) -> None:
     starts = StartStates(replace(config, eval_episodes=50, test_episodes=200))
-    held_out = {starts.observation_of(seed) for seed in [*starts.validation, *starts.test]}
+    game = config.game
+    held_out = {starts.observation_of(game, seed) for seed in [*starts.validation(game), *starts.test(game)]}
 
     def boards(starts: StartStates) -> set[str]:
-        return {starts.observation_of(seed) for index in range(1, 101) for seed in starts.of_update(index)}
+        return {starts.observation_of(*start) for index in range(1, 101) for start in starts.of_update(index)}
 
     assert not boards(starts) & held_out
     assert boards(StartStates(replace(starts.config, exclude_test_starts=False))) & held_out
@@ -279,9 +280,11 @@ def test_splits_games_and_runs_share_no_seed() -> None:
 
 
 def test_every_update_starts_from_boards_of_its_own(config: TrainConfig) -> None:
-    seeds = [seed for index in range(1, 101) for seed in StartStates(config).of_update(index)]
+    seeds = [seed for index in range(1, 101) for _, seed in StartStates(config).of_update(index)]
     assert len(set(seeds)) == len(seeds) == 200
-    assert not set(seeds) & {seed for index in range(1, 101) for seed in StartStates(replace(config, seed=1)).of_update(index)}
+    assert not set(seeds) & {
+        start[1] for index in range(1, 101) for start in StartStates(replace(config, seed=1)).of_update(index)
+    }
 
 
 # ---- what is kept

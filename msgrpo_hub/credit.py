@@ -1,0 +1,188 @@
+"""Credit: how the return of an episode becomes an advantage of each of its steps.
+
+The paper credits every step with the whole episode (`whole_episode`). A credit of your own is a function
+`(groups, returns, context) → advantages`, or an object with such a method; one that learns also has a state and an update
+of its own (`LearningCredit`). Whichever it is, episodes are selected by |A_j| of their returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from msgrpo_hub.episode import Episode, Group, Step
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.msgrpo import Scale, group_advantages, standard_deviation
+
+# Shapes: G episodes of a group, S steps of an episode.
+
+StepAdvantages = list[list[Tensor]]
+"""Per group and episode, one advantage per step: (S,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditContext:
+    """What a credit may know besides the episodes and their returns."""
+
+    format_penalty: float = 0.0
+    """Taken from the reward of each unparsed reply [−Φ]."""
+    scale: Scale = standard_deviation
+    """What centred returns are divided by."""
+    update: int = 1
+    """Number of the update, from 1."""
+
+    def rewards(self, episode: Episode) -> Tensor:
+        """(S,) r_t + Φ_t of an episode; their sum is its composite return C."""
+        return torch.tensor([step.reward - self.format_penalty * (step.action is None) for step in episode.steps])
+
+    def returns_to_go(self, episode: Episode) -> Tensor:
+        """(S,) Σ_{t' ≥ t} (r_{t'} + Φ_{t'}), undiscounted."""
+        return self.rewards(episode).flip(0).cumsum(0).flip(0)
+
+
+class Credit(Protocol):
+    """Gives each step its advantage."""
+
+    def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+        """One advantage per step of every episode.
+
+        Args:
+            groups: the groups of an update, all episodes of each.
+            returns: per group (G,), the composite returns C.
+            context: the rewards with their format penalty, and how advantages are scaled.
+
+        Returns:
+            Per group and episode (S,). A group in which all are 0 is left out of the update.
+        """
+
+
+@runtime_checkable
+class LearningCredit(Credit, Protocol):
+    """A credit that learns, such as a critic. Its state is kept in the checkpoint of a run."""
+
+    def update(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> Mapping[str, float]:
+        """Learns from an update's episodes, after they were credited. Returns metrics, which are logged as `credit/NAME`.
+
+        Every process of a run sees all episodes and must arrive at the same state.
+        """
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that it has learned."""
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> Any:
+        """Takes a state that `state_dict` gave."""
+
+
+CreditFunction = Callable[[Sequence[Group], Sequence[Tensor], CreditContext], StepAdvantages]
+
+
+@dataclass(frozen=True)
+class FunctionCredit:
+    """A plain function as a credit."""
+
+    function: CreditFunction
+
+    def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+        return self.function(groups, returns, context)
+
+
+def as_credit(given: Credit | CreditFunction) -> Credit:
+    """A credit as it is; a plain function wrapped."""
+    return given if hasattr(given, "advantages") else FunctionCredit(given)
+
+
+def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+    """The paper's: A_j, the advantage of the whole episode's return, for every step of episode j."""
+    return [
+        [
+            a.expand(len(episode.steps))
+            for a, episode in zip(group_advantages(of_group, context.scale), group.episodes, strict=True)
+        ]
+        for group, of_group in zip(groups, returns, strict=True)
+    ]
+
+
+def reward_to_go(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+    """The return from step t on, less its mean over the group at turn t, divided as A_j is.
+
+    An episode that has ended counts in the mean with 0. Step 0 has the advantage A_j. All turns are divided by the same
+    number, so late turns with little spread are not blown up; a group whose returns are all equal gets 0.
+    """
+    return [_to_go(group, of_group, context) for group, of_group in zip(groups, returns, strict=True)]
+
+
+def _to_go(group: Group, returns: Tensor, context: CreditContext) -> list[Tensor]:
+    to_go = torch.nn.utils.rnn.pad_sequence([context.returns_to_go(episode) for episode in group.episodes])  # (turns, G)
+    varies = group_advantages(returns, context.scale).any()
+    advantages = (to_go - to_go.mean(1, keepdim=True)) / context.scale(returns - returns.mean()) * varies
+    return [advantages[: len(episode.steps), j] for j, episode in enumerate(group.episodes)]
+
+
+def observation_and_turn(step: Step, turn: int) -> Hashable:
+    """Steps that show the same board on the same turn are compared."""
+    return step.observation, turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnchorState:
+    """GiGPO (arXiv 2505.10978): A_E + ω·A_S, the episode's advantage and that among the steps taken from one state.
+
+    A_S compares the undiscounted returns to go, Φ included, of all steps of the group with the same key, normalised as
+    A_E is. A step that is alone with its key has A_S = 0.
+    """
+
+    omega: float = 1.0
+    """ω, the weight of the step's own advantage."""
+    key: Callable[[Step, int], Hashable] = observation_and_turn
+    """(step, turn) → what makes two states of a group the same."""
+
+    def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+        episodes = whole_episode(groups, returns, context)
+        steps = [self._among_steps(group, context) for group in groups]
+        return [
+            [a + self.omega * b for a, b in zip(of_episodes, of_steps, strict=True)]
+            for of_episodes, of_steps in zip(episodes, steps, strict=True)
+        ]
+
+    def _among_steps(self, group: Group, context: CreditContext) -> list[Tensor]:
+        to_go = [context.returns_to_go(episode) for episode in group.episodes]
+        advantages = [torch.zeros_like(returns) for returns in to_go]
+        anchors: dict[Hashable, list[tuple[int, int]]] = {}
+        for j, episode in enumerate(group.episodes):
+            for turn, step in enumerate(episode.steps):
+                anchors.setdefault(self.key(step, turn), []).append((j, turn))
+        for places in anchors.values():
+            compared = group_advantages(torch.stack([to_go[j][turn] for j, turn in places]), context.scale)
+            for (j, turn), advantage in zip(places, compared, strict=True):
+                advantages[j][turn] = advantage
+        return advantages
+
+
+CREDITS: dict[str, Credit | CreditFunction] = {
+    "whole-episode": whole_episode,
+    "reward-to-go": reward_to_go,
+    "anchor-state": AnchorState(),
+}
+
+
+def step_advantages(credit: Credit, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+    """What a credit gives, checked.
+
+    Raises:
+        UserError: it is not one finite number per step of every episode.
+    """
+    given = credit.advantages(groups, returns, context)
+    expected = [[len(episode.steps) for episode in group.episodes] for group in groups]
+    try:
+        tensors = [[torch.as_tensor(steps, dtype=torch.float32) for steps in of_group] for of_group in given]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the credit gave no numbers ({error}): expected one per step of every episode") from error
+    if [[tuple(steps.shape) for steps in of_group] for of_group in tensors] != [[(n,) for n in row] for row in expected]:
+        raise UserError("the credit gave advantages of another shape: expected one per step of every episode of every group")
+    if not all(bool(torch.isfinite(steps).all()) for of_group in tensors for steps in of_group):
+        raise UserError("the credit gave advantages that are not finite: expected one number per step of every episode")
+    return tensors

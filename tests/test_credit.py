@@ -1,0 +1,154 @@
+"""Credit: numbers worked out by hand, one contract over all credits, and what a credit of one's own may do wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext, as_credit, reward_to_go, step_advantages, whole_episode
+from msgrpo_hub.episode import Completion, Episode, Group, Step
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.msgrpo import composite_return, group_advantages, unscaled
+
+Turn = tuple[str, float | None]
+"""(observation, reward; None for an unparsed reply with reward 0)."""
+
+
+def group_of(*episodes: Sequence[Turn]) -> Group:
+    def step(turn: Turn) -> Step:
+        observation, reward = turn
+        action = None if reward is None else "Up"
+        status = "unreadable" if reward is None else "ok"
+        completion = Completion(text="")
+        return Step(
+            observation=observation, completion=completion, action=action, status=status, legal=True, reward=reward or 0.0
+        )  # type: ignore[arg-type]
+
+    played = [
+        Episode(game_id="g", seed=0, member=j, steps=tuple(map(step, turns)), terminated=True, truncated=False, success=False)
+        for j, turns in enumerate(episodes)
+    ]
+    return Group(game_id="g", seed=0, episodes=tuple(played))
+
+
+def returns_of(group: Group, penalty: float) -> Tensor:
+    return torch.tensor([composite_return(episode, penalty) for episode in group.episodes])
+
+
+def credited(name: str, group: Group, penalty: float = 1.0, **context: object) -> list[list[float]]:
+    given = CreditContext(format_penalty=penalty, **context)  # type: ignore[arg-type]
+    (steps,) = step_advantages(as_credit(CREDITS[name]), [group], [returns_of(group, penalty)], given)
+    return [of_episode.tolist() for of_episode in steps]
+
+
+def test_the_papers_credit_gives_every_step_the_advantage_of_its_episode() -> None:
+    group = group_of([("s", 1.0), ("a", 1.0)], [("s", 0.0)])  # C = 2, 0: A = 1, −1
+    assert credited("whole-episode", group) == [[1.0, 1.0], [-1.0]]
+    assert credited("whole-episode", group, scale=unscaled) == [[1.0, 1.0], [-1.0]]  # C − mean = 1, −1 too
+
+
+def test_reward_to_go_by_hand() -> None:
+    # Rewards (1, 0, 3) and (0, 2); to go: (4, 3, 3) and (2, 2, –). Mean of each turn: 3, 2.5, 1.5. std(C) = std(4, 2) = 1.
+    group = group_of([("s", 1.0), ("a", 0.0), ("b", 3.0)], [("s", 0.0), ("c", 2.0)])
+    assert credited("reward-to-go", group) == [pytest.approx([1.0, 0.5, 1.5]), pytest.approx([-1.0, -0.5])]
+
+
+def test_reward_to_go_takes_the_format_penalty_when_it_falls_due() -> None:
+    # An unparsed second reply: rewards (0, −1) and (0, 0); to go (−1, −1), (0, 0); means −0.5; std(C) = 0.5.
+    group = group_of([("s", 0.0), ("a", None)], [("s", 0.0), ("a", 0.0)])
+    assert credited("reward-to-go", group) == [pytest.approx([-1.0, -1.0]), pytest.approx([1.0, 1.0])]
+    assert credited("reward-to-go", group, penalty=0.0) == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_anchor_states_by_hand() -> None:
+    # C = 3, 1, 2 → A_E = √1.5, −√1.5, 0. Turn 0 is one anchor: to go 3, 1, 2, the same numbers. On turn 1 two episodes
+    # stand in "a" with 3 and 1 to go: +1, −1; the third is alone in "b": 0.
+    group = group_of([("s", 0.0), ("a", 3.0)], [("s", 0.0), ("a", 1.0)], [("s", 0.0), ("b", 2.0)])
+    e = 1.5**0.5
+    assert credited("anchor-state", group) == [
+        pytest.approx([2 * e, e + 1]),
+        pytest.approx([-2 * e, -e - 1]),
+        pytest.approx([0.0, 0.0], abs=1e-6),
+    ]
+    context = CreditContext(format_penalty=1.0)
+    (half,) = AnchorState(omega=0.5).advantages([group], [returns_of(group, 1.0)], context)
+    assert half[0].tolist() == pytest.approx([1.5 * e, e + 0.5])
+
+
+def test_an_anchor_is_an_observation_on_a_turn_unless_another_key_is_given() -> None:
+    # "a" is seen on turn 0 by the first and on turn 1 by the second episode; 1 and 3 are to come.
+    group = group_of([("a", 1.0)], [("b", 0.0), ("a", 3.0)])
+    context = CreditContext()
+    (by_turn,) = AnchorState().advantages([group], [returns_of(group, 0.0)], context)
+    (by_state,) = AnchorState(key=lambda step, _: step.observation).advantages([group], [returns_of(group, 0.0)], context)
+    assert [steps.tolist() for steps in by_turn] == [[-1.0], [1.0, 1.0]]
+    assert [steps.tolist() for steps in by_state] == [[-2.0], [1.0, 2.0]]
+
+
+turns = st.tuples(st.sampled_from(["s", "a", "b"]), st.none() | st.integers(-3, 3).map(float))
+episodes = st.lists(st.lists(turns, min_size=1, max_size=5), min_size=2, max_size=6)
+
+
+@pytest.mark.parametrize("name", CREDITS)
+@given(episodes=episodes, penalty=st.sampled_from([0.0, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_every_credit_gives_each_step_one_finite_number_whatever_the_order_of_the_group(
+    name: str, episodes: list[list[Turn]], penalty: float
+) -> None:
+    steps = credited(name, group_of(*episodes), penalty)
+    assert [len(of_episode) for of_episode in steps] == [len(turns) for turns in episodes]
+    backwards = credited(name, group_of(*reversed(episodes)), penalty)[::-1]
+    assert [pytest.approx(of_episode, abs=1e-4) for of_episode in backwards] == steps
+
+
+@pytest.mark.parametrize("name", CREDITS)
+@given(episodes=episodes)
+@settings(max_examples=60, deadline=None)
+def test_the_first_step_of_every_credit_knows_the_whole_return(name: str, episodes: list[list[Turn]]) -> None:
+    """On turn 0 all stand in one state, so every credit ranks the first steps as the paper does."""
+    group = group_of(*([("start", 0.0), *turns] for turns in episodes))
+    first = torch.tensor([steps[0] for steps in credited(name, group)])
+    paper = group_advantages(returns_of(group, 1.0))
+    assert torch.allclose(first, paper * (2 if name == "anchor-state" else 1), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_equal_episodes_get_no_advantage(name: str) -> None:
+    same = [("s", 1.0), ("a", 0.0)]
+    assert credited(name, group_of(same, same, same)) == [[0.0, 0.0]] * 3
+
+
+def test_a_plain_function_is_a_credit() -> None:
+    group = group_of([("s", 1.0)], [("s", 0.0)])
+    given = step_advantages(as_credit(reward_to_go), [group], [returns_of(group, 0.0)], CreditContext())
+    assert [steps.tolist() for steps in given[0]] == [[1.0], [-1.0]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda *_: [], "another shape"),
+        (lambda groups, *_: [[torch.zeros(1)] for group in groups], "another shape"),
+        (lambda groups, *_: [[torch.zeros(7) for e in group.episodes] for group in groups], "another shape"),
+        (lambda groups, *_: [[1.0 for e in group.episodes] for group in groups], "another shape"),
+        (lambda groups, *_: [["x" for e in group.episodes] for group in groups], "no numbers"),
+        (
+            lambda groups, *_: [[torch.full((len(e.steps),), torch.nan) for e in g.episodes] for g in groups],
+            "not finite",
+        ),
+    ],
+)
+def test_what_is_not_one_number_per_step_is_refused_in_a_line(wrong: object, message: str) -> None:
+    group = group_of([("s", 1.0), ("a", 1.0)], [("s", 0.0), ("a", 0.0)])
+    with pytest.raises(UserError, match=message):
+        step_advantages(as_credit(wrong), [group], [returns_of(group, 0.0)], CreditContext())  # type: ignore[arg-type]
+
+
+def test_whole_episode_is_the_default_of_the_paper() -> None:
+    assert CREDITS["whole-episode"] is whole_episode
+    assert next(iter(CREDITS)) == "whole-episode"
