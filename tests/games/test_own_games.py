@@ -20,7 +20,8 @@ from msgrpo_hub.games.environment import planes
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.solving import optimal_actions, optimal_value, random_value, solve
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random
-from msgrpo_hub.rendering import game_data, replay_svg, state_data
+from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rendering.replay_data import game_data, state_data
 from msgrpo_hub.rollout import play_episodes
 
 ROOT = Path(__file__).parents[2]
