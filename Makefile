@@ -8,13 +8,17 @@ DEVELOPMENT := .venv/.installed-dev
 SITE := .venv/.installed-docs
 PINNED := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test check docs wheel clean
+.PHONY: quickstart test test-long check docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
 
 test: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+
+# What takes minutes; commit the tests/long.json that it writes.
+test-long: $(DEVELOPMENT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.long
 
 check: $(DEVELOPMENT)
 	$(BIN)/ruff check .

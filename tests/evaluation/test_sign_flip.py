@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -59,21 +60,37 @@ def test_a_drawn_p_is_never_zero() -> None:
     assert sign_flip(np.arange(1.0, 101.0), seed=0) == 1 / 10_000
 
 
-@pytest.mark.parametrize("kind", ["enumerated", "drawn"])
-def test_equal_players_are_told_apart_as_rarely_as_promised(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("n", "repeats"),
+    [
+        pytest.param(10, 3000, id="enumerated"),
+        pytest.param(40, 800, id="drawn"),
+        pytest.param(10, 200_000, id="enumerated, more often", marks=pytest.mark.long),
+        pytest.param(40, 200_000, id="drawn, more often", marks=pytest.mark.long),
+    ],
+)
+def test_equal_players_are_told_apart_as_rarely_as_promised(
+    n: int, repeats: int, record_property: Callable[[str, object], None]
+) -> None:
     """Both draw from one skewed distribution on boards that matter: p ≤ 0.05 in 5 % of experiments, no more."""
     rng = np.random.default_rng(11)
-    n, repeats = (10, 3000) if kind == "enumerated" else (40, 800)
     boards = rng.geometric(0.3, size=(repeats, n, 1))
     rewards = boards + rng.geometric(0.5, size=(repeats, n, 2)) - 2.0 * (rng.random((repeats, n, 2)) < 0.3)
     p = np.array([sign_flip(row, seed) for seed, row in enumerate(rewards[..., 1] - rewards[..., 0])])
+    record_property("rate", round(float(np.mean(p <= 0.05)), 4))
     assert np.mean(p <= 0.05) <= 0.05 + error(0.05, repeats)
     assert np.mean(p <= 0.05) >= 0.03 - error(0.03, repeats)  # ties in coarse rewards make it a little careful
 
 
-def test_an_effect_of_the_detectable_size_is_found_8_times_in_10() -> None:
+@pytest.mark.parametrize("repeats", [500, pytest.param(10_000, marks=pytest.mark.long)])
+def test_an_effect_of_the_detectable_size_is_found_8_times_in_10(
+    repeats: int, record_property: Callable[[str, object], None]
+) -> None:
+    """A normal approximation to a test on rounded rewards: it promises 8 in 10 to a hundredth and a half."""
     rng = np.random.default_rng(12)
-    n, repeats = 60, 500
+    n = 60
     effect = Z * 3 / math.sqrt(n)
     p = [sign_flip(rng.normal(effect, 3, size=n).round(), seed) for seed in range(repeats)]
-    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.8, abs=error(0.8, repeats))
+    found = np.mean(np.array(p) < 0.05)
+    record_property("rate", round(float(found), 4))
+    assert found == pytest.approx(0.8, abs=error(0.8, repeats))

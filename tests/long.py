@@ -1,0 +1,54 @@
+"""`python -m tests.long`: runs the tests marked `long` and writes what came of them to `tests/long.json`, which is committed."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RESULTS = Path(__file__).with_name("long.json")
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "peft", "gymnasium")
+
+
+class Recorder:
+    """A plugin of pytest: the outcome of each test, its seconds, and what it recorded with `record_property`."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            measured = {"outcome": report.outcome, "seconds": round(report.duration, 1)}
+            self.tests[report.nodeid] = measured | dict(report.user_properties)
+
+
+def commit() -> str:
+    """Of the code that ran; with `-dirty` where files differ from it."""
+    return subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main() -> int:
+    recorder = Recorder()
+    code = pytest.main(["-m", "long", "-n", "2", "--dist", "worksteal", "tests"], plugins=[recorder])
+    record = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "cores": os.cpu_count(),
+        "tests": dict(sorted(recorder.tests.items())),
+    }
+    RESULTS.write_text(json.dumps(record, indent=2) + "\n")
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
