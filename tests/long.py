@@ -36,11 +36,11 @@ def commit() -> str:
 
 
 def main() -> int:
-    recorder = Recorder()
+    recorder, code_that_ran = Recorder(), commit()
     code = pytest.main(["-m", "long", "-n", "2", "--dist", "worksteal", "tests"], plugins=[recorder])
     record = {
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": commit(),
+        "commit": code_that_ran,
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "cores": os.cpu_count(),

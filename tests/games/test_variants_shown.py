@@ -1,0 +1,210 @@
+"""What a variant shows is true of the board, and its prompt says what was changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game, stream
+from msgrpo_hub.games.environment import TextGameEnv
+from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.rollout import play_episodes, replayed_states
+from tests.games.reading_player import (
+    IDS,
+    LAKE,
+    SNAKE,
+    Cell,
+    read_board,
+    read_coordinates,
+    read_grid,
+    read_legend,
+    read_moves,
+    seeds,
+)
+
+WHOLE = [name for name in VARIANTS if name not in ("coordinates", "grid")]
+
+
+# ---- what is shown is true
+
+
+def visited(game: Game, seed: int) -> Iterator[Any]:
+    """The states of one random episode in which the player has a move, unreadable replies among its turns."""
+    state, rng, dynamics = (
+        game.initial_state(stream(seed, "initial_state")),
+        stream(seed, "sampling", 0),
+        stream(seed, "dynamics", 0),
+    )
+    while True:
+        yield state
+        actions = [*(game.safe_actions(state) or game.actions), None]
+        after = game.step(state, actions[int(rng.integers(len(actions)))], dynamics)
+        if after.terminated or after.truncated:
+            return
+        state = after.state
+
+
+@pytest.mark.parametrize("id", [id for id in IDS if not id.endswith(("coordinates", "grid"))])
+@given(seed=seeds)
+@settings(max_examples=2, deadline=None)
+def test_every_listed_cell_holds_its_symbol_in_the_grid_and_every_symbol_is_listed(id: str, seed: int) -> None:
+    game = make_game(id)
+    legend = read_legend(build_prompt(game, game.initial_state(stream(seed, "initial_state"))).system)
+    assert legend == dict(game.symbols)
+    symbols = {name: symbol for symbol, name in legend.items()}
+    for state in visited(game, seed):
+        text = game.observe(state)
+        grid = read_grid(text)
+        drawn: dict[Cell, str] = {}
+        assert grid == [list(row) for row in game.grid(state)]
+        for label, cells in read_coordinates(text).items():
+            name = label.lower() if label.lower() in symbols else label.lower().rstrip("s")
+            if label != "Turns left":
+                drawn |= dict.fromkeys(cells, symbols[name])
+        everything = {(r, c): s for r, row in enumerate(grid) for c, s in enumerate(row)}
+        free = symbols.get("ice", symbols.get("free"))
+        assert {cell: symbol for cell, symbol in everything.items() if symbol != free} == drawn
+
+
+@pytest.mark.parametrize("variant", WHOLE)
+@pytest.mark.parametrize("game_id", [LAKE, "FrozenLake-Exactly8-v1", "Snake-Solo-v1", "Snake-Standard-v1"])
+def test_an_action_moves_the_player_on_the_shown_board_as_the_shown_rules_say(game_id: str, variant: str) -> None:
+    game = make_game(f"{game_id}:{variant}")
+    moved = 0
+    for seed in range(4):
+        for state in visited(game, seed):
+            prompt = build_prompt(game, state)
+            moves, board = read_moves(prompt.system), read_board(prompt.system, prompt.observation)
+            assert set(moves) == set(game.actions)
+            [(r, c)] = board.get("you") or board["your head"]
+            for action, (down, right) in moves.items():
+                after = game.step(state, action, np.random.default_rng(0))
+                there = (r + down, c + right)
+                alive = "Snake" not in game_id or after.state.alive
+                inside = 0 <= there[0] < game.rows and 0 <= there[1] < game.rows
+                seen = read_board(prompt.system, game.observe(after.state))
+                [now] = seen.get("you") or seen["your head"]
+                assert now == (there if inside and alive else (r, c))
+                moved += now == there
+    assert moved > 20
+
+
+@pytest.mark.parametrize("id", [id for id in IDS if id.startswith((LAKE + ":", "Snake-Solo-v1:", "Snake-Fire-v1:"))])
+def test_legal_and_safe_actions_of_a_variant_are_those_that_a_step_bears_out(id: str) -> None:
+    game = make_game(id)
+    for seed in range(4):
+        for state in visited(game, seed):
+            legal, safe = game.legal_actions(state), game.safe_actions(state)
+            assert [a for a in game.actions if a in legal] == list(legal)
+            assert [a for a in game.actions if a in safe] == list(safe)
+            for action in game.actions:
+                after = game.step(state, action, np.random.default_rng(1)).state
+                if "Lake" in id:
+                    assert (action in legal) == (after.player != state.player)
+                    assert (action in safe) == (action in legal and after.player not in state.holes)
+                elif not state.opponent:
+                    assert (action in legal) == (action in safe) == after.alive
+                elif action not in safe:
+                    assert not after.alive
+
+
+@pytest.mark.parametrize("game_id", [LAKE, SNAKE])
+def test_a_reflected_board_is_a_mirror_image_and_a_rotated_one_a_quarter_turn(game_id: str) -> None:
+    plain = make_game(game_id)
+    for state in visited(plain, 11):
+        board = np.array([list(row) for row in plain.grid(state)])
+        for variant, image in (("reflected", np.fliplr(board)), ("rotated", np.rot90(board))):
+            shown = np.array([list(row) for row in make_game(f"{game_id}:{variant}").grid(state)])
+            assert (shown == image).all()
+
+
+@pytest.mark.parametrize("game_id", [LAKE, SNAKE])
+def test_a_partial_view_shows_its_part_and_hides_the_other(game_id: str) -> None:
+    plain, coordinates, grid = (make_game(f"{game_id}{view}") for view in ("", ":coordinates", ":grid"))
+    for state in visited(plain, 3):
+        assert f"{coordinates.observe(state)}\n{grid.observe(state)}" == plain.observe(state)
+        assert "(" not in grid.observe(state)
+        assert "Grid" not in coordinates.observe(state)
+
+
+def test_the_body_of_a_snake_is_told_from_its_head_on_and_other_cells_in_reading_order() -> None:
+    game, body, checked = make_game(f"{SNAKE}:reflected"), re.compile("Your body: (.*)"), 0
+    for seed in range(12):
+        for episode in play_episodes(game, ScriptedPolicy(SCRIPTED["greedy"]), [(seed, 0)]):
+            for state in replayed_states(game, episode)[:-1]:
+                told = read_coordinates(game.observe(state))
+                assert told["Your body"] == [(r, game.rows - 1 - c) for r, c in state.snake[1:]]
+                assert told["Apples"] == sorted(told["Apples"])
+                checked += len(state.snake) > 3 and body.search(game.observe(state)) is not None
+    assert checked > 20
+
+
+# ---- the changed instruction stands in the prompt
+
+
+def system_of(id: str) -> str:
+    game = make_game(id)
+    return build_prompt(game, game.initial_state(np.random.default_rng(0))).system
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("Snake-PoisonApple-v1", "An apple gives -1 and makes you one cell longer; then it appears elsewhere."),
+        ("Snake-DoubleApple-v1", "An apple gives 2 and makes you one cell longer; then it appears elsewhere."),
+        ("Snake-Fire-v1", "A fire gives -1; then it appears elsewhere."),
+        ("Snake-Fire-v1", "F is fire"),
+        ("FrozenLake-Exactly8-v1", "The goal gives 1 if you reach it in exactly 8 turns, else 0, and ends the game."),
+        (f"{SNAKE}:compass", "North changes the row by -1, South by 1; West changes the column by -1, East by 1."),
+        (f"{SNAKE}:compass", "[Available Actions]\nWest, South, East, North\n"),
+        (f"{LAKE}:permuted-actions", "Here Down moves to the column on the left, Right to the row below"),
+        (f"{LAKE}:other-symbols", "In the grid _ is ice, P is you, H is hole, E is goal."),
+        ("Snake-PoisonApple-v1:compass", "An apple gives -1 and makes you one cell longer"),
+    ],
+)
+def test_the_changed_instruction_really_stands_in_the_prompt(id: str, words: str) -> None:
+    assert words in system_of(id)
+    plain = LAKE if "Lake" in id else SNAKE
+    assert words not in system_of(plain)
+
+
+@pytest.mark.parametrize("game_id", [game_id for game_id in GAMES if game_id != "Snake-DownHill-v1"])
+def test_no_word_of_the_plain_rules_is_left_where_it_would_be_false(game_id: str) -> None:
+    assert not re.search(r"\b(Up|Down|Left|Right)\b", system_of(f"{game_id}:compass"))
+    assert "change the row by one" not in system_of(f"{game_id}:permuted-actions")
+    old = [f"{symbol} is {name}" for symbol, name in make_game(game_id).symbols.items()]
+    assert not [legend for legend in old if legend in system_of(f"{game_id}:other-symbols")]
+    assert system_of(f"{game_id}:reflected") == system_of(f"{game_id}:rotated") == system_of(game_id)
+
+
+def test_exactly_eight_shows_the_turns_left_and_pays_on_the_last_turn_alone() -> None:
+    game = make_game("FrozenLake-Exactly8-v1")
+    start = next(s for seed in range(99) if not (s := game.initial_state(stream(seed, "initial_state"))).holes)
+    ways = {6: ["Down"] * 3 + ["Right"] * 3, 8: ["Left", "Up"] + ["Down"] * 3 + ["Right"] * 3}
+    for turns, way in ways.items():
+        state, rng = start, np.random.default_rng(0)
+        for turn, action in enumerate(way):
+            assert f"Turns left: {8 - turn}\n" in build_prompt(game, state).user
+            after = game.step(state, action, rng)
+            state = after.state
+        assert (after.reward, after.terminated, game.succeeded(state)) == (float(turns == 8), True, turns == 8)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_gymnasium_can_hold_every_observation_of_a_variant(id: str) -> None:
+    text, planes = TextGameEnv(id), TextGameEnv(id, observation="tensor")
+    for env in (text, planes):
+        observation, info = env.reset(seed=4)
+        while True:
+            assert env.observation_space.contains(observation)
+            action = int(np.flatnonzero(info["action_mask"])[0]) if info["action_mask"].any() else 0
+            observation, _, terminated, truncated, info = env.step(np.int64(action))
+            if terminated or truncated:
+                break
