@@ -30,17 +30,21 @@ class Recorder:
             self.tests[report.nodeid] = measured | dict(report.user_properties)
 
 
-def commit() -> str:
-    """Of the code that ran; with `-dirty` where files differ from it."""
-    return subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True).stdout.strip()
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def package() -> str:
+    """The git tree of the package that ran; with `-dirty` where its files differ from it."""
+    return git("rev-parse", "HEAD:msgrpo_hub") + ("-dirty" if git("status", "--porcelain", "msgrpo_hub") else "")
 
 
 def main() -> int:
-    recorder, code_that_ran = Recorder(), commit()
+    recorder, tree = Recorder(), package()
     code = pytest.main(["-m", "long", "-n", "2", "--dist", "worksteal", "tests"], plugins=[recorder])
     record = {
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": code_that_ran,
+        "msgrpo_hub": tree,
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "cores": os.cpu_count(),
