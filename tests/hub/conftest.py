@@ -16,6 +16,7 @@ from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.uploading import Pushed
 from tests.hub.hostile import Files, edit
 from tests.hub.pushed_results import TASKS
+from tests.hub.pushed_rollouts import LAKE, RUN
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.fixture import hub, live_hub, loopback, loopback_server
 from tests.hub_server.lanes import Loopback
@@ -105,3 +106,23 @@ def sound_adapter(tmp_path_factory: pytest.TempPathFactory) -> Files:
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith("adapter_")}
     edit("adapter_config.json", base_model_name_or_path="msgrpo_hub/pocket/model", init_lora_weights=True)(files)
     return files
+
+
+@pytest.fixture(scope="session")
+def saved(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that kept its episodes, in a folder whose path tells a name."""
+    folder = tmp_path_factory.mktemp("saved") / "home" / "zaphod" / "lake"
+    done = loopback_server.owner.attempt(msgrpo, "train", *RUN.split(), "--output-dir", folder)
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.fixture(scope="session")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from msgrpo_hub.evaluation import evaluate
+    from msgrpo_hub.evaluation.suites import Suite
+
+    folder = tmp_path_factory.mktemp("evaluated")
+    evaluate("random", Suite(name="mine", tasks=(LAKE, "Snake-Short-v1"), episodes=4), folder)
+    evaluate(["random", "optimal"], Suite(name="mine", tasks=(LAKE,), episodes=3, split="validation"), folder)
+    return folder
