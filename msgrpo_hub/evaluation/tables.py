@@ -40,7 +40,7 @@ def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     head += ["luck-adjusted", "optimal moves"] if solved else []
     best_first = sorted(results, key=_by_reward)
     rows = [[name(r), *_figures(r), *(_exact(r) if solved else []), _faults(r)] for r in best_first]
-    return f"{title}\n{aligned([[*head, 'unread / cut / illegal'], *rows])}"
+    return f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal'], *rows])}"
 
 
 def _by_reward(result: Result) -> float:
@@ -77,7 +77,7 @@ def markdown_table(results: Sequence[Result], name: Callable[[Result], str], oth
     config = results[0].config
     references = ", ".join(f"{name} {value:.2f}" for name, value in results[0].summary["references"].items())
     title = f"**{config['task']}**, {config['episodes']} {config['split']} episodes; {references}\n"
-    head = ["player", "reward", "success", "normalised", "luck-adjusted", "unread / cut / illegal"]
+    head = ["player", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal"]
     rows = [(float(result.summary["reward"]["mean"]), _markdown_row(result, name(result))) for result in results]
     ordered = [row for _, row in sorted([*rows, *others], key=lambda row: -row[0])]
     return "\n".join([title, _piped(head), f"|{'---|' * len(head)}", *map(_piped, ordered)])

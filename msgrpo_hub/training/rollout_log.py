@@ -90,7 +90,7 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     done = _updates(run.checkpoint)
     if missing := {*range(1, done + 1)} - {*pieces}:
         raise UserError(f"the episodes of update {min(missing)} are gone from {str(folder)!r}: expected those of all {done}")
-    origin, size = _origin(config, run), math.ceil(config.updates / BLOCKS)
+    origin, size = run_origin(config, run), math.ceil(config.updates / BLOCKS)
     found = []
     for first in range(1, done + 1, size):
         last = min(first + size - 1, config.updates)
@@ -108,7 +108,8 @@ def _updates(checkpoint: Path) -> int:
         return int(json.loads(file.metadata()["progress"])["updates"])
 
 
-def _origin(config: TrainConfig, run: RunFolder) -> Origin:
+def run_origin(config: TrainConfig, run: RunFolder) -> Origin:
+    """Where the training episodes of a run come from."""
     base = public_name(split_revision(config.model, None)[0])
     commit = json.loads(run.provenance.read_text())["base_commit"]
     is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: its name is nobody's business

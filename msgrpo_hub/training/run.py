@@ -6,11 +6,11 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
@@ -22,12 +22,13 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
+from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_sources, record
-from msgrpo_hub.training.rollout_log import RolloutLog
+from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
 from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
 from msgrpo_hub.training.summary import episode_table, left_out, play_test, scores, telling_episode
 from msgrpo_hub.training.trainer import Trainer
@@ -183,8 +184,9 @@ def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
         unknown = left_out(game)
         tables[name] = {"game": name, "players": list(rows), **rows} | ({"left_out": unknown} if unknown else {})
     first, *others = trainer.starts.games
-    everything = pa.concat_tables([episode_table(name, players) for name, players in played.items()])
-    write_atomically(folder.test_episodes, lambda beside: pq.write_table(everything, beside))
+    origin = replace(run_origin(config, folder), split="test", temperature=config.eval_temperature)
+    everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])
+    write_atomically(folder.test_episodes, partial(write_table, everything))
     by_name = {player.name: player for player in played[first]}
     shown = telling_episode(by_name["base"], by_name["adapter"])
     pair = [(name, by_name[name].sampled[shown]) for name in ("base", "adapter")]

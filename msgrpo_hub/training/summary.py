@@ -12,12 +12,14 @@ from peft import PeftModel
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
 from msgrpo_hub.games import Game, base_game, episode_seed
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.metrics import reply_rates
 
 
@@ -86,41 +88,24 @@ def _pair(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]
 
 
-EPISODE_COLUMNS = {
-    "game": pa.string(),
-    "player": pa.string(),
-    "decoding": pa.string(),
-    "index": pa.int32(),
-    "seed": pa.int64(),
-    "reward": pa.float64(),
-    "success": pa.bool_(),
-    "unreadable": pa.int32(),
-    "illegal": pa.int32(),
-    "actions": pa.list_(pa.string()),
-}
-"""Of test_episodes.parquet. `decoding` is sampled or greedy; an action is null where none could be read."""
+def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) -> pa.Table:
+    """Every test episode of every player, one row each: what the figures of the summary are made of.
 
-
-def episode_table(game: str, played: Sequence[Played]) -> pa.Table:
-    """Every test episode of every player, one row each: what the figures of the summary are made of."""
-    rows = [
-        {
-            "game": game,
-            "player": player.name,
-            "decoding": decoding,
-            "index": index,
-            "seed": episode.seed,
-            "reward": episode.reward,
-            "success": episode.success,
-            "unreadable": episode.unreadable,
-            "illegal": sum(step.action is not None and not step.legal for step in episode.steps),
-            "actions": [step.action for step in episode.steps],
-        }
-        for player in played
-        for decoding, episodes in (("sampled", player.sampled), ("greedy", player.greedy))
-        for index, episode in enumerate(episodes)
-    ]
-    return pa.Table.from_pylist(rows, schema=pa.schema(list(EPISODE_COLUMNS.items())))
+    Args:
+        played: the players' episodes; those of a scripted player, which knows no temperature, are written once.
+        origin: of the run; its temperature is that of sampled play, and greedy play has temperature 0.
+        prompt_format: name of the format that all were asked in.
+    """
+    parts = []
+    for player in played:
+        scripted = player.sampled is player.greedy
+        own = Origin(split="test", player=player.name, run=origin.run) if scripted else replace(origin, player=player.name)
+        ways = [(None, player.sampled)] if scripted else [(origin.temperature, player.sampled), (0.0, player.greedy)]
+        for temperature, episodes in ways:
+            rollouts = [Rollout(episode=e, index=index, prompt_format=prompt_format) for index, e in enumerate(episodes)]
+            both = tables(rollouts, replace(own, temperature=temperature), [judged(episode) for episode in episodes])
+            parts.append(both["default"])
+    return pa.concat_tables(parts)
 
 
 def telling_episode(base: Played, adapter: Played) -> int:

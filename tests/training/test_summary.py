@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from accelerate import Accelerator
 
@@ -17,6 +16,7 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_optimal
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import load_config
 from msgrpo_hub.training.summary import play_test, scores, table
 from msgrpo_hub.training.trainer import Trainer
@@ -122,14 +122,18 @@ def test_optimal_play_always_reaches_the_goal_of_the_lake_that_is_not_slippery()
 
 def test_the_rows_of_the_episodes_are_what_the_figures_are_made_of(run: tuple[str, Path]) -> None:
     game, folder = run
-    rows, summary = pq.read_table(folder / "test_episodes.parquet").to_pylist(), read(folder)
-    assert len(rows) == 2 * 40 * len(PLAYERS[game])
+    rows, summary = read_table(folder / "test_episodes.parquet", "default").to_pylist(), read(folder)
+    assert len(rows) == 40 * (len(PLAYERS[game]) + 2)  # a scripted player knows no temperature
     for player in PLAYERS[game]:
-        for decoding, suffix in (("sampled", ""), ("greedy", "_greedy")):
-            own = [row for row in rows if (row["player"], row["decoding"]) == (player, decoding)]
+        is_model = player in ("base", "adapter")
+        for temperature, suffix in ((0.7, ""), (0.0, "_greedy")):
+            own = [row for row in rows if (row["player"], row["temperature"]) == (player, temperature if is_model else None)]
+            assert [row["index"] for row in own] == list(range(40))
+            assert {(row["game"], row["split"], row["base"]) for row in own} == {(game, "test", "folder" if is_model else None)}
             assert [row["seed"] for row in own] == [episode_seed(game, "test", index) for index in range(40)]
             assert np.mean([row["reward"] for row in own]) == pytest.approx(summary[player][f"reward{suffix}"])
             assert np.mean([row["success"] for row in own]) == summary[player][f"success{suffix}"]
-        turns = sum(len(row["actions"]) for row in rows if (row["player"], row["decoding"]) == (player, "sampled"))
-        illegal = sum(row["illegal"] for row in rows if (row["player"], row["decoding"]) == (player, "sampled"))
-        assert illegal / turns == pytest.approx(summary[player]["illegal_rate"])
+        sampled = [row for row in rows if (row["player"], row["temperature"]) == (player, 0.7 if is_model else None)]
+        turns = sum(row["steps"] for row in sampled)
+        for column, rate in (("unreadable", "unreadable"), ("truncated_replies", "truncated"), ("illegal", "illegal")):
+            assert sum(row[column] for row in sampled) / turns == pytest.approx(summary[player][f"{rate}_rate"])
