@@ -85,7 +85,7 @@ def train_config(options: argparse.Namespace) -> Any:
     """The configuration of a preset or a file (with --resume, of the run itself), changed by the flags."""
     from dataclasses import asdict
 
-    from msgrpo_hub.training.config import CHOICES, TrainConfig, from_values, load_config, preset
+    from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
 
     own = options.output_dir / "config.toml"
     flags = given_fields(options, TrainConfig)
@@ -97,4 +97,4 @@ def train_config(options: argparse.Namespace) -> Any:
         base = load_config(options.config, typed=flags)
     else:
         base = load_config(own, typed=flags) if options.resume and own.exists() else TrainConfig()
-    return from_values(asdict(base) | flags, "the flags", typed=CHOICES)
+    return from_values(asdict(base) | flags, "the flags")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_type_hints
 
 import tomli_w
@@ -197,28 +198,39 @@ def preset(name: str) -> TrainConfig:
     return TrainConfig(**PRESETS[name])
 
 
-def load_config(path: Path, typed: Collection[str] = ()) -> TrainConfig:
+def load_config(path: Path, typed: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
     """Reads a configuration from TOML; missing fields have their defaults.
 
     Args:
         path: the file, which may have come from anywhere.
-        typed: fields that are also typed on the command line, with the values of the file: these may be `module:object`.
+        typed: field → value that was typed on this machine. It takes the place of a `module:object` of the file.
 
     Raises:
         UserError: it cannot be read, has an unknown or ill-typed field, or would import code that nobody has typed.
     """
+    values = read_values(path)
+    for name in CHOICES:
+        if is_import(str(values.get(name, ""))):
+            if name not in typed:
+                flag = f"--{name.replace('_', '-')} {values[name]}"
+                raise UserError(f"{name} = {values[name]!r} in {path} would import code: expected {flag} typed as well")
+            values[name] = typed[name]
+    return from_values(values, str(path))
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The fields of a TOML file as they stand there, under their present names."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
-    return from_values(values, str(path), typed)
+    return {FORMER_NAMES.get(name, name): value for name, value in values.items()}
 
 
-def from_values(values: dict[str, Any], source: str, typed: Collection[str] = ()) -> TrainConfig:
-    """A configuration from plain values, each checked for its name and type; see `load_config`."""
-    values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+def from_values(values: dict[str, Any], source: str) -> TrainConfig:
+    """A configuration from plain values, each checked for its name and type. `module:object` in them is imported."""
     names = [field.name for field in fields(TrainConfig)]
     hints = get_type_hints(TrainConfig)
     for name, value in values.items():
@@ -228,10 +240,6 @@ def from_values(values: dict[str, Any], source: str, typed: Collection[str] = ()
         fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
         if not fits or (kind is not bool and isinstance(value, bool)):
             raise UserError(f"{name} = {value!r} in {source}: expected {kind.__name__}")
-    for name in CHOICES:
-        if is_import(str(values.get(name, ""))) and name not in typed:
-            flag = f"--{name.replace('_', '-')} {values[name]}"
-            raise UserError(f"{name} = {values[name]!r} in {source} would import code: expected {flag} typed as well")
     converted: dict[str, Any] = {name: float(value) if hints[name] is float else value for name, value in values.items()}
     return TrainConfig(**converted)
 

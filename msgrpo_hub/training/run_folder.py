@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
-from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
+from msgrpo_hub.training.config import CHOICES, TrainConfig, load_config, read_values, to_toml
 
 _RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
 """Fields that may differ when a run goes on."""
@@ -75,11 +75,13 @@ class RunFolder:
                 write_atomically(self.config, lambda beside: beside.write_text(to_toml(config)))
 
     def _check_same(self, config: TrainConfig) -> None:
-        there = load_config(self.config)
-        for name, value in asdict(config).items():
-            if name not in _RESUMABLE_FIELDS and getattr(there, name) != value:
+        given, there = asdict(config), read_values(self.config)
+        if all(there.get(name, given[name]) == given[name] for name in CHOICES):  # else it may name code that nobody typed
+            there = asdict(load_config(self.config, typed=given))
+        for name, value in given.items():
+            if name not in _RESUMABLE_FIELDS and (name in there and there[name] != value):
                 raise UserError(
-                    f"{str(self.path)!r} holds a run with {name} = {getattr(there, name)!r}, not {value!r}: "
+                    f"{str(self.path)!r} holds a run with {name} = {there[name]!r}, not {value!r}: "
                     "go on with the same configuration, or name another --output-dir"
                 )
 

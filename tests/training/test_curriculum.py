@@ -1,0 +1,171 @@
+"""Runs over several games, runs that begin with an adapter, and what happens beside a run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM
+from safetensors.torch import load_file
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.training import Callback, TrainConfig, train
+from msgrpo_hub.training.curriculum import dealing_order, parse_games
+from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.start_states import StartStates
+
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+
+
+@pytest.fixture
+def config(tiny_model: Path) -> TrainConfig:
+    small: dict[str, Any] = {"updates": 2, "groups": 4, "group_size": 4, "selected_per_group": 2, "max_new_tokens": 4}
+    tested = {"eval_every": 1, "eval_episodes": 3, "test_episodes": 3}
+    return TrainConfig(model=str(tiny_model), lora_rank=4, lora_alpha=8, learning_rate=1e-2, **small, **tested)
+
+
+# ---- several games
+
+
+@pytest.mark.parametrize("weights", [{"a": 1}, {"a": 1, "b": 1}, {"a": 3, "b": 1}, {"a": 5, "b": 2, "c": 1}])
+def test_groups_are_dealt_by_weight_and_as_evenly_as_whole_numbers_allow(weights: dict[str, int]) -> None:
+    names = dict(zip("abc", (LAKE, SNAKE, "Snake-Short-v1"), strict=True))
+    text = ",".join(f"{names[name]}={weight}" for name, weight in weights.items())
+    order, total = dealing_order(text), sum(weights.values())
+    assert Counter(order) == {names[name]: weight for name, weight in weights.items()}
+    for length in range(total + 1):
+        for name, weight in weights.items():
+            assert abs(order[:length].count(names[name]) - length * weight / total) < 1.01
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{LAKE},{LAKE}", "twice"),
+        (f"{LAKE}=0,{SNAKE}", "weights from 1 to 1000"),
+        (f"{LAKE}=0.5,{SNAKE}", "weights from 1 to 1000"),
+        (f"{LAKE},", "unknown game"),
+        ("FrozenLake-NotSliperry-v1,Snake-Solo-v1", "did you mean"),
+    ],
+)
+def test_games_that_cannot_be_dealt_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_games(text)
+
+
+def test_one_game_has_the_starts_it_always_had(config: TrainConfig) -> None:
+    alone = StartStates(replace(config, game=LAKE))
+    both = StartStates(replace(config, game=f"{LAKE},{SNAKE}"))
+    assert {game for game, _ in alone.of_update(1)} == {LAKE}
+    assert [game for game, _ in both.of_update(1)] == [LAKE, SNAKE, LAKE, SNAKE]
+    assert both.of_update(1)[0] == alone.of_update(1)[0]
+
+
+def test_a_run_over_two_games_learns_from_both_and_has_a_table_of_each(config: TrainConfig, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Watch(Callback):
+        def on_update(self, update: Any) -> None:
+            seen.append(update)
+
+    summary = train(replace(config, game=f"{LAKE}=3,{SNAKE}=1"), tmp_path / "run", show_progress=False, callbacks=[Watch()])
+    assert [[group.game_id for group in update.groups].count(SNAKE) for update in seen] == [1, 1]
+    assert all(len(group.episodes) == 4 for update in seen for group in update.groups)
+    [line, _] = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert {f"reward/{LAKE}", f"reward/{SNAKE}", f"validation_reward/{LAKE}", f"validation_reward/{SNAKE}"} <= line.keys()
+    mean = (line[f"validation_reward/{LAKE}"] + line[f"validation_reward/{SNAKE}"]) / 2
+    assert line["validation_reward"] == pytest.approx(mean)
+    assert summary["game"] == LAKE
+    [other] = summary["other_games"]
+    assert other["game"] == SNAKE
+    assert "adapter" in other["players"]
+    assert other["adapter"]["episodes"] == summary["adapter"]["episodes"] == 3
+
+
+# ---- an adapter to begin with
+
+
+def test_a_run_begins_with_the_adapter_it_is_given(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, tmp_path / "first", show_progress=False)
+    given = tmp_path / "first" / "adapter"
+    second = replace(config, init_adapter=str(given), updates=1, learning_rate=1e-12)
+    summary = train(second, tmp_path / "second", show_progress=False)
+    before, after = (load_file(tmp_path / run / "adapter" / "adapter_model.safetensors") for run in ("first", "second"))
+    assert before.keys() == after.keys()
+    assert max((before[name] - after[name]).abs().max().item() for name in before) < 1e-9
+    assert max(weight.abs().max().item() for weight in after.values()) > 1e-2
+    assert len(summary["init_adapter_commit"]) == 64  # the hash of the folder's content
+    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "second" / "adapter")
+    assert loaded.peft_config["default"].base_model_name_or_path == config.model
+
+
+def test_the_adapter_that_a_run_began_with_is_trained_further_and_stays_itself(config: TrainConfig, tmp_path: Path) -> None:
+    train(replace(config, updates=1), tmp_path / "first", show_progress=False)
+    given = tmp_path / "first" / "adapter"
+    kept = {path.name: path.read_bytes() for path in given.iterdir()}
+    train(replace(config, init_adapter=str(given), updates=1), tmp_path / "second", show_progress=False)
+    assert {path.name: path.read_bytes() for path in given.iterdir()} == kept
+    before, after = (load_file(tmp_path / run / "adapter" / "adapter_model.safetensors") for run in ("first", "second"))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_an_adapter_of_another_rank_or_none_at_all_is_refused_with_what_to_type(config: TrainConfig, tmp_path: Path) -> None:
+    train(replace(config, updates=1, test_episodes=0, eval_every=0), tmp_path / "first", show_progress=False)
+    given = str(tmp_path / "first" / "adapter")
+    with pytest.raises(UserError, match="--lora-rank 4 --lora-alpha 8"):
+        train(replace(config, init_adapter=given, lora_rank=2), tmp_path / "a", show_progress=False)
+    with pytest.raises(UserError, match="is not a LoRA adapter"):
+        train(replace(config, init_adapter=config.model), tmp_path / "b", show_progress=False)
+    with pytest.raises(UserError, match=f"give its base, and --init-adapter {given}"):
+        train(replace(config, model=given), tmp_path / "c", show_progress=False)
+
+
+# ---- callbacks
+
+
+class Diary(Callback):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_start(self, run: Any) -> None:
+        self.lines.append(f"start after {run.updates}, in {run.folder.name}")
+
+    def on_update(self, update: Any) -> None:
+        checkpoint = "validation_reward" in update.metrics
+        self.lines.append(f"update {update.index}: {len(update.groups)} groups, validated: {checkpoint}")
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self.lines.append(f"end: {summary['model'] != ''}")
+
+
+def test_a_callback_is_told_of_the_start_each_update_and_the_end(config: TrainConfig, tmp_path: Path) -> None:
+    diary = Diary()
+    train(replace(config, eval_every=2), tmp_path / "run", show_progress=False, callbacks=[diary])
+    assert diary.lines == [
+        "start after 0, in run",
+        "update 1: 4 groups, validated: False",
+        "update 2: 4 groups, validated: True",
+        "end: True",
+    ]
+
+
+def test_a_callback_that_fails_ends_the_run_which_resumes_at_the_same_update(config: TrainConfig, tmp_path: Path) -> None:
+    class Fails(Callback):
+        def on_update(self, update: Any) -> None:
+            if update.index == 2:
+                raise RuntimeError("a server is gone")
+
+    with pytest.raises(RuntimeError, match="a server is gone"):
+        train(config, tmp_path / "run", show_progress=False, callbacks=[Fails()])
+    diary = Diary()
+    summary = train(config, tmp_path / "run", show_progress=False, resume=True, callbacks=[diary])
+    assert diary.lines[:2] == ["start after 1, in run", "update 2: 4 groups, validated: True"]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8")) == summary
