@@ -69,7 +69,7 @@ def test_a_format_of_ones_own_plays_and_trains_an_update(msgrpo: Command, flags:
 
 def test_a_format_in_a_file_never_imports(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(to_toml(replace(TrainConfig(), prompt_format="own_format:Short")))
+    path.write_text('prompt_format = "own_format:Short"\n')
     with pytest.raises(UserError, match="would import code"):
         load_config(path)
     path.write_text(to_toml(replace(TrainConfig(), prompt_format="json")))
