@@ -1,0 +1,99 @@
+"""A game of another package from training to the Hub: the README's own, and Cliff Walking, each installed as a distribution."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hub_server.client import LOADS_MODELS
+from tests.hub_server.fixture import loopback, loopback_server
+from tests.hub_server.lanes import Loopback
+from tests.players.test_entry_points import FILES, Install, Run, as_ini, distribution, install, run
+
+__all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
+
+warm = LOADS_MODELS
+
+TINY = [
+    "--updates",
+    "2",
+    "--group-size",
+    "4",
+    "--drawn",
+    "2",
+    "--test-episodes",
+    "3",
+    "--eval-episodes",
+    "2",
+    "--max-new-tokens",
+    "16",
+]
+CLIFF = (Path(__file__).parents[2] / "examples" / "cliff_walking.py").read_text()
+
+
+@pytest.fixture(scope="module")
+def cliff(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example installed beside the README's package."""
+    ours = "[msgrpo_hub.games]\n"
+    points = as_ini(FILES["pyproject.toml"]).replace(ours, f"{ours}CliffWalking-v1 = cliff_walking:CliffWalking\n")
+    site = distribution(tmp_path_factory.mktemp("cliff") / "site", points)
+    (site / "cliff_walking.py").write_text(CLIFF)
+    return site
+
+
+def push(site: str, *arguments: str) -> None:
+    """`msgrpo push` over there, in a process that finds the package."""
+    from msgrpo_hub.cli import main
+
+    sys.path.insert(0, site)
+    try:
+        main(["push", *arguments])
+    finally:
+        sys.path.remove(site)
+
+
+@pytest.mark.parametrize(
+    ("game", "flags", "players", "left_out"),
+    [
+        ("Lamp-v1", (), ["random", "random-safe", "base", "adapter"], ["greedy does not know Lamp-v1: left out"]),
+        ("CliffWalking-v1", ("--no-exclude-test-starts",), ["random", "base", "adapter", "optimal"], None),
+    ],
+)
+def test_a_game_of_another_package_is_trained_evaluated_pushed_and_replayed(
+    game: str,
+    flags: tuple[str, ...],
+    players: list[str],
+    left_out: list[str] | None,
+    cliff: Path,
+    install: Install,
+    run: Run,
+    loopback: Loopback,
+) -> None:
+    install(cliff)
+    code, out, err = run("train", "--game", game, *TINY, *flags, "--output-dir", "runs/own")
+    assert code == 0, err
+    summary = json.loads(Path("runs/own/summary.json").read_text())
+    assert (summary["players"], summary.get("left_out")) == (players, left_out)
+    assert all(line in out + err for line in left_out or [])
+    assert "<svg" in Path("runs/own/replay.svg").read_text()
+
+    suite = run("games", game, "--suite")[1].replace("episodes = 50", "episodes = 3")
+    Path("own.toml").write_text(suite)
+    code, out, err = run("eval", "runs/own/adapter", "random", "--suite", "own.toml", "--max-new-tokens", "16", "--json")
+    assert code == 0, err
+    rows = json.loads(out)
+    assert [row["references"].get("optimal") for row in rows] == [-13.0 if left_out is None else None] * 2
+    assert run("verify", "runs/eval")[0] == 0
+    code, _, err = run("report", "runs/eval")
+    assert code == 0, err
+    base, repo = loopback.repository(), loopback.repository()
+    for command in (
+        ["base", base],
+        ["adapter", Path("runs/own").absolute(), repo, "--base", base, "--dry-run", Path("out").absolute()],
+    ):
+        pushed = loopback.owner.attempt(push, str(cliff), *map(str, command))
+        assert pushed.code == 0, pushed.err
+    assert game in Path("out/README.md").read_text()
