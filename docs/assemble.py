@@ -148,7 +148,7 @@ def files_page() -> str:
     for room in rooms():
         lines += [f"\n## {room}\n", "| file | what is in it |\n|---|---|"]
         lines += [
-            f"| [`{path.relative_to(PACKAGE)}`]({room}.md#{anchor_of(module_name(path))}) | {first_line(path)} |"
+            f"| [`{path.name}`]({room}.md#{anchor_of(module_name(path))}) | {first_line(path)} |"
             for path in modules()
             if room_of(path) == room
         ]
@@ -164,11 +164,11 @@ def examples_page(docs: Path) -> str:
 
 
 def configuration() -> dict[str, object]:
-    """docs/zensical.toml, with the reference in the navigation and our way to read doctests."""
+    """docs/zensical.toml, with the reference in the navigation and our way to read docstrings."""
     config = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8"))
     by_room = [{room: f"reference/{room}.md"} for room in rooms()]
     options = config["project"]["plugins"]["mkdocstrings"]["handlers"]["python"]["options"]
-    options["extensions"] = [str(ROOT / "docs" / "doctests.py")]
+    options["extensions"] = [str(ROOT / "docs" / "docstrings.py")]
     config["project"]["nav"].append({"Reference": [{"Every file": "reference/files.md"}, *by_room]})
     return config
 
