@@ -138,8 +138,9 @@ def first_line(path: Path) -> str:
 
 def room_page(room: str) -> str:
     """The reference of a room: each module with its public names."""
-    sections = [f"## {module_name(path)}\n\n::: {module_name(path)}\n" for path in modules() if room_of(path) == room]
-    return f"# {room}\n\n" + "\n".join(sections)
+    names = [module_name(path) for path in modules() if room_of(path) == room]
+    title, level = (f"# {room}\n\n", "##") if len(names) > 1 else ("", "#")
+    return title + "\n".join(f"{level} {name}\n\n::: {name}\n" for name in names)
 
 
 def files_page() -> str:
