@@ -15,13 +15,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SHOWS = {
     "train.py": r"adapter: mean reward -?\d\.\d\d in 5 test episodes\n(.*→.*\n)+$",
     "own_game.py": r"right: reached the door in (\d\d) of 20 episodes\nrandom: reached the door in \d+ of 20 episodes\n",
-    "own_player.py": r"downhill: success on \d\d of 50 boards\nrandom: success on \d of 50 boards\n",
+    "own_player.py": r"right: success on \d\d of 50 boards\nchoose_at_random: success on \d of 50 boards\n",
+    "own_prompt_format.py": r"^(Answer: \d  →  \w+, reward \d\n){6}$",
     "evaluate_and_push.py": r"greedy − random = -?\d\.\d\d, 95 % interval \[.*\d+  README.md\n",
 }
 """Script → what its output holds."""
-
-MORE = {path.name for path in EXAMPLES.glob("*.py")} - SHOWS.keys()
-"""Scripts of other parts, with tests of their own."""
 
 
 def run(arguments: list[str | Path], folder: Path) -> str:
@@ -57,4 +55,4 @@ def test_every_example_is_listed_and_run() -> None:
     listed = set(re.findall(r"^\| \[(.*?)\]", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
     assert listed == {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")}
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
-    assert [name for name in listed if f"{name}" not in tests] == []
+    assert [name for name in listed if Path(name).stem not in tests] == []
