@@ -34,14 +34,14 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 def blocks(text: str) -> list[str]:
     """Every `msgrpo` command line of a page's code blocks, without comments and prompts."""
     code = "\n".join(body for language, body in FENCE.findall(text) if language in ("", "bash"))
-    lines = [line.partition("  #")[0].rpartition("&& ")[2].strip() for line in code.splitlines()]
+    lines = [line.partition("  #")[0].partition(" > ")[0].rpartition("&& ")[2].strip() for line in code.splitlines()]
     return [line for line in (re.sub(r"^(\$ |Next: )?(\.venv/bin/)?", "", line) for line in lines) if line.startswith("msgrpo ")]
 
 
 def spans(text: str) -> list[str]:
     """Every beginning of a `msgrpo` command line between backticks; words in capitals are left out."""
     found = re.findall(r"`(?:\.venv/bin/)?(msgrpo [a-z][^`\n…]*)", FENCE.sub("", text))
-    return [re.sub(r"\b[A-Z/]{4,}\b.*", "", line).strip() for line in found]
+    return [re.sub(r"(\b[A-Z/]{4,}\b| > ).*", "", line).strip() for line in found]
 
 
 def found(of: Callable[[str], list[str]]) -> list[tuple[str, str]]:
