@@ -1,4 +1,4 @@
-"""Floor 1, records of play: completion → step → episode → group. All frozen, all plain data."""
+"""Records of play: completion → step → episode → group, and the scores of steps and episodes. Frozen, plain data."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Finish = Literal["stop", "length"]
 """How a reply ended: by its end token, or by the token limit."""
 
 ReplyStatus = Literal["ok", "unreadable", "truncated_reply"]
-"""Whether an action could be read; a reply without one that was cut at the token limit is told apart."""
+"""Whether a reply was parsed. `unreadable`: it ended without an action; `truncated_reply`: it was cut at the token limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One reply of a policy. Scripted players have no tokens.
 
-    `log_probs[k]` is log p_old(token k), under the very distribution the token was drawn from (temperature included).
-    `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply at all (a server that
-    failed): such a turn is nobody's play, and the episode stops unfinished. `usage` is (prompt tokens, reply tokens) as a
-    server reports them, for replies whose token ids are not known.
+    `log_probs[k]` is log p_old(token k), under the distribution that the token was sampled from (temperature included).
+    `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply, such as a server that
+    failed: the episode then stops and is not scored. `usage` is (prompt tokens, reply tokens) as reported by a server, for
+    replies without token ids.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Completion:
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Tokens read; None for a scripted player, and where a server does not say."""
+        """Tokens read; None for a scripted player, or if a server does not report them."""
         return self.usage[0] if self.usage else len(self.prompt_ids) or None
 
     @property
@@ -45,7 +45,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn: what was seen, what was answered, the action read from it (None is ⊥), and what came of it."""
+    """One turn: the observation, the reply, the action parsed from it (None is ⊥), and its reward."""
 
     observation: str
     completion: Completion
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One played game. `seed` gives the initial state; `member` sets its dynamics and sampling apart in the group."""
+    """One played game. `seed` gives the initial state; `member` gives the dynamics and the sampling within the group."""
 
     game_id: str
     seed: int
@@ -67,7 +67,7 @@ class Episode:
     truncated: bool
     success: bool
     error: str = ""
-    """Why the episode stopped before its end: a failure of ours or of a server. Such an episode is never scored."""
+    """Why the episode stopped before its end, such as a server that failed. An episode with an error is never scored."""
 
     @cached_property
     def reward(self) -> float:

@@ -1,7 +1,7 @@
-"""Floor 3, rollout: a game meets a policy; groups of episodes come out.
+"""Rollout: game × policy → groups of episodes; and a stored episode → its states.
 
-All live episodes advance together, one batched call of the policy a turn. Finished episodes leave the batch. Every
-episode draws from streams of its own, so that playing together changes no episode.
+All live episodes advance together, with one batched call of the policy per turn. Finished episodes leave the batch. Every
+episode has its own random streams, so results do not depend on the batch, beyond rounding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Play:
         return past_turns(self.prompt_format, self.steps)
 
     def advance(self, observation: str, completion: Completion) -> None:
-        """Reads the action from a reply, plays it and records the step; where there is no reply, the episode stops."""
+        """Parses the action of a reply, plays it and records the step. An error in place of a reply stops the episode."""
         if completion.error:
             self.error = completion.error
             return
@@ -80,7 +80,7 @@ def past_turns(prompt_format: PromptFormat, steps: Sequence[Step]) -> tuple[tupl
 
 
 def reply_status(action: str | None, completion: Completion) -> ReplyStatus:
-    """What became of a reply: an action, none although it ended, or none because it was cut."""
+    """`ok` if an action was parsed; otherwise whether the reply ended by itself or at the token limit."""
     if action is not None:
         return "ok"
     return "truncated_reply" if completion.finish == "length" else "unreadable"
@@ -94,7 +94,7 @@ def play_episodes(
     *,
     prompt_format: PromptFormat | None = None,
 ) -> list[Episode]:
-    """Plays one episode for each (seed, member), all in lockstep.
+    """Plays one episode per (seed, member), all in lockstep.
 
     Args:
         game: the rules.
@@ -107,7 +107,7 @@ def play_episodes(
     episode_keys = list(episode_keys)
     starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in episode_keys)}
     plays = [_Play(game, chosen, seed, member, starts[seed]) for seed, member in episode_keys]
-    # many episodes come through the same states
+    # Many episodes pass through the same states, so prompts are cached.
     live, prompt_of = plays, cache(lambda state, history: build_prompt(game, state, chosen, history))
     with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext():
         while live:
@@ -143,11 +143,11 @@ def play_groups(
 
 
 def replayed_states(game: Game, episode: Episode) -> list[Any]:
-    """The states of a stored episode, from its seed and its actions alone: one more than it has steps.
+    """The states of a stored episode, replayed from its seed and its actions: one more than it has steps.
 
     Raises:
-        ValueError: where the record does not agree with the rules: another game, an observation, a reward, the end, or
-            success. (Rewards alone prove little: two games with few rewards in them look the same.)
+        ValueError: the record disagrees with the rules in its game, an observation, a reward, its end or its success.
+            (Rewards alone prove little: two games with few rewards look the same.)
     """
     if game.id != episode.game_id:
         raise ValueError(f"an episode of {episode.game_id} cannot be replayed as {game.id}")

@@ -15,7 +15,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.hub.cards import Figure, PlayerRow, TaskScore
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.training.config import TrainConfig, load_config
+from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 
@@ -64,7 +64,7 @@ def read_run(path: Path) -> FinishedRun:
     if missing:
         hint = "give the folder of the run, above it" if (path / "adapter_config.json").exists() else "finish it with --resume"
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected what `msgrpo train` leaves; {hint}")
-    config = load_config(folder.config)
+    config = stored_config(folder.config)
     summary = _summary(folder.summary)
     metrics, versions = read_metrics(folder.metrics), summary.get("versions") or {}
     return FinishedRun(

@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
+from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.downloads.fetching import fetch, list_files
 from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.errors import UserError
@@ -31,7 +32,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         chat_template=config.chat_template or None,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
-        prompt_format=config.choice("prompt_format"),
+        prompt_format=find_format(config.prompt_format, may_import=True),
     )
     torch.manual_seed(config.seed)
     if config.gradient_checkpointing:

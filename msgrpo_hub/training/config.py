@@ -125,8 +125,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         parse_games(self.game)
-        for name in CHOICES:
-            self.choice(name)
+        for name, built_in in CHOICES.items():
+            if not is_import(getattr(self, name)):
+                resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)
         for names, least in _LEAST:
             for name in names.split():
                 value = getattr(self, name)
@@ -145,7 +146,7 @@ class TrainConfig:
             )
 
     def choice(self, name: str) -> Any:
-        """The variant that a field of `CHOICES` names. A configuration made in Python or typed as flags may import it."""
+        """The variant that a field of `CHOICES` names; `module:object` is imported here, and only here."""
         return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
 
 
@@ -199,10 +200,10 @@ def preset(name: str) -> TrainConfig:
 
 
 def load_config(path: Path, typed: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
-    """Reads a configuration from TOML; missing fields have their defaults.
+    """Reads a configuration to train with; missing fields have their defaults.
 
     Args:
-        path: the file, which may have come from anywhere.
+        path: a TOML file, which may have come from anywhere.
         typed: field → value that was typed on this machine. It takes the place of a `module:object` of the file.
 
     Raises:
@@ -218,6 +219,11 @@ def load_config(path: Path, typed: Mapping[str, Any] = MappingProxyType({})) -> 
     return from_values(values, str(path))
 
 
+def stored_config(path: Path) -> TrainConfig:
+    """The configuration of a stored run, to be read and shown. Nothing is imported; it may name code that is not there."""
+    return from_values(read_values(path), str(path))
+
+
 def read_values(path: Path) -> dict[str, Any]:
     """The fields of a TOML file as they stand there, under their present names."""
     try:
@@ -230,7 +236,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def from_values(values: dict[str, Any], source: str) -> TrainConfig:
-    """A configuration from plain values, each checked for its name and type. `module:object` in them is imported."""
+    """A configuration from plain values, each checked for its name and type."""
     names = [field.name for field in fields(TrainConfig)]
     hints = get_type_hints(TrainConfig)
     for name, value in values.items():

@@ -1,8 +1,8 @@
-"""The episodes of a run, kept while it trains: for each update one shard of either table, in place before its checkpoint.
+"""The episodes of a run, saved while it trains: one shard of each table per update, written before its checkpoint.
 
-A kill at any moment loses the update in flight, as it does of the weights; a run that goes on throws away what is beyond its
-checkpoint and plays it again. Published are blocks of updates, whose borders depend on the configuration alone, so that a
-block that was published once stays as it is however far the run goes on.
+A kill loses only the update in progress. A run that resumes deletes the shards beyond its checkpoint and plays those updates
+again. Shards are published in blocks of updates. The borders of a block depend on the configuration alone, so a published
+block never changes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from msgrpo_hub.storage.schema import CONFIGS, FORMAT
 from msgrpo_hub.storage.shards import shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.callbacks import Callback, Run, Update
-from msgrpo_hub.training.config import TrainConfig, load_config
+from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 
 BLOCKS = 32
-"""Into how many shards a whole run is published, at most: a data set of few files is quick to load and one commit."""
+"""The most shards that a whole run is published in. Few files load quickly and fit in one commit."""
 
 
 class RolloutLog(Callback):
-    """Keeps every training episode: the callback of `save_rollouts`."""
+    """Saves every training episode: the callback of `save_rollouts`."""
 
     def on_start(self, run: Run) -> None:
-        """Throws away what a killed run wrote beyond its checkpoint."""
+        """Deletes what a killed run wrote beyond its checkpoint."""
         self.folder, self.prompt_format = RunFolder(run.folder).rollouts, run.config.prompt_format
         for config in CONFIGS:
             (self.folder / config).mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class RolloutLog(Callback):
                 left.unlink()
 
     def on_update(self, update: Update) -> None:
-        """Writes the episodes of an update; the table of episodes last, since it stands for the whole."""
+        """Writes the episodes of an update. The table of episodes comes last: a shard counts once it is there."""
         selected = {(item.episode.game_id, item.episode.seed, item.episode.member) for item in update.selected}
         rollouts = [
             Rollout(
@@ -71,37 +71,37 @@ class Block:
     """The updates that are published as one shard."""
 
     name: str
-    """`train-<run>-<first update>-<last update>-<hash of what was played>`: no other episodes have this name."""
+    """`train-<run>-<first update>-<last update>-<hash of the episodes>`, unique to these episodes."""
     pieces: tuple[tuple[Path, Path], ...]
 
 
 def blocks(folder: Path) -> tuple[Origin, list[Block]]:
-    """Where the episodes of a run come from, and its whole blocks; updates that do not fill one wait.
+    """The origin of a run's episodes, and its complete blocks. Updates that do not fill a block wait.
 
     Raises:
-        UserError: the folder holds no run that saved its episodes, or some of them are gone.
+        UserError: the folder holds no run that saved its episodes, or some of them are missing.
     """
     run = RunFolder(folder)
     if not run.config.exists():
         raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
-    config, pieces = load_config(run.config), {_update(heads): (heads, steps) for heads, steps in shards(folder)}
+    config, pieces = stored_config(run.config), {_update(heads): (heads, steps) for heads, steps in shards(folder)}
     if not config.save_rollouts:
         raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
     done = _updates(run.checkpoint)
     if missing := {*range(1, done + 1)} - {*pieces}:
-        raise UserError(f"the episodes of update {min(missing)} are gone from {str(folder)!r}: expected those of all {done}")
+        raise UserError(f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {done}")
     origin, size = run_origin(config, run), math.ceil(config.updates / BLOCKS)
-    found = []
+    complete = []
     for first in range(1, done + 1, size):
         last = min(first + size - 1, config.updates)
         if last <= done:
             inside = tuple(pieces[update] for update in range(first, last + 1))
-            found.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{_digest(inside)}", pieces=inside))
-    return origin, found
+            complete.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{_digest(inside)}", pieces=inside))
+    return origin, complete
 
 
 def _updates(checkpoint: Path) -> int:
-    """How many updates are done for good: those beyond may be played again."""
+    """The number of updates in the checkpoint; later ones may be played again."""
     if not checkpoint.exists():
         return 0
     with safe_open(checkpoint, framework="np") as file:
@@ -109,10 +109,10 @@ def _updates(checkpoint: Path) -> int:
 
 
 def run_origin(config: TrainConfig, run: RunFolder) -> Origin:
-    """Where the training episodes of a run come from."""
+    """The origin of a run's training episodes."""
     base = public_name(split_revision(config.model, None)[0])
-    commit = json.loads(run.provenance.read_text())["base_commit"]
-    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: its name is nobody's business
+    commit = json.loads(run.provenance.read_text(encoding="utf-8"))["base_commit"]
+    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: the folder's name stays private
     return Origin(
         split="train",
         player="training",

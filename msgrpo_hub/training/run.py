@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from tqdm import tqdm
 
+from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
@@ -30,7 +31,7 @@ from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
 from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
-from msgrpo_hub.training.summary import episode_table, left_out, play_test, scores, telling_episode
+from msgrpo_hub.training.summary import episode_table, left_out, play_test, replayed_episode, scores
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -188,9 +189,9 @@ def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
     everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])
     write_atomically(folder.test_episodes, partial(write_table, everything))
     by_name = {player.name: player for player in played[first]}
-    shown = telling_episode(by_name["base"], by_name["adapter"])
+    shown = replayed_episode(by_name["base"], by_name["adapter"])
     pair = [(name, by_name[name].sampled[shown]) for name in ("base", "adapter")]
-    svg = replay_svg(trainer.starts.games[first], pair, config.choice("prompt_format"))
+    svg = replay_svg(trainer.starts.games[first], pair, find_format(config.prompt_format, may_import=True))
     write_atomically(folder.replay, lambda beside: beside.write_text(svg, encoding="utf-8"))
     more = {"other_games": [tables[name] for name in others]} if others else {}
     return tables[first] | {"replayed_test_episode": shown} | more

@@ -1,4 +1,4 @@
-"""The output folder of a run: who may write there, and what lies where."""
+"""The output folder of a run: where its files are, and which run owns it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from safetensors import SafetensorError
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
-from msgrpo_hub.training.config import CHOICES, TrainConfig, load_config, read_values, to_toml
+from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 
 _RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
-"""Fields that may differ when a run goes on."""
+"""Fields that may change when a run resumes."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM)
 
@@ -42,14 +42,16 @@ class RunFolder:
     summary = property(lambda self: self.path / "summary.json")
 
     def check(self, config: TrainConfig, resume: bool) -> None:
-        """Makes sure that a run can use the folder, or says in one line why not; nothing is written yet.
+        """Checks that a run can use the folder. Nothing is written yet.
 
         Raises:
             UserError: it holds another run, or cannot be written.
         """
         if self.config.exists():
             if not resume:
-                raise UserError(f"{str(self.path)!r} already holds a run: go on with --resume, or name another --output-dir")
+                raise UserError(
+                    f"{str(self.path)!r} already holds a run: continue it with --resume, or name another --output-dir"
+                )
             self._check_same(config)
         elif (foreign := [p.name for p in (self.metrics, self.checkpoint, self.summary) if p.exists()]) != []:
             raise UserError(f"{str(self.path)!r} holds {foreign[0]} but no config.toml: name an empty or a new --output-dir")
@@ -64,25 +66,23 @@ class RunFolder:
             ) from error
 
     def claim(self, config: TrainConfig) -> None:
-        """Writes the configuration; from now on the folder belongs to this run."""
-        for left in [*self.path.rglob(".tmp*"), *self.path.rglob(".*.new")]:  # of a run that was killed while writing
+        """Removes what a killed run left half-written, and writes the configuration. The folder now belongs to this run."""
+        for left in [*self.path.rglob(".tmp*"), *self.path.rglob(".*.new")]:
             if left.is_dir():
                 shutil.rmtree(left)
             else:
                 left.unlink(missing_ok=True)
         if not self.config.exists():
             with disk_errors(self.path, 0):
-                write_atomically(self.config, lambda beside: beside.write_text(to_toml(config)))
+                write_atomically(self.config, lambda beside: beside.write_text(to_toml(config), encoding="utf-8"))
 
     def _check_same(self, config: TrainConfig) -> None:
-        given, there = asdict(config), read_values(self.config)
-        if all(there.get(name, given[name]) == given[name] for name in CHOICES):  # else it may name code that nobody typed
-            there = asdict(load_config(self.config, typed=given))
-        for name, value in given.items():
-            if name not in _RESUMABLE_FIELDS and (name in there and there[name] != value):
+        stored = stored_config(self.config)
+        for name, value in asdict(config).items():
+            if name not in _RESUMABLE_FIELDS and getattr(stored, name) != value:
                 raise UserError(
-                    f"{str(self.path)!r} holds a run with {name} = {there[name]!r}, not {value!r}: "
-                    "go on with the same configuration, or name another --output-dir"
+                    f"{str(self.path)!r} holds a run with {name} = {getattr(stored, name)!r}, not {value!r}: "
+                    "resume with the same configuration, or name another --output-dir"
                 )
 
 
@@ -94,7 +94,7 @@ def fingerprint(config: TrainConfig) -> str:
 
 @contextmanager
 def disk_errors(path: Path, updates: int) -> Iterator[None]:
-    """Turns a full disk or a vanished permission into one line that says what is safe."""
+    """Turns a full disk or a lost permission into a `UserError` that says what is safe."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -102,5 +102,5 @@ def disk_errors(path: Path, updates: int) -> Iterator[None]:
             raise
         reason = error.strerror if isinstance(error, OSError) else error  # safetensors wraps what the disk said
         raise UserError(
-            f"cannot write to {str(path)!r} ({reason}): {updates} updates are safe there; make room, then go on with --resume"
+            f"cannot write to {str(path)!r} ({reason}): {updates} updates are safe there; make room, then continue with --resume"
         ) from error

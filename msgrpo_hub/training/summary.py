@@ -1,4 +1,4 @@
-"""The final table of a run: its players on the same test episodes, with intervals, and a replay to look at."""
+"""The final table of a run: every player on the same test episodes, with intervals, and which episode the replay shows."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Played:
 
 
 def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
-    """Lets everyone play the same test episodes: the scripted players, the base, and the adapter.
+    """Plays the same test episodes with the scripted players, the base and the adapter.
 
-    The last row is the reference: optimal play of a solvable game, else the greedy player where it knows the game.
+    The last row is the reference: optimal play if the game can be solved, otherwise the greedy player if it knows the game.
     """
 
     def play(policy: Policy) -> list[Episode]:
@@ -70,7 +70,7 @@ def left_out(game: Game) -> list[str]:
 def scores(game: Game, played: Played) -> dict[str, Any]:
     """A player's row: success and reward, sampled and greedy, each with its 95 % interval, and the rates of its replies.
 
-    A scripted player knows no temperature: its sampled and greedy figures are those of the same episodes.
+    A scripted player has no temperature: its sampled and greedy figures come from the same episodes.
     """
     seed = episode_seed(game.id, "test", 0)
     row: dict[str, Any] = {"episodes": len(played.sampled)}
@@ -89,10 +89,10 @@ def _pair(interval: Interval | None) -> list[float] | None:
 
 
 def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) -> pa.Table:
-    """Every test episode of every player, one row each: what the figures of the summary are made of.
+    """Every test episode of every player, one row each. The summary's figures follow from it.
 
     Args:
-        played: the players' episodes; those of a scripted player, which knows no temperature, are written once.
+        played: the players' episodes; those of a scripted player are written once, without a temperature.
         origin: of the run; its temperature is that of sampled play, and greedy play has temperature 0.
         prompt_format: name of the format that all were asked in.
     """
@@ -108,14 +108,14 @@ def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) 
     return pa.concat_tables(parts)
 
 
-def telling_episode(base: Played, adapter: Played) -> int:
-    """The first test episode that the adapter wins by the largest margin in reward: what the replay shows."""
+def replayed_episode(base: Played, adapter: Played) -> int:
+    """The index of the test episode that the replay shows: the adapter's largest margin in reward, the first of equals."""
     margins = [a.reward - b.reward for a, b in zip(adapter.sampled, base.sampled, strict=True)]
     return int(np.argmax(margins))
 
 
 def table(summary: dict[str, Any]) -> str:
-    """The rows of a summary as text, for people."""
+    """A summary as a text table."""
     header = f"{'player':<12}{'success':>24}{'greedy':>9}{'reward':>26}{'greedy':>9}"
     lines = [f"{summary['game']}, {summary['episodes']} test episodes, 95 % intervals", header, "─" * len(header)]
     for name in summary["players"]:

@@ -208,11 +208,11 @@ def learning_rate(config: TrainConfig, index: int) -> float:
 
 @contextmanager
 def _memory(what: str, knob: str) -> Iterator[None]:
-    """Says which knob to turn when the GPU's memory is exhausted."""
+    """Names the flag to lower if the GPU runs out of memory."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"the GPU's memory is exhausted while {what} ({reason}): lower {knob}, then go on with --resume"
+            f"the GPU's memory is exhausted while {what} ({reason}): lower {knob}, then continue with --resume"
         ) from error

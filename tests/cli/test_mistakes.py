@@ -120,7 +120,10 @@ BAD: dict[str, tuple[str, str]] = {
         "train --output-dir /proc/run",
         "cannot write to the output folder '/proc/run'.*name another --output-dir",
     ),
-    "a folder with a run": ("train --output-dir @/run", "'@/run' already holds a run: go on with --resume, or name another"),
+    "a folder with a run": (
+        "train --output-dir @/run",
+        "'@/run' already holds a run: continue it with --resume, or name another",
+    ),
     "a folder with another run": ("train --output-dir @/run --resume --seed 7", "'@/run' holds a run with seed = 0, not 7"),
 }
 """Arguments, where @ is the place with the files (or, after `train`, a new output folder), and what the line must say."""
@@ -162,7 +165,7 @@ def test_exhausted_gpu_memory_names_the_knob() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nGPU 0 has a total capacity of 8 GiB")
     assert str(caught.value) == (
         "the GPU's memory is exhausted while acting (CUDA out of memory. Tried to allocate 2 GiB.): "
-        "lower --max-rows, then go on with --resume"
+        "lower --max-rows, then continue with --resume"
     )
 
 

@@ -24,7 +24,7 @@ def assert_said_plainly(ended: Finished, folder: Path) -> None:
     assert ended.out == ""
     [line] = ended.said
     assert line.startswith(f"error: cannot write to '{folder}' (")
-    assert line.endswith(f"): {updates_safe(folder)} updates are safe there; make room, then go on with --resume")
+    assert line.endswith(f"): {updates_safe(folder)} updates are safe there; make room, then continue with --resume")
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def test_a_full_disk_is_said_in_one_line_and_the_run_goes_on(
     run = tmp_path / "run"
     ended = msgrpo("train", *flags, "--save-rollouts", "--output-dir", run, largest_file=9_000)
     assert (ended.code, len(ended.said)) == (2, 1), ended.err
-    assert "0 updates are safe there; make room, then go on with --resume" in ended.err
+    assert "0 updates are safe there; make room, then continue with --resume" in ended.err
     assert msgrpo("train", "--resume", "--output-dir", run).code == 0
     assert kept(run) == kept(uninterrupted)
 
@@ -226,7 +226,7 @@ def test_selected_episodes_are_told_from_their_siblings(tmp_path: Path) -> None:
 def test_episodes_that_are_gone_are_noticed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 4, 3)
     (run / "rollouts" / "default" / "train-00002.parquet").unlink()
-    with pytest.raises(UserError, match="the episodes of update 2 are gone"):
+    with pytest.raises(UserError, match="the episodes of update 2 are missing"):
         blocks(run)
     with pytest.raises(UserError, match="holds no run"):
         blocks(tmp_path)
