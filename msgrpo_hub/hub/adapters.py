@@ -21,11 +21,12 @@ from torch import Tensor
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.downloads.inspection import check_adapter, parse
+from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.bases import find_base, local_base
-from msgrpo_hub.hub.cards import AdapterCard, Base, render_adapter
+from msgrpo_hub.hub.cards import LOCAL, AdapterCard, Base, GameTable, render_adapter
 from msgrpo_hub.hub.repo_files import PICKLED
 from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_score
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
@@ -91,7 +92,7 @@ def push_adapter(
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=token)
-        message = commit_message or f"Adapter for {run.config.game}, step {run.config.updates}"
+        message = commit_message or f"Adapter for {', '.join(run.players)}, step {run.config.updates}"
         tags = (f"step-{run.config.updates}", FORMAT)
         return upload(Path(folder), target, message=message, tags=tags, marker=SETTINGS, replaces=_OWNED)
 
@@ -121,7 +122,7 @@ def stage_adapter(
     settings, tensors = read_adapter(run.folder.adapter)
     found = find_base(run.config, base, run.trained_on, token)
     check_effect(run, found)
-    config = public_config(run.config, found)
+    config = public_config(run.config, found, run.init_adapter_commit)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
     _write_json(folder / SETTINGS, public_settings(settings, found))
     _write_json(folder / PLAY_SETTINGS, {"prompt_format": run.config.prompt_format})
@@ -185,22 +186,35 @@ def public_settings(settings: dict[str, Any], base: Base) -> dict[str, Any]:
     return kept | {"base_model_name_or_path": base.repo_id, "revision": base.commit}
 
 
-def public_config(config: TrainConfig, base: Base) -> TrainConfig:
-    """The configuration as anybody can run it: the base by repository and commit, and nothing of this machine."""
+def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
+    """The configuration as anyone can run it, without anything specific to this machine.
+
+    The base and the first adapter are named by repository and commit. An adapter in a folder is named by its hash alone.
+    """
     template = TEMPLATE if config.chat_template else ""
-    return dataclasses.replace(config, model=f"{base.repo_id}@{base.commit}", chat_template=template, report_to="none", threads=0)
+    init_adapter = config.init_adapter
+    if init_adapter:
+        name, _ = split_revision(init_adapter, None)
+        init_adapter = f"{LOCAL}{init_adapter_commit}" if len(init_adapter_commit) == 64 else f"{name}@{init_adapter_commit}"
+    return dataclasses.replace(
+        config,
+        model=f"{base.repo_id}@{base.commit}",
+        init_adapter=init_adapter,
+        chat_template=template,
+        report_to="none",
+        threads=0,
+    )
 
 
 def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base, rollouts: str | None) -> AdapterCard:
     """The card of a run."""
-    game = make_game(config.game)
+    games = [(make_game(name), players) for name, players in run.players.items()]
     return AdapterCard(
         repo_id=repo_id,
-        game=game,
-        game_hash=task_hash(game),
+        games=tuple(GameTable(game=game, game_hash=task_hash(game), players=players) for game, players in games),
         config=config,
         base=base,
-        players=run.players,
+        init_adapter_commit=run.init_adapter_commit,
         scores=tuple(task_score(result) for result in run.results),
         replayed=run.replayed,
         has_curves=run.folder.curves.exists(),
@@ -216,11 +230,12 @@ def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base
 
 def published_results(card: AdapterCard) -> dict[str, Any]:
     """The numbers of the card, for programs."""
-    config = card.config
+    config, (first, *others) = card.config, card.games
+    more = {"other_games": [{"game": table.game.id, "game_hash": table.game_hash, **_rows(table)} for table in others]}
     return {
         "format": FORMAT,
-        "game": card.game.id,
-        "game_hash": card.game_hash,
+        "game": first.game.id,
+        "game_hash": first.game_hash,
         "base": card.base.repo_id,
         "base_commit": card.base.commit,
         "seed": config.seed,
@@ -229,8 +244,9 @@ def published_results(card: AdapterCard) -> dict[str, Any]:
             "episodes": config.test_episodes,
             "temperature": config.eval_temperature,
             "replayed": card.replayed,
-            "players": {name: dataclasses.asdict(row) for name, row in card.players.items()},
+            **_rows(first),
         },
+        **(more if others else {}),
         "evaluations": [dataclasses.asdict(score) for score in card.scores],
         "seconds": dict(card.seconds),
         "processes": card.processes,
@@ -240,6 +256,10 @@ def published_results(card: AdapterCard) -> dict[str, Any]:
         "versions": dict(card.versions),
         "msgrpo_hub": card.version,
     }
+
+
+def _rows(table: GameTable) -> dict[str, Any]:
+    return {"players": {name: dataclasses.asdict(row) for name, row in table.players.items()}}
 
 
 def _template(path: Path) -> str:

@@ -20,7 +20,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgrpo_hub import __version__
 from msgrpo_hub.games import Game
 from msgrpo_hub.hub.card_rules import check_card, split_card
-from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.config import CHOICES, TrainConfig
+from msgrpo_hub.training.curriculum import parse_games
+
+LOCAL = "folder:"
+"""Beginning of the published name of a local adapter; the hash of its content follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +99,45 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterCard:
-    """All that the card of an adapter says."""
+class GameTable:
+    """The test episodes of a run in one of its games."""
 
-    repo_id: str
     game: Game
     game_hash: str
-    config: TrainConfig
-    """As published: without anything of the machine."""
-    base: Base
     players: Mapping[str, PlayerRow]
-    """Results of the run's test episodes; empty where there were none."""
+    """Empty if the run had no test episodes."""
+
+    @property
+    def adapter(self) -> PlayerRow | None:
+        return self.players.get("adapter")
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "unclear", "too few"]:
+        """Compares the adapter with its base by whether their intervals overlap, which is a conservative test."""
+        mine, base = self.players["adapter"], self.players["base"]
+        if mine.reward.low is None:
+            return "too few"
+        for own, other in ((mine.reward, base.reward), (mine.success, base.success)):
+            if not own.overlaps(other):
+                return "better" if own.mean > other.mean else "worse"
+        return "unclear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterCard:
+    """The content of an adapter's card."""
+
+    repo_id: str
+    games: tuple[GameTable, ...]
+    """One per game of the run, in the order of its configuration."""
+    config: TrainConfig
+    """As published: without anything specific to the machine."""
+    base: Base
     scores: tuple[TaskScore, ...]
+    init_adapter_commit: str
+    """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
     replayed: int | None
-    """Number of the test episode in replay.svg, if there is one."""
+    """Number of the test episode of the first game in replay.svg, if there is one."""
     has_curves: bool
     seconds: Mapping[str, float]
     """acting, training, evaluating."""
@@ -126,24 +155,31 @@ class AdapterCard:
         return self.repo_id.partition("/")[2]
 
     @property
-    def adapter(self) -> PlayerRow | None:
-        return self.players.get("adapter")
+    def evaluated(self) -> bool:
+        """Whether the run had test episodes."""
+        return self.games[0].adapter is not None
 
     @property
-    def verdict(self) -> Literal["better", "worse", "unclear", "too few"]:
-        """What the test episodes say of the adapter against its base, by intervals that do not overlap: a cautious test."""
-        mine, base = self.players["adapter"], self.players["base"]
-        if mine.reward.low is None:
-            return "too few"
-        for own, other in ((mine.reward, base.reward), (mine.success, base.success)):
-            if not own.overlaps(other):
-                return "better" if own.mean > other.mean else "worse"
-        return "unclear"
+    def repeatable(self) -> bool:
+        """Whether anyone can train it again: a run that started from a local adapter needs a folder that is not published."""
+        return not self.config.init_adapter.startswith(LOCAL)
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Game id → its weight when groups are dealt out."""
+        return parse_games(self.config.game)
+
+    @property
+    def differences(self) -> Mapping[str, tuple[object, object]]:
+        """Choices that are not the default: field → (value, default)."""
+        defaults = TrainConfig()
+        pairs = {name: (getattr(self.config, name), getattr(defaults, name)) for name in (*CHOICES, "minibatches")}
+        return {name: (value, default) for name, (value, default) in pairs.items() if value != default}
 
     @property
     def changed(self) -> tuple[TaskScore, ...]:
-        """Scores on tasks that it was not trained on."""
-        return tuple(score for score in self.scores if score.task != self.game.id)
+        """Scores on tasks that the adapter was not trained on."""
+        return tuple(score for score in self.scores if score.task not in self.weights)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -209,11 +245,11 @@ def adapter_metadata(card: AdapterCard) -> dict[str, Any]:
         "pipeline_tag": "text-generation",
         "language": "en",
         **card.base.metadata,
-        "tags": ["msgrpo", "reinforcement-learning", "text-games", "lora", card.game.id],
+        "tags": ["msgrpo", "reinforcement-learning", "text-games", "lora", *card.weights],
     }
     if card.rollouts:
         metadata["datasets"] = [card.rollouts]
-    if results := [*_own_result(card), *map(task_result, card.scores)]:
+    if results := [*_own_results(card), *map(task_result, card.scores)]:
         metadata |= model_index(card.name, results)
     return metadata
 
@@ -223,15 +259,16 @@ def model_index(name: str, results: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {"model-index": [{"name": name, "results": list(results)}]}
 
 
-def _own_result(card: AdapterCard) -> Iterator[dict[str, Any]]:
-    """The result on the run's own test episodes."""
-    if card.adapter:
-        config = card.config
-        yield _result(
-            {"type": card.game.id, "name": card.game.id, "split": "test", "revision": card.game_hash},
-            (card.adapter.reward, card.adapter.success),
-            {"episodes": config.test_episodes, "temperature": config.eval_temperature},
-        )
+def _own_results(card: AdapterCard) -> Iterator[dict[str, Any]]:
+    """One result per game on the run's own test episodes."""
+    config = card.config
+    for table in card.games:
+        if table.adapter:
+            yield _result(
+                {"type": table.game.id, "name": table.game.id, "split": "test", "revision": table.game_hash},
+                (table.adapter.reward, table.adapter.success),
+                {"episodes": config.test_episodes, "temperature": config.eval_temperature},
+            )
 
 
 def task_result(score: TaskScore) -> dict[str, Any]:

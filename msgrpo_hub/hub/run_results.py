@@ -16,6 +16,7 @@ from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.hub.cards import Figure, PlayerRow, TaskScore
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 
@@ -35,7 +36,10 @@ class FinishedRun:
     config: TrainConfig
     trained_on: str
     """Commit of the base, or the hash of its folder; empty where the run did not record it."""
-    players: Mapping[str, PlayerRow]
+    init_adapter_commit: str
+    """The same for the adapter that the run started from; empty if it started from a new one."""
+    players: Mapping[str, Mapping[str, PlayerRow]]
+    """Game id → player → results on the test episodes, in the order of the configuration."""
     replayed: int | None
     seconds: Mapping[str, float]
     processes: int
@@ -71,7 +75,8 @@ def read_run(path: Path) -> FinishedRun:
         folder=folder,
         config=config,
         trained_on=_plain(summary, "base_commit"),
-        players={name: _player(summary, name) for name in _PLAYERS if name in summary},
+        init_adapter_commit=_plain(summary, "init_adapter_commit"),
+        players=_players(config, summary),
         replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,
         seconds={part: _number(summary, f"seconds_{part}") for part in ("acting", "training", "evaluating")},
         processes=int(_number(summary, "processes")),
@@ -125,6 +130,16 @@ def _summary(path: Path) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise UserError(f"{str(path)!r} is no JSON object: expected what `msgrpo train` wrote")
     return summary
+
+
+def _players(config: TrainConfig, summary: Mapping[str, Any]) -> dict[str, dict[str, PlayerRow]]:
+    """The results of every game. The summary itself holds those of the first, `other_games` one table for each other."""
+    first, *others = parse_games(config.game)
+    tables: dict[str, Any] = {table["game"]: table for table in summary.get("other_games", ())} | {first: summary}
+    if config.test_episodes and (missing := [game for game in others if game not in tables]):
+        raise UserError(f"the summary of the run has no results for {missing[0]}: expected one table per game; train it again")
+    rows = {game: tables.get(game, {}) for game in (first, *others)}
+    return {game: {name: _player(row, name) for name in _PLAYERS if name in row} for game, row in rows.items()}
 
 
 def _player(summary: Mapping[str, Any], name: str) -> PlayerRow:

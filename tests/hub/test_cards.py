@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from safetensors.torch import load, load_file
 
@@ -22,7 +20,17 @@ from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.card_rules import check_card, split_card
-from msgrpo_hub.hub.cards import AdapterCard, Base, Figure, PlayerRow, TaskScore, adapter_metadata, render, render_adapter
+from msgrpo_hub.hub.cards import (
+    AdapterCard,
+    Base,
+    Figure,
+    GameTable,
+    PlayerRow,
+    TaskScore,
+    adapter_metadata,
+    render,
+    render_adapter,
+)
 from msgrpo_hub.training.config import TrainConfig
 from tests.hub.conftest import msgrpo
 from tests.hub_server.cards import check_card as check_as_the_hub_does
@@ -64,13 +72,17 @@ SCORE = TaskScore(
     references={"random": -1.94, "greedy": -4.79},
     folder="results/Snake-PoisonApple-v1/0123",
 )
-CARD = AdapterCard(
-    repo_id="ada/lake",
+TABLE = GameTable(
     game=make_game("FrozenLake-NotSlippery-v1"),
     game_hash="f67e9e6f9fa4ef34",
+    players={"random": row(0.0), "base": row(0.25), "adapter": row(0.75), "optimal": row(1.0)},
+)
+CARD = AdapterCard(
+    repo_id="ada/lake",
+    games=(TABLE,),
     config=TrainConfig(model=f"Qwen/Qwen2.5-3B-Instruct@{COMMIT}", updates=700, groups=1, group_size=100, selected_per_group=25),
     base=Base(repo_id="Qwen/Qwen2.5-3B-Instruct", commit=COMMIT, license="other", license_name="qwen-research"),
-    players={"random": row(0.0), "base": row(0.25), "adapter": row(0.75), "optimal": row(1.0)},
+    init_adapter_commit="",
     scores=(),
     replayed=7,
     has_curves=True,
@@ -86,6 +98,10 @@ CARD = AdapterCard(
 
 def changed(**changes: Any) -> AdapterCard:
     return dataclasses.replace(CARD, **changes)
+
+
+def with_players(**players: PlayerRow) -> tuple[GameTable, ...]:
+    return (dataclasses.replace(TABLE, players=players),)
 
 
 # ---- what it says
@@ -107,7 +123,7 @@ def test_the_front_matter_names_the_base_the_results_and_their_intervals() -> No
 
 
 def test_it_passes_the_rules_of_both_sides() -> None:
-    for card in (CARD, changed(scores=(SCORE,)), changed(players={}, replayed=None), changed(rollouts=None)):
+    for card in (CARD, changed(scores=(SCORE,)), changed(games=with_players(), replayed=None), changed(rollouts=None)):
         assert check_as_the_hub_does("model", render_adapter(card)) == ([], [])
 
 
@@ -118,7 +134,7 @@ def test_it_tells_how_it_was_trained_and_on_what() -> None:
     assert "123 s (100 acting, 20 training, 3 testing) on\nNVIDIA H200, 1 process with 2 CPU threads, 12.3 GB at most." in text
     for name, value in dataclasses.asdict(CARD.config).items():
         assert f"| {name} | {'–' if value == '' else value} |" in text
-    for rule in CARD.game.rules:
+    for rule in TABLE.game.rules:
         assert f"- {rule}\n" in text
     assert "ada/lake-rollouts" in text
 
@@ -127,7 +143,7 @@ def test_it_shows_every_player_with_intervals_and_the_faults_of_the_adapter() ->
     text = render_adapter(CARD)
     assert "| **adapter** | 0.750 [0.700, 0.800] |" in text
     assert "| base | 0.250 [0.200, 0.300] |" in text
-    assert "12.5 % could not be read, 0.0 % were cut at\n64 tokens, 50.0 % were moves that are not legal" in text
+    assert "12.5 % were unparsed, 0.0 % were truncated at\n64 tokens, 50.0 % named an illegal action" in text
 
 
 @pytest.mark.parametrize(
@@ -140,7 +156,7 @@ def test_it_shows_every_player_with_intervals_and_the_faults_of_the_adapter() ->
     ],
 )
 def test_it_says_so_when_the_adapter_is_not_shown_to_help(adapter: PlayerRow, words: str | None) -> None:
-    text = render_adapter(changed(players=CARD.players | {"adapter": adapter}))
+    text = render_adapter(changed(games=with_players(**{**TABLE.players, "adapter": adapter})))
     warnings = ["do not show that the adapter helps", "plays worse than its base", "say next to nothing"]
     assert [warning for warning in warnings if warning in text] == ([words] if words else [])
 
@@ -151,7 +167,7 @@ def test_it_says_what_was_not_measured() -> None:
     assert "Not measured: whether it still follows the prompt" not in measured
     assert "| Snake-PoisonApple-v1 | semantic, test | 100 | -2.250 [-2.300, -2.200] |" in measured
     assert "random -1.940, greedy -4.790" in measured
-    silent = render_adapter(changed(players={}, replayed=None, has_curves=False))
+    silent = render_adapter(changed(games=with_players(), replayed=None, has_curves=False))
     assert "It has not been evaluated" in silent
     assert "![" not in silent
     assert "model-index" not in silent
@@ -167,13 +183,6 @@ def test_nothing_is_left_unsaid_by_the_template() -> None:
 def test_a_name_that_a_template_does_not_find_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="front_matter"):
         render("adapter.md.jinja", {"card": CARD})
-
-
-@given(st.tuples(*[st.floats(-10, 10) for _ in range(4)]))
-def test_intervals_overlap_just_when_they_share_a_point(ends: tuple[float, ...]) -> None:
-    (a, b), (c, d) = sorted(ends[:2]), sorted(ends[2:])
-    first, second = Figure(mean=a, low=a, high=b), Figure(mean=c, low=c, high=d)
-    assert first.overlaps(second) == second.overlaps(first) == (max(a, c) <= min(b, d))
 
 
 # ---- what is refused
@@ -217,13 +226,13 @@ def test_a_card_that_the_hub_would_refuse_is_refused_before(content: str, words:
 
 
 def test_a_number_that_is_not_finite_never_becomes_a_card() -> None:
-    players = dict(CARD.players) | {"adapter": row(float("nan"), None)}
+    games = with_players(**{**TABLE.players, "adapter": row(float("nan"), None)})
     with pytest.raises(UserError, match="no finite number"):
-        render_adapter(changed(players=players))
+        render_adapter(changed(games=games))
 
 
 def test_the_metadata_has_no_place_for_what_is_not_known() -> None:
-    bare = adapter_metadata(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None), players={}, rollouts=None))
+    bare = adapter_metadata(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None), games=with_players(), rollouts=None))
     assert not {"license", "datasets", "model-index"} & set(bare)
     assert "The base states no licence" in render_adapter(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None)))
 
