@@ -1,4 +1,4 @@
-"""Evaluation: suites, runs, scores, statistics, comparison and verification. A name is imported when it is asked for."""
+"""Evaluation: suites, runs, scores, statistics, comparison and verification. Names are imported on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_PUBLIC = {
     **dict.fromkeys(("score_episode", "score_steps"), "scores"),
     "find_results": "results",
 }
-"""For the Space, which is part of this repository."""
+"""Used by the Space, which is part of this repository."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""One number across tasks, and across training seeds. These are two questions, and each has an interval of its own.
+"""One number across tasks, and across training seeds. These are two questions with two intervals.
 
-`aggregate` asks what *this checkpoint* is worth: its episodes vary; trained again, it would be another checkpoint.
-`method_interval` asks what *this method* is worth: its training seeds vary, and no number of episodes makes up for few.
+`aggregate` scores *this checkpoint*: the interval is over its episodes, and another training seed gives another checkpoint.
+`method_interval` scores *this method*: the interval is over training seeds, and more episodes cannot replace seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgrpo_hub.evaluation.statistics import LEVEL, SMALLEST_SAMPLE, Interval
 
 THIS_CHECKPOINT = "this checkpoint: the interval is over episodes; the same training from another seed may lie outside it"
 THIS_METHOD = "this method: the interval is over training seeds"
-"""The caption of a table says which of the two its intervals answer."""
+"""Captions of tables, which say what their intervals are over."""
 
 FEWEST_SEEDS = 3
 
@@ -36,49 +36,49 @@ def normalised(rewards: Scores, random: float, reference: float) -> Floats:
 
     Args:
         rewards: one per episode, shape [n].
-        random: what random play is worth on the task.
-        reference: what the reference player, or optimal play, is worth.
+        random: value of random play on the task.
+        reference: value of the reference player, or of optimal play.
 
     Raises:
-        ValueError: where random play is worth as much as the reference: such a task tells no players apart.
+        ValueError: random play scores as much as the reference, so the task cannot tell players apart.
 
     >>> normalised([0, 1, 3, -1], random=0, reference=2).tolist()
     [0.0, 0.5, 1.5, -0.5]
     """
     if reference == random:
-        raise ValueError(f"cannot normalise: random play and the reference are both worth {reference}")
+        raise ValueError(f"cannot normalise: random play and the reference both score {reference}")
     scores: Floats = (np.asarray(rewards, dtype=np.float64) - random) / (reference - random)
     return scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """A checkpoint over all tasks. Every task weighs the same, however many episodes it has."""
+    """A checkpoint over all tasks. Every task has the same weight, whatever its number of episodes."""
 
     tasks: int
     mean: float
     mean_interval: Interval | None
     iqm: float
-    """Interquartile mean: that of the middle half of all scores, which a few extreme episodes do not move."""
+    """Interquartile mean: the mean of the middle half of all scores, robust to a few extreme episodes."""
     iqm_interval: Interval | None
 
 
 def aggregate(scores: Mapping[str, Scores], seed: int, level: float = LEVEL) -> Aggregate:
     """Mean and interquartile mean over all tasks, each with a stratified bootstrap (Agarwal et al. 2021, arXiv 2108.13264).
 
-    Percentile intervals over 9,999 resamples. Episodes are drawn anew within their own task: tasks are chosen, not
-    sampled, so the intervals answer for this checkpoint on these tasks.
+    Percentile intervals over 9,999 resamples. Episodes are resampled within their own task. Tasks are fixed, not sampled,
+    so the intervals hold for this checkpoint on these tasks.
 
     Args:
         scores: per task, the normalised scores of its episodes.
-        seed: of the resampling.
-        level: the wanted coverage.
+        seed: seed of the resampling.
+        level: coverage of the intervals.
 
     Returns:
-        Without intervals where any task has fewer than 30 episodes.
+        The estimates; without intervals if any task has fewer than 30 episodes.
 
     Raises:
-        ValueError: for no tasks, or scores that are not flat lists of finite numbers.
+        ValueError: there are no tasks, or scores are not flat lists of finite numbers.
     """
     values, counts = zip(*(np.unique(sample, return_counts=True) for sample in _samples(scores)), strict=True)
     mean, iqm = _estimates(values, [count[None] for count in counts])[:, 0].tolist()
@@ -98,7 +98,7 @@ def _samples(scores: Mapping[Any, Scores]) -> list[Floats]:
 
 
 def _redraw(counts: Counts, rng: np.random.Generator) -> Counts:
-    """How often each distinct value of a task comes in as many draws with replacement; R resamples, shape [R, values]."""
+    """Counts of each distinct value of a task in R resamples with replacement, shape [R, values]."""
     return rng.multinomial(counts.sum(), counts / counts.sum(), size=ROUND)
 
 
@@ -107,38 +107,38 @@ def _percentile_interval(estimates: Floats, level: float) -> Interval:
     return Interval(low, high, level)
 
 
-def _estimates(distinct: Sequence[Floats], drawn: Sequence[Counts]) -> Floats:
+def _estimates(distinct: Sequence[Floats], resampled: Sequence[Counts]) -> Floats:
     """Mean and interquartile mean of R resamples, shape [2, R].
 
     Args:
         distinct: the distinct values of each task, shape [values] per task.
-        drawn: how often each of them was drawn, shape [R, values] per task.
+        resampled: counts of each distinct value in each resample, shape [R, values] per task.
     """
     values = np.concatenate(distinct)
-    weights = np.hstack([counts / (counts.sum(axis=1, keepdims=True) * len(drawn)) for counts in drawn])
+    weights = np.hstack([counts / (counts.sum(axis=1, keepdims=True) * len(resampled)) for counts in resampled])
     order = np.argsort(values)
     values, weights = values[order], weights[:, order]
-    # What of each value's weight lies between the first and the third quartile; half of all weight does.
+    # The part of each value's weight between the first and the third quartile, which hold half of all weight.
     middle = np.diff(np.clip(weights.cumsum(axis=1), 0.25, 0.75), axis=1, prepend=0.25)
     return np.stack([weights @ values, 2 * middle @ values])
 
 
 def method_interval(scores: Mapping[int, Scores], level: float = LEVEL) -> Interval | None:
-    """The t interval of a method's mean score, from the means of its training seeds; it answers for this method.
+    """The t interval of a method's mean score, from the means of its training seeds.
 
-    Episodes of one training run resemble each other, so the seed means, not the episodes, are the sample: their spread
-    holds both the luck of training and that of the episodes. It takes the seed means to be about normal; where some runs
-    collapse and most do not, even this is too narrow. Resampling whole seeds covers 0.83 at 5 seeds and 0.74 at 3.
+    Episodes of one training run are correlated, so the sample is the seed means, not the episodes. Their spread includes
+    the randomness of training and of the episodes. The interval assumes that seed means are roughly normal; if some runs
+    collapse and most do not, it is too narrow. Resampling whole seeds covers 0.83 at 5 seeds and 0.74 at 3.
 
     Args:
-        scores: per training seed, the scores of its episodes, or one aggregate score; every seed weighs the same.
-        level: the wanted coverage.
+        scores: per training seed, the scores of its episodes, or one aggregate score; every seed has the same weight.
+        level: coverage of the interval.
 
     Returns:
-        None under 3 seeds; around the mean of the seed means.
+        The interval around the mean of the seed means; None for fewer than 3 seeds.
 
     Raises:
-        ValueError: for no seeds, or scores that are not flat lists of finite numbers.
+        ValueError: there are no seeds, or scores are not flat lists of finite numbers.
     """
     means = np.array([sample.mean() for sample in _samples(scores)])
     if len(means) < FEWEST_SEEDS:

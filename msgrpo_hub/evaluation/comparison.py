@@ -13,17 +13,17 @@ from msgrpo_hub.evaluation.suites import same_rules
 
 
 def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
-    """Compares the second player with the first on every task that both have played, on the seeds that both have played.
+    """Compares the second player with the first on every task and seed that both have played.
 
     Args:
-        first: the base of the comparison: a folder with the runs of one player, or its results.
-        second: the other player, likewise.
+        first: the baseline: a folder with the runs of one player, or its results.
+        second: the other player, in the same form.
 
     Returns:
-        One comparison per task: of rewards and of success, second minus first, with Holm over all that is returned.
+        One comparison per task, of rewards and of success: second minus first, with Holm's correction over all of them.
 
     Raises:
-        UserError: where a side holds more than one run of a task, or both have no task in common.
+        UserError: a side has more than one run of a task, the sides have no task in common, or their rules differ.
     """
     a, b = _by_task(first), _by_task(second)
     common = [task for task in a if task in b]
@@ -39,8 +39,8 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()))
 
 
-def _by_task(given: Path | str | Sequence[Result]) -> dict[str, Result]:
-    results = find_results(Path(given)) if isinstance(given, (str, Path)) else list(given)
+def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
+    results = find_results(Path(runs)) if isinstance(runs, (str, Path)) else list(runs)
     tasks: dict[str, Result] = {}
     for result in results:
         if (other := tasks.setdefault(result.task, result)) is not result:
@@ -49,7 +49,7 @@ def _by_task(given: Path | str | Sequence[Result]) -> dict[str, Result]:
 
 
 def _aligned(a: Result, b: Result) -> tuple[list[float], list[float], list[bool], list[bool]]:
-    """Rewards and successes of the episodes that both have, in one order."""
+    """Rewards and successes of the episodes that both runs have, in the same order."""
     of_b = {episode.seed: score for episode, score in zip(b.episodes, b.scores, strict=True)}
     shared = [(score, of_b[e.seed]) for e, score in zip(a.episodes, a.scores, strict=True) if e.seed in of_b]
     if not shared:

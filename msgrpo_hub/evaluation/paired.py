@@ -1,7 +1,8 @@
-"""Two players on the same seeds: the difference of b − a with its interval, a test, and what it could have found.
+"""Two players on the same seeds: the difference b − a with its interval, a test, and the detectable effect.
 
-The same seed gives both players the same board, so what the board adds cancels in the difference; `correlation` says how
-much that helped. The tests are exact or nearly so: no normal approximation, which misleads on rewards of few values.
+The same seed gives both players the same board, so the effect of the board cancels in the difference; `correlation` measures
+how much that helps. The tests are exact, or Monte Carlo versions of exact tests. A normal approximation would mislead on
+rewards with few distinct values.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import numpy.typing as npt
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Interval, mean_interval, wilson
 
 SIZE = 0.05
-"""How often a comparison of equal players may give a verdict, over the whole family that is shown."""
+"""The family-wise error rate: how often a family of comparisons of equal players may give any verdict."""
 
 POWER = 0.8
-"""How often an effect of size `detectable` is found."""
+"""The probability that an effect of size `detectable` is found."""
 
 MOST_OUTCOMES = 2**14
-"""Up to so many outcomes of the random signs are enumerated; where there are more, 9,999 are drawn."""
+"""The largest number of sign assignments that is enumerated; beyond it, 9,999 are sampled."""
 
 Floats = npt.NDArray[np.float64]
 Values = Sequence[float] | npt.NDArray[Any]
@@ -35,21 +36,21 @@ Verdict = Literal["better", "worse", "inconclusive"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What n pairs of episodes say about b against a."""
+    """Player b compared with player a on n pairs of episodes."""
 
     n: int
     difference: float
     """Mean of b − a."""
     interval: Interval | None
-    """95 % for this difference alone, not the family. Newcombe's where all values are 0 or 1; else BCa, None under 30 pairs."""
+    """95 % for this difference alone, not the family. Newcombe's if all values are 0 or 1; else BCa, None under 30 pairs."""
     p: float
-    """Two-sided, of the sign-flip test; for success this is McNemar's exact test."""
+    """Two-sided p of the sign-flip test; for success this is McNemar's exact test."""
     p_adjusted: float
-    """p after Holm over the family that is shown; p itself for a comparison alone."""
+    """p with Holm's correction over the family; p itself for a single comparison."""
     correlation: float | None
-    """Pearson's r of a and b over the seeds; None where either never varies."""
+    """Pearson's r of a and b over the seeds; None if either never varies."""
     detectable: float | None
-    """The smallest difference that so many pairs find 8 times in 10; None where the differences do not vary."""
+    """The smallest difference that n pairs detect with power 0.8; None if the differences do not vary."""
 
     @property
     def verdict(self) -> Verdict:
@@ -69,14 +70,14 @@ class TaskComparison:
 
 
 def compare_tasks(tasks: Mapping[str, tuple[Values, Values, Values, Values]], seed: int) -> list[TaskComparison]:
-    """Compares two players on every task, with Holm over all the tests shown: two per task.
+    """Compares two players on every task, with Holm's correction over all tests: two per task.
 
     Args:
-        tasks: per task the rewards of a and of b, then their successes, each in the order of the same seeds.
-        seed: of the resampling.
+        tasks: per task the rewards of a and of b, then their successes, all in the same order of seeds.
+        seed: seed of the resampling.
 
     Raises:
-        ValueError: as `compare_paired`.
+        ValueError: as for `compare_paired`.
     """
     pairs = [pair for a, b, success_a, success_b in tasks.values() for pair in ((a, b), (success_a, success_b))]
     alone = [compare_paired(a, b, seed) for a, b in pairs]
@@ -90,16 +91,16 @@ def compare_paired(a: Values, b: Values, seed: int) -> Comparison:
     """Compares two players by one number per episode, reward or success, on the same seeds.
 
     Args:
-        a: of the player that is the base of the comparison, shape [n].
-        b: of the other, in the same order of seeds, shape [n].
-        seed: of the resampling.
+        a: values of the baseline player, shape [n].
+        b: values of the other player, in the same order of seeds, shape [n].
+        seed: seed of the resampling.
 
     Raises:
-        ValueError: for lists of unequal length, no pairs, or values that are not finite.
+        ValueError: the lists differ in length or are empty, or a value is not finite.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape or not first.size:
-        raise ValueError(f"a paired comparison needs two flat lists of one length, got shapes {first.shape} and {second.shape}")
+        raise ValueError(f"a paired comparison needs two flat lists of equal length, got shapes {first.shape} and {second.shape}")
     differences = second - first
     if not np.isfinite(differences).all():
         raise ValueError("a paired comparison needs finite values")
@@ -116,7 +117,7 @@ def compare_paired(a: Values, b: Values, seed: int) -> Comparison:
 
 
 def _interval(a: Floats, b: Floats, seed: int) -> Interval | None:
-    """Where all values are 0 or 1, differences are too few for a bootstrap: at rates of 0.97 and 0.99, BCa of 30 covers 0.56."""
+    """Newcombe's if all values are 0 or 1, where a bootstrap fails: at rates of 0.97 and 0.99, BCa of 30 pairs covers 0.56."""
     if not np.isin([a, b], (0, 1)).all():
         return mean_interval(b - a, seed)
     cells = [((a == first) & (b == second)).sum() for first in (1, 0) for second in (1, 0)]
@@ -126,15 +127,15 @@ def _interval(a: Floats, b: Floats, seed: int) -> Interval | None:
 def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = LEVEL) -> Interval:
     """The interval of a difference of two success rates on the same seeds (Newcombe 1998, paired data, method 10).
 
-    The two Wilson intervals, added as squares, less what the correlation φ of a and b takes off (a little less than its
-    sample value, where that is positive).
+    The two Wilson intervals are combined as a root of squares, reduced by the correlation φ of a and b. A positive φ gets
+    a continuity correction.
 
     Args:
-        both: the number of seeds on which both players succeeded; there is at least one seed in all.
-        only_a: on which a alone succeeded.
-        only_b: on which b alone succeeded.
-        neither: on which neither succeeded.
-        level: the wanted coverage.
+        both: number of seeds on which both players succeeded. The four numbers must not all be 0.
+        only_a: number of seeds on which only a succeeded.
+        only_b: number of seeds on which only b succeeded.
+        neither: number of seeds on which neither succeeded.
+        level: coverage of the interval.
 
     >>> print(newcombe(40, 3, 7, 0), newcombe(50, 0, 0, 0))
     [-0.050, 0.212] [-0.071, 0.071]
@@ -146,16 +147,16 @@ def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = L
     spread = math.sqrt((both + only_a) * (only_b + neither) * (both + only_b) * (only_a + neither))
     phi = (max(covariance - n / 2, 0) if covariance > 0 else covariance) / spread if spread else 0.0
 
-    def together(x: float, y: float) -> float:
+    def combined(x: float, y: float) -> float:
         return math.sqrt(x**2 - 2 * phi * x * y + y**2)
 
     difference = rate_b - rate_a
-    low, high = together(rate_b - b.low, a.high - rate_a), together(b.high - rate_b, rate_a - a.low)
+    low, high = combined(rate_b - b.low, a.high - rate_a), combined(b.high - rate_b, rate_a - a.low)
     return Interval(difference - low, difference + high, level)
 
 
 def _detectable(differences: Floats) -> float:
-    """(z₀.₉₇₅ + z₀.₈) · sd / √n, the usual sample-size formula solved for the effect; sd is that of the differences."""
+    """(z₀.₉₇₅ + z₀.₈) · sd / √n, the sample-size formula solved for the effect; sd is that of the differences."""
     normal = NormalDist()
     z = normal.inv_cdf(1 - SIZE / 2) + normal.inv_cdf(POWER)
     return float(z * differences.std(ddof=1) / math.sqrt(len(differences)))
@@ -164,12 +165,12 @@ def _detectable(differences: Floats) -> float:
 def sign_flip(differences: Values, seed: int) -> float:
     """The two-sided p of a mean difference: how often random signs give a mean as far from zero (Fisher 1935, §21).
 
-    Were the players equal, either could have had either result of a pair: each difference is as likely with the other
-    sign. Exact for few or for coarse differences (any success rates); else (k + 1) / (m + 1) by m draws, never 0.
+    If the players are equal, the two results of a pair are exchangeable, so each difference is as likely with the other
+    sign. p is exact for few or coarse differences (any success rates); else (k + 1) / (m + 1) from m samples, never 0.
 
     Args:
-        differences: one per pair, shape [n]; zeros say nothing here and change nothing.
-        seed: of the draws.
+        differences: one per pair, shape [n]; zeros have no effect.
+        seed: seed of the samples.
 
     >>> sign_flip([1.0, 2.0, 3.0, 0.0], seed=0)  # only + + + and − − − are as far from zero: 2 of 8
     0.25
@@ -188,22 +189,22 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """The exact two-sided p of McNemar's test (1947): the sign-flip test on successes, from their counts alone.
 
     Args:
-        only_a: the number of seeds on which a alone succeeded.
-        only_b: the number of seeds on which b alone succeeded.
+        only_a: number of seeds on which only a succeeded.
+        only_b: number of seeds on which only b succeeded.
 
     Raises:
-        ValueError: for a negative count.
+        ValueError: a count is negative.
 
     >>> mcnemar(0, 0), round(mcnemar(1, 5), 6)
     (1.0, 0.21875)
     """
     if min(only_a, only_b) < 0:
-        raise ValueError(f"expected two counts, got {only_a} and {only_b}")
+        raise ValueError(f"expected two counts of at least 0, got {only_a} and {only_b}")
     return _enumerated_p(np.ones(1), np.array([only_a + only_b]), abs(only_a - only_b))
 
 
 def _enumerated_p(sizes: Floats, counts: npt.NDArray[np.int64], farness: float) -> float:
-    """The share of all sign assignments whose sum is as far from zero: differences of one size are exchangeable."""
+    """The share of all sign assignments whose sum is as far from zero; differences of equal size are exchangeable."""
     sums, chances = np.zeros(1), np.ones(1)
     for size, count in zip(sizes, counts, strict=True):
         sums = np.add.outer(sums, size * np.arange(-count, count + 1, 2)).ravel()
@@ -212,21 +213,21 @@ def _enumerated_p(sizes: Floats, counts: npt.NDArray[np.int64], farness: float) 
 
 
 def _as_far(sums: Floats, farness: float, scale: float) -> npt.NDArray[np.bool_]:
-    """Sums that differ by rounding alone are ties, and a tie is as far."""
+    """Whether sums are as far from zero; sums that differ only by rounding are ties, which count."""
     return np.abs(sums) >= farness - 1e-9 * scale
 
 
 def _coin_tosses(count: int) -> Floats:
-    """The chances of 0 … count heads in `count` tosses, by log factorials, so that no count overflows."""
+    """The probabilities of 0 … count heads in `count` tosses, from log factorials, so that no count overflows."""
     log_factorials = np.concatenate([np.zeros(1), np.log(np.arange(1, count + 1)).cumsum()])
     chances: Floats = np.exp(log_factorials[-1] - log_factorials - log_factorials[::-1] - count * math.log(2))
     return chances
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p (Holm 1979): under SIZE for any of them in at most a share SIZE of families without any difference.
+    """Adjusted p (Holm 1979): in families without any difference, any of them is under SIZE with probability at most SIZE.
 
-    The i-th smallest of m is multiplied by m − i + 1, never falls below a smaller one's, and never exceeds 1.
+    The i-th smallest of m is multiplied by m − i + 1. The results are made monotone and capped at 1.
 
     >>> [round(p, 3) for p in holm([0.04, 0.01, 0.03])]
     [0.06, 0.03, 0.06]

@@ -1,4 +1,4 @@
-"""Results: a finished or unfinished run as it is stored, read back from its folder."""
+"""Results: a stored run, complete or not, read from its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Result:
 
     folder: Path
     config: dict[str, Any]
-    """Player, task, suite and everything else that decides the result."""
+    """Player, task, suite and everything else that determines the result."""
     summary: dict[str, Any]
     episodes: list[Episode] = field(repr=False)
     scores: list[EpisodeScore] = field(repr=False)
@@ -40,7 +40,7 @@ class Result:
 
     @property
     def prompt_format(self) -> str:
-        """The name of the format in which its player was asked; harness 1 knew one."""
+        """Name of the prompt format of the run; harness 1 had only one."""
         return str(self.config.get("prompt_format", THINK_ACTION.name))
 
     @property
@@ -50,7 +50,7 @@ class Result:
 
 
 def load_result(folder: Path) -> Result:
-    """A stored run. Raises `UserError` for a folder that holds none."""
+    """A stored run. Raises `UserError` if the folder has none."""
     try:
         config = json.loads((folder / run_files.CONFIG).read_text(encoding="utf-8"))
         summary = json.loads((folder / run_files.RESULTS).read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def load_result(folder: Path) -> Result:
 
 
 def find_runs(path: Path) -> list[Path]:
-    """The folder of every run under a folder, in their order. Raises `UserError` if there is none."""
+    """The folders of all runs under a folder, sorted. Raises `UserError` if there are none."""
     folders = sorted(file.parent for file in path.rglob(run_files.RESULTS))
     if not folders:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
@@ -69,7 +69,7 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def find_results(path: Path) -> list[Result]:
-    """Every run under a folder, in the order of their paths. Raises `UserError` if there is none."""
+    """All runs under a folder, sorted by path. Raises `UserError` if there are none."""
     return [load_result(folder) for folder in find_runs(path)]
 
 
@@ -80,7 +80,7 @@ def run_tables(
     scores: Sequence[EpisodeScore],
     steps: Sequence[Sequence[StepScore]],
 ) -> dict[str, pa.Table]:
-    """Both tables of a run, from its configuration, and its episodes with their numbers and scores."""
+    """Both tables of a run, from its configuration and its episodes with their indices and scores."""
     prompt_format = str(config.get("prompt_format", THINK_ACTION.name))
     rollouts = [
         Rollout(episode=episode, index=index, prompt_format=prompt_format)
@@ -106,23 +106,24 @@ def run_origin(config: Mapping[str, Any]) -> Origin:
 
 
 def run_hash(config: Mapping[str, Any]) -> str:
-    """The name of a run: equal for equal configurations, whatever the order of their keys."""
+    """The name of a run: a hash of its configuration, independent of the order of keys."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_SHOWN = 12
-"""Characters of a commit or a hash that a name shows."""
+_DISPLAYED = 12
+"""Characters of a commit or a hash in a name."""
 
 
 def player_names(results: Sequence[Result]) -> dict[str, str]:
-    """A name for each identity, which no other has: the player's, with what sets it apart where two have the same."""
+    """A unique name per identity: the player's name, followed by the differences if several identities share it."""
     identities = {player_key(result): result for result in results}
     names = {}
     for key, result in identities.items():
-        same = [_identity(other) for other in identities.values() if other.player == result.player]
+        namesakes = [_identity(other) for other in identities.values() if other.player == result.player]
         own = _identity(result).items()
-        apart = [f"{what} {str(value)[:_SHOWN]}" for what, value in own if any(other.get(what) != value for other in same)]
-        names[key] = f"{result.player} ({', '.join(apart)})" if apart else result.player
+        differing = [(what, value) for what, value in own if any(other.get(what) != value for other in namesakes)]
+        suffix = ", ".join(f"{what} {str(value)[:_DISPLAYED]}" for what, value in differing)
+        names[key] = f"{result.player} ({suffix})" if suffix else result.player
     return names
 
 
@@ -131,5 +132,5 @@ def player_key(result: Result) -> str:
 
 
 def _identity(result: Result) -> dict[str, Any]:
-    """All that decides the replies: the player's identity, and how it was asked."""
+    """Everything that determines the replies: the player's identity and the prompt format."""
     return {**result.config["identity"], "prompt_format": result.prompt_format}

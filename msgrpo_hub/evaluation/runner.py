@@ -1,7 +1,7 @@
-"""Runs: a player meets the tasks of a suite, batch by batch; every finished batch is on the disk.
+"""Runs: a player plays the tasks of a suite in batches, and every finished batch is written to disk.
 
-A run that was interrupted goes on where it stopped, and its files come out the same to the byte. What a server failed to
-answer is played again by the next call; until then the run says that it is not complete, and nothing of it is scored.
+An interrupted run resumes where it stopped, and its files are the same, byte for byte. An episode that a server failed to
+answer is played again by the next call; until then, the run is marked as not complete and that episode is not scored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import write_json
 
 BATCH = 50
-"""Episodes that are played together by default; results do not depend on it."""
+"""Default number of episodes played together; results do not depend on it."""
 
 
 def evaluate(
@@ -39,21 +39,21 @@ def evaluate(
     settings: PlayerSettings | None = None,
     batch_size: int = BATCH,
 ) -> list[Result]:
-    """Plays a suite with some players and keeps everything under the output folder; goes on where it was interrupted.
+    """Plays a suite with some players and stores the results in the output folder; an interrupted run resumes.
 
     Args:
-        players: names as `msgrpo eval` takes them; they share nothing but the seeds.
+        players: names as `msgrpo eval` takes them; they share only the seeds.
         suite: name of a suite, or path of a TOML file.
         output_dir: results go to `<player>/<commit>/<task>/<run hash>/` in it.
-        settings: how models act; by default sampled at temperature 0.5.
+        settings: how models act; by default they sample at temperature 0.5.
         batch_size: episodes played together; more is faster and takes more memory. Results do not depend on it.
 
     Returns:
         One result per player and task; `optimal` plays only the games that are solved.
 
     Raises:
-        UserError: for an unknown player, suite or game, a player who knows no task of the suite, an output folder that
-            cannot be written to, or one that holds another run under the same name.
+        UserError: a player, suite or game is unknown, a player can play no task of the suite, or the output folder cannot
+            be written to or has another run under the same name.
 
     >>> import tempfile
     >>> results = evaluate("optimal", Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=5), tempfile.mkdtemp())
@@ -65,48 +65,50 @@ def evaluate(
     tasks = {name: _known_tasks(name, chosen) for name in names}
     results = []
     for name in names:
-        player = identify(name, settings or PlayerSettings())  # loaded one after the other: two large models may not fit
+        player = identify(name, settings or PlayerSettings())  # one at a time: two large models may not fit in memory
         results += [run_task(player, chosen, task, Path(output_dir), batch_size) for task in tasks[name]]
     return results
 
 
 def _known_tasks(name: str, suite: Suite) -> list[str]:
-    """The tasks of a suite that a player can play. A misspelt name is refused here, before another player's long run."""
+    """The tasks of a suite that a player can play. Rejects a misspelt name before another player's long run starts."""
     if not entry_point(name):
         check_near_miss(name)
     tasks = [task for task in suite.tasks if can_play(name, make_game(task))]
     if not tasks:
-        raise UserError(f"{name!r} can play no task of the suite {suite.name!r}: take another player or suite")
+        raise UserError(f"{name!r} can play no task of the suite {suite.name!r}: choose another player or suite")
     return tasks
 
 
 def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
-    """Plays one task to its end, or as far as it goes, and writes the run's files."""
+    """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
     config = run_config(player, suite, task)
     folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
     if (folder / run_files.RESULTS).exists():
         done = load_result(folder)
         if done.config != config:
-            raise UserError(f"{str(folder)!r} holds another run than its name says: move it away, or name another output folder")
+            raise UserError(
+                f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
+            )
         if done.complete:
-            (folder / run_files.LOG).unlink(missing_ok=True)  # where the call that completed it was killed just before
+            (folder / run_files.LOG).unlink(missing_ok=True)  # the call that completed the run may have been killed before this
             return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / run_files.CONFIG, config)
     except OSError as error:
-        raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): name another output folder") from error
+        raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
     _play(player, suite, task, folder, batch_size)
     return finish(folder, config)
 
 
 def asked_in(player: Player, suite: Suite) -> PromptFormat:
-    """The prompt format of a run: the one chosen for the player, or else its adapter's, or else the suite's."""
+    """The prompt format of a run: the one chosen for the player, else its adapter's, else the suite's."""
     return format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
 
 
 def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
-    """All that decides the result of a run."""
+    """Everything that determines the result of a run."""
     prompt_format = asked_in(player, suite)
     return {
         "harness": HARNESS,
@@ -123,7 +125,7 @@ def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
 
 
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
-    """Plays what the log does not hold yet."""
+    """Plays the episodes that are not in the log yet."""
     game, log, seeds = make_game(task), folder / run_files.LOG, suite.seeds(task)
     prompt_format = asked_in(player, suite)
     done, _ = run_files.read_log(log, game.id)
@@ -142,7 +144,7 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:
-    """Scores what the log holds and writes the final files; a complete run needs its log no more."""
+    """Scores the episodes of the log and writes the final files; the log of a complete run is deleted."""
     game, log = make_game(config["task"]), folder / run_files.LOG
     done, seconds = run_files.read_log(log, game.id)
     episodes = [done[index] for index in sorted(done)]

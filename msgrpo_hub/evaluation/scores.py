@@ -1,7 +1,7 @@
-"""Scores of episodes: what each was worth, what it could have been worth, and how its replies were.
+"""Scores of episodes: returns, values of optimal and random play, regrets, and counts of faulty replies.
 
 In a solvable game, such as Frozen Lake, every action has an exact value Q*. The regret of a step is V*(s) − Q*(s, a). The
-luck-adjusted score of an episode is V*(s0) − Σ regrets: it has the same mean as the reward, without the luck of the ice (the
+luck-adjusted score of an episode is V*(s0) − Σ regrets. Its mean is that of the reward, but it excludes the luck of the ice (a
 sum of martingale differences). Games that are not solved, such as Snake, have no regrets.
 """
 
@@ -17,7 +17,7 @@ from msgrpo_hub.rollout import replayed_states
 
 
 def score_steps(game: Game, episode: Episode) -> list[StepScore]:
-    """What the rules say of each turn of an episode. Raises `ValueError` for a record that does not replay."""
+    """What the rules say about each step of an episode. Raises `ValueError` for a record that does not replay."""
     return [
         StepScore(legal_actions=game.legal_actions(state), **_against_optimal_actions(game, state, step.action))
         for state, step in zip(replayed_states(game, episode), episode.steps, strict=False)
@@ -25,7 +25,7 @@ def score_steps(game: Game, episode: Episode) -> list[StepScore]:
 
 
 def _against_optimal_actions(game: Game, state: Any, action: str | None) -> dict[str, Any]:
-    """The optimal actions and the regret V*(s) − Q*(s, a), also of "no action"; regrets that are mere rounding are 0."""
+    """The optimal actions and the regret V*(s) − Q*(s, a), also for "no action"; regrets within rounding are 0."""
     core = base_game(game)
     if not is_solvable(core):
         return {"optimal_actions": (), "regret": None}
@@ -66,20 +66,20 @@ def _against_optimum(game: Game, episode: Episode, regrets: list[float | None]) 
     if not is_solvable(core):
         names = ("value_optimal", "value_random", "regret", "luck_adjusted", "optimal_steps", "first_mistake")
         return dict.fromkeys(names)
-    best, blind = optimal_value(core, episode.seed), random_value(core, episode.seed)
+    optimal, random = optimal_value(core, episode.seed), random_value(core, episode.seed)
     mistakes = [turn for turn, regret in enumerate(known) if regret > TIE]
     return {
-        "value_optimal": best,
-        "value_random": blind,
+        "value_optimal": optimal,
+        "value_random": random,
         "regret": sum(known),
-        "luck_adjusted": best - sum(known),
+        "luck_adjusted": optimal - sum(known),
         "optimal_steps": len(known) - len(mistakes),
         "first_mistake": mistakes[0] if mistakes else -1,
     }
 
 
 def judged(episode: Episode) -> tuple[list[StepScore], EpisodeScore]:
-    """The scores of an episode's steps and of the episode. Raises `ValueError` for a record that does not replay."""
+    """The scores of the steps, and of the whole episode. Raises `ValueError` for a record that does not replay."""
     game = make_game(episode.game_id)
     steps = score_steps(game, episode)
     return steps, score_episode(game, episode, steps)

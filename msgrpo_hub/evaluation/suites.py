@@ -1,8 +1,8 @@
-"""Suites: frozen lists of tasks. A task is a game's versioned id and a hash over all that decides what is played.
+"""Suites: frozen lists of tasks. A task is a game's versioned id with a hash of everything that determines its episodes.
 
 "Frozen Lake" in the literature is many games under one name. Here a task's hash covers the rules, the boards, the rewards, the
-horizon and the seeds: if any of it changes, the suites refuse to load until the game gets a new version. How a game is put
-into a prompt, and how replies are read, is no part of a task but of a run: see `agent.prompt_formats.format_hash`.
+horizon and the seeds. If any of these changes, the suites refuse to load until the game gets a new version. The prompt format
+belongs to a run, not to a task: see `agent.prompt_formats.format_hash`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from msgrpo_hub.games import Game, Split, episode_seed, make_game, stream
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 
 HARNESS = 2
-"""Version of the harness: raised when the same task and player would be scored, or a task hashed, in another way."""
+"""Version of the harness, raised when scores or task hashes change for the same task and player."""
 
 _PROBES = 10
 _PLAYERS = ("random", "random-safe", "greedy", "optimal")
-"""Who plays the probes: a random player alone does not see what the goal gives."""
+"""Players of the probe episodes; a random player alone rarely reaches the goal."""
 _SILENCE = 0.1
-"""The share of turns of a probe that are played without an action."""
+"""The share of steps of a probe episode that are played without an action."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Suite:
     episodes: int
     split: Split = "test"
     prompt_format: str = THINK_ACTION.name
-    """The built-in format for players that have none of their own."""
+    """The built-in format for players without one of their own."""
 
     def seeds(self, task: str) -> list[int]:
         """The episode seeds of a task."""
@@ -51,10 +51,10 @@ class Suite:
 
 
 def task_hash(game: Game) -> str:
-    """SHA-256 over a game's rules, and over whole episodes of scripted players with all that they could have done.
+    """SHA-256 over a game's rules, and over whole episodes of scripted players with their legal and safe actions.
 
-    Boards, rewards, the horizon, turns without an action and the recipe of the seeds are all in it, since each of them shows
-    in what is played. Prompts and the reading of replies are not.
+    The hash covers boards, rewards, the horizon, steps without an action and the derivation of the seeds, since each of them
+    changes the episodes. It does not cover prompts and parsers.
     """
     board = game.grid(game.initial_state(stream(episode_seed(game.id, "test", 0), "initial_state")))
     record: list[Any] = [game.id, len(board), len(board[0]), game.horizon, list(game.actions), list(game.reward_range)]
@@ -68,57 +68,57 @@ def task_hash(game: Game) -> str:
 
 
 def _played(game: Game, choose: Chooser, seed: int, member: int) -> list[Any]:
-    """One episode of a scripted player that does nothing now and then: each turn with all that could have been done."""
+    """One episode of a scripted player that skips some actions: each step with its observation, actions and reward."""
     player, state, over = ScriptedPolicy(choose), game.initial_state(stream(seed, "initial_state")), False
     dynamics, choices = stream(seed, "dynamics", member), stream(seed, "sampling", member)
     turns: list[Any] = [seed]
     while not over:
         action = None if choices.random() < _SILENCE else player.action(game, state, choices)
-        shown = [game.observe(state), game.grid(state), list(game.legal_actions(state)), list(game.safe_actions(state))]
+        before = [game.observe(state), game.grid(state), list(game.legal_actions(state)), list(game.safe_actions(state))]
         after = game.step(state, action, dynamics)
-        turns.append([*shown, action, after.reward, after.terminated, after.truncated])
+        turns.append([*before, action, after.reward, after.terminated, after.truncated])
         state, over = after.state, after.terminated or after.truncated
     return [*turns, game.succeeded(state)]
 
 
 @cache
 def hash_of(task: str) -> str:
-    """The hash of a registered task, which plays its probes once in a process."""
+    """The hash of a registered task; its probe episodes are played once per process."""
     return task_hash(make_game(task))
 
 
 @cache
 def _first_harness() -> dict[str, tuple[str, str]]:
-    """Task → its hash in harness 1, and in this one: runs of harness 1 name the first, and were played by the same rules."""
+    """Task → its hashes in harness 1 and in this one. Runs of harness 1 store the first; the rules were the same."""
     text = (files("msgrpo_hub.evaluation") / "harness_1.toml").read_text(encoding="utf-8")
     return {task: (first, now) for task, (first, now) in tomllib.loads(text)["tasks"].items()}
 
 
 def hash_now(config: Mapping[str, Any]) -> str:
-    """The hash that this harness gives to the task of a run, whose configuration may be one of harness 1.
+    """The hash of a run's task in terms of this harness; the run may be one of harness 1.
 
-    It is read from the run alone: whether it is the hash of the game as it is here, `hash_of` knows.
+    The result comes from the run's configuration alone. `hash_of` gives the hash of the game as it is now.
     """
     first, now = _first_harness().get(str(config["task"]), ("", ""))
     return now if config["harness"] == 1 and config["task_hash"] == first else str(config["task_hash"])
 
 
 def same_rules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What two runs of one task must have in common to be compared: `task_hash` and `harness`, those of harness 1 as of now."""
+    """The `task_hash` and `harness` that two runs of a task must share to be compared; those of harness 1 are converted."""
     task = hash_now(config)
     return {"task_hash": task, "harness": config["harness"] if task == config["task_hash"] else HARNESS}
 
 
 def suite_names() -> list[str]:
-    """The names of the suites that come with the package."""
+    """The names of the built-in suites."""
     return sorted(path.stem for path in _folder().glob("*.toml"))
 
 
 def load_suite(name: str) -> Suite:
-    """The suite of a name, or of a TOML file of one's own.
+    """A built-in suite by name, or a suite from a TOML file.
 
     Raises:
-        UserError: for an unknown suite, a broken file, or a task whose game is no longer the one that the suite froze.
+        UserError: the suite is unknown, the file is broken, or the game of a task has changed since the suite was frozen.
     """
     path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
     if not path.exists():
@@ -127,14 +127,16 @@ def load_suite(name: str) -> Suite:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         tasks = dict(values.pop("tasks"))
         suite = Suite(name=path.stem, tasks=tuple(tasks), **values)
-    except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: no TOML, no UTF-8, or tasks that are no table
-        raise UserError(f"{str(path)!r} is no suite ({error}): expected episodes, split, and a table [tasks]") from error
+    except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: not TOML, not UTF-8, or tasks that are not a table
+        raise UserError(f"{str(path)!r} is not a suite ({error}): expected episodes, split, and a table [tasks]") from error
     if not tasks or type(suite.episodes) is not int or suite.episodes < 1 or suite.split not in ("validation", "test"):
         raise UserError(f"{str(path)!r}: expected tasks, episodes of at least 1, and split validation or test")
-    find_format(str(suite.prompt_format))  # built in: a file that may have come from anywhere never imports
+    find_format(str(suite.prompt_format))  # built-in formats only: loading a file never imports code
     for task, frozen in tasks.items():
         if (now := hash_of(task)) != frozen:
-            raise UserError(f"{task} has hash {now}, suite {name!r} froze {frozen}: a changed game needs a new version of its id")
+            raise UserError(
+                f"{task} has hash {now}, but the suite {name!r} expects {frozen}: give a changed game a new version in its id"
+            )
     return suite
 
 
@@ -142,12 +144,12 @@ _FROZEN = re.compile(r'^"(?P<task>[^"]+)" *= *"[^"]*"', re.MULTILINE)
 
 
 def freeze(path: Path) -> None:
-    """Writes the hashes of now into the `[tasks]` table of a suite, whose lines are `"task" = "hash"`."""
+    """Writes the current hashes into the `[tasks]` table of a suite, whose lines are `"task" = "hash"`."""
     text = path.read_text(encoding="utf-8")
     path.write_text(_FROZEN.sub(lambda line: f'"{line["task"]}" = "{hash_of(line["task"])}"', text), encoding="utf-8")
 
 
 def _folder() -> Path:
-    """Where the definitions lie: in the wheel beside this file, in a clone under `benchmark/`."""
+    """The folder of the built-in suites: beside this file in a wheel, under `benchmark/` in a clone."""
     shipped = Path(str(files("msgrpo_hub") / "evaluation" / "suites"))
     return shipped if shipped.is_dir() else Path(__file__).parents[2] / "benchmark" / "suites"

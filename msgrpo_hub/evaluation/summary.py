@@ -1,4 +1,4 @@
-"""The summary of a run: every score with its interval, beside the references on the very same episodes."""
+"""The summary of a run: every score with its interval, and the references on the same episodes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
 REFERENCE = "planner"
-"""Whom Snake is measured against: it has no exact optimum. Its players are a bracket, not a bound."""
+"""The reference player for Snake, which has no exact optimum. Its score is not an upper bound."""
 
 
 def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
-    """All figures of one player on one task.
+    """All scores of one player on one task.
 
     Args:
         task: id of the game.
-        seeds: the seeds of the scored episodes.
+        seeds: seeds of the scored episodes.
         scores: their scores, in the same order.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
 
     Returns:
-        A number, or `{"mean", "low", "high"}` with its 95 % interval (`low` and `high` None under 30 episodes), per score;
-        rates of replies are shares of all steps; None where a game has no such score.
+        Per score a number, or `{"mean", "low", "high"}` with a 95 % interval (`low` and `high` are None for fewer than 30
+        episodes). Rates of replies are shares of all steps. A score that the game does not have is None.
     """
     steps = sum(score.steps for score in scores)
     rewards = [score.reward for score in scores]
@@ -73,16 +73,16 @@ def _rate(outcomes: Sequence[bool]) -> dict[str, float] | None:
 
 
 def _rounded(value: float | None) -> float:
-    """A value without its last digits, which differ between processors: the bootstrap draws from *distinct* values."""
+    """A value without its last digits, which vary between processors: the bootstrap groups equal values."""
     assert value is not None
     return round(value, 10)
 
 
 def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:
-    """How many episodes have no mistake, and on which step (from 0) the first one falls in the others."""
+    """The share of episodes without a mistake, and the mean step (from 0) of the first mistake in the others."""
     turns = [score.first_mistake for score in scores if score.first_mistake is not None]
-    made = [turn for turn in turns if turn >= 0]
-    return {"episodes_without": 1 - len(made) / len(turns), "mean_step": float(np.mean(made)) if made else None}
+    mistakes = [turn for turn in turns if turn >= 0]
+    return {"episodes_without": 1 - len(mistakes) / len(turns), "mean_step": float(np.mean(mistakes)) if mistakes else None}
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
@@ -91,7 +91,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _exact_ends(scores: Sequence[EpisodeScore]) -> dict[str, float]:
-    """The exact values of random and of optimal play, over the maps that were played."""
+    """The exact values of random and optimal play, averaged over the maps that were played."""
     return {
         "random": float(np.mean([score.value_random for score in scores])),
         "optimal": float(np.mean([score.value_optimal for score in scores])),
@@ -100,18 +100,18 @@ def _exact_ends(scores: Sequence[EpisodeScore]) -> dict[str, float]:
 
 @lru_cache(maxsize=64)
 def _played_ends(task: str, seeds: tuple[int, ...]) -> dict[str, float]:
-    """The mean rewards of the random player and the reference on the same seeds; the latter only where it knows the game."""
+    """The mean rewards of the random player, and of the reference if it knows the game, on the same seeds."""
     names = [name for name in ("random", REFERENCE) if can_play(name, make_game(task))]
     return {name: float(np.mean(reference_rewards(task, seeds, name))) for name in names}
 
 
 def reference_rewards(task: str, seeds: Sequence[int], name: str) -> list[float]:
-    """What a scripted player gets on some seeds."""
+    """The rewards of a scripted player on some seeds."""
     return [e.reward for e in play_episodes(make_game(task), ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])]
 
 
 def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore]) -> bool:
-    """Whether a mean lies above the exact optimum by more than 4 standard errors: then something is wrong."""
+    """Whether the mean exceeds the exact optimum by more than 4 standard errors, which indicates a fault."""
     excess = np.array(rewards) - np.array([score.value_optimal for score in scores], dtype=float)
     error = excess.std(ddof=1) / len(excess) ** 0.5 if len(excess) > 1 else np.inf
     return bool(excess.mean() > 4 * error + 1e-9)

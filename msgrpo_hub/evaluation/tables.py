@@ -1,4 +1,4 @@
-"""Results as text, for people: in the terminal, and in Markdown."""
+"""Results as tables for the terminal and for Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] = lam
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results by the episodes that were played, in the order of tasks: only those on the same ones can be compared."""
+    """Results grouped by task, split and number of episodes, in that order: only those of one group are comparable."""
 
     def played(result: Result) -> tuple[str, str, int]:
         return result.task, result.config["split"], result.config["episodes"]
@@ -28,7 +28,7 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _block(results: list[Result], name: Callable[[Result], str]) -> str:
-    first = max(results, key=lambda result: int(result.summary["episodes"]))  # of a run that failed, references may be missing
+    first = max(results, key=lambda result: int(result.summary["episodes"]))  # a failed run may lack references
     solved = first.summary["luck_adjusted"] is not None
     ends = sorted(first.summary["references"].items(), key=lambda end: float(end[1]))
     references = ", ".join(f"{name} {value:.2f}" for name, value in ends)
@@ -70,9 +70,9 @@ def markdown_table(results: Sequence[Result], name: Callable[[Result], str], oth
     """Results on the same episodes in Markdown: the references, then a line per player, the best reward first.
 
     Args:
-        results: complete ones, a group of `same_episodes`.
-        name: of the player of a result, as Markdown.
-        others: rows that stand among them, each with its reward.
+        results: complete results, a group of `same_episodes`.
+        name: result → name of its player, as Markdown.
+        others: further rows to sort in, each with its reward.
     """
     config = results[0].config
     references = ", ".join(f"{name} {value:.2f}" for name, value in results[0].summary["references"].items())
@@ -92,7 +92,7 @@ def _piped(cells: Row) -> str:
 
 
 def with_interval(value: dict[str, Any] | None) -> str:
-    """A figure with its 95 % interval.
+    """A score with its 95 % interval.
 
     >>> with_interval({"mean": 0.5, "low": 0.4, "high": 0.6}), with_interval({"mean": 0.5, "low": None, "high": None})
     ('0.500 [0.400, 0.600]', '0.500 (n < 30)')
@@ -124,7 +124,7 @@ def _compared(c: Comparison) -> list[str]:
 
 
 def aligned(rows: Sequence[Row]) -> str:
-    """Rows as columns under a header line; the first column to the left, the others to the right."""
+    """Rows as aligned columns under a header line; the first column is left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:
@@ -134,5 +134,5 @@ def aligned(rows: Sequence[Row]) -> str:
 
 
 def short(name: str, width: int = 36) -> str:
-    """A name shortened in the middle: the ends tell two players apart."""
+    """A name shortened in the middle, since the ends distinguish players."""
     return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width // 2 - 1) :]}"

@@ -1,8 +1,7 @@
-"""A run from elsewhere: nothing in its files counts before it follows from the rules.
+"""Runs from untrusted sources: a run is accepted only if everything in its files follows from the rules.
 
-The files are JSON and Parquet, which run no code. What they may hold is fixed before anything is computed from it: sizes,
-keys, types, and the columns of a version of the format. Then the run is replayed, as by `msgrpo verify`. One claim remains
-that nobody can check: that this player gave these replies.
+The files are JSON and Parquet, which run no code. Sizes, keys, types and columns are checked before anything is computed from
+them. Then the run is replayed, as by `msgrpo verify`. One claim cannot be checked: that this player gave these replies.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import FIRST_RUNS, LATEST, version_of
 
 FILES = {run_files.CONFIG: 100_000, run_files.RESULTS: 100_000, run_files.EPISODES: 10_000_000, run_files.STEPS: 100_000_000}
-"""The files of a published run, and how many bytes each may have."""
+"""The files of a published run, with the largest size of each in bytes."""
 
 _MOST_EPISODES = 10_000
 _LONGEST_REPLY = 200_000  # characters
-_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
+_LARGEST_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
 
 _KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
 _FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
-"""Of all harnesses but the first."""
+"""Keys since harness 2."""
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
-"""What names may consist of: they are shown in terminals and in Markdown."""
+"""The characters of names, which are printed in terminals and in Markdown."""
 
 _FILLED = {
     "default": "game seed member index terminated truncated error reward success steps unreadable truncated_replies illegal "
@@ -44,11 +43,11 @@ _FILLED = {
     "steps": "game seed member index turn observation reply finish status legal reward legal_actions optimal_actions prompt_ids "
     "token_ids log_probs entropies",
 }
-"""Columns in which a run has no null."""
+"""Columns that have no null in a run."""
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
-    """Raises `UserError` for a run, known by the sizes of its files, that lacks one or has one that is too large."""
+    """Checks the sizes of a run's files. Raises `UserError` for a missing or too large file."""
     for name, largest in FILES.items():
         if name not in sizes:
             raise UserError(f"it has no {name}")
@@ -57,10 +56,10 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
 
 
 def checked_run(folder: Path) -> Result:
-    """The run in a folder, played again.
+    """The run in a folder, verified by replaying it.
 
     Raises:
-        UserError: with the first problem; the run must not be shown among others.
+        UserError: the run has a problem and must not be displayed; the message names the first one.
     """
     check_sizes({name: (folder / name).stat().st_size for name in FILES if (folder / name).is_file()})
     config = _read_json(folder / run_files.CONFIG)
@@ -76,18 +75,18 @@ def checked_run(folder: Path) -> Result:
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
     result = load_result(folder)
-    if found := [*problems(result), *unchecked(result)]:
-        raise UserError(found[0])
+    if messages := [*problems(result), *unchecked(result)]:
+        raise UserError(messages[0])
     return result
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except (OSError, ValueError, RecursionError) as error:  # RecursionError: brackets within brackets within brackets
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: deeply nested brackets
         raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
     if not isinstance(value, dict):
-        raise UserError(f"its {path.name} is no JSON object")
+        raise UserError(f"its {path.name} is not a JSON object")
     return value
 
 
@@ -98,7 +97,7 @@ def _refuse(constant: str) -> float:
 def _check_config(config: Mapping[str, Any]) -> None:
     keys = _KEYS if config.get("harness") == 1 else _KEYS | _FORMAT_KEYS
     if config.keys() != keys:
-        raise UserError(f"its {run_files.CONFIG} has other keys than {', '.join(sorted(keys))}")
+        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(keys))}")
     if type(config["harness"]) is not int or config["harness"] not in (1, HARNESS):
         raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
     episodes = config["episodes"]
@@ -107,12 +106,12 @@ def _check_config(config: Mapping[str, Any]) -> None:
     identity = config["identity"]
     if not isinstance(identity, dict) or len(identity) > 40 or not {"kind"} <= identity.keys():
         raise UserError("its identity does not say what kind of player it is")
-    named = [config[key] for key in keys - {"harness", "identity", "episodes"}]
-    if not all(_is_name(value) for value in [*named, *identity]):
-        raise UserError("it has a name that is not plain: expected letters, digits and simple signs")
+    names = [config[key] for key in keys - {"harness", "identity", "episodes"}]
+    if not all(_is_name(value) for value in [*names, *identity]):
+        raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
     settings = [identity.get(name) for name in ("temperature", "max_new_tokens")]
     if not all(value is None or _is_number(value) for value in settings):
-        raise UserError("its temperature or its limit of tokens is no number")
+        raise UserError("its temperature or its token limit is not a number")
     if not all(value is None or _is_number(value) or _is_name(value) for value in identity.values()):
         raise UserError("its identity has values that are neither plain names nor numbers")
 
@@ -122,17 +121,17 @@ def _is_name(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # which neither infinity nor NaN is
+    return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # false for infinity and NaN
 
 
 def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, Any]) -> pa.Table:
-    """The content of a Parquet file: of the right columns and types, without holes, and not too large."""
+    """The table of a Parquet file, checked for size, columns, types and nulls."""
     try:
         with pq.ParquetFile(path) as file:
             about, version = file.metadata, version_of(file.schema_arrow, config)
             unpacked = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
-            if version not in (LATEST, FIRST_RUNS) or about.num_rows > most_rows or unpacked > _UNPACKED:
-                raise UserError(f"its {path.name} has other columns, or more rows than the game has turns")
+            if version not in (LATEST, FIRST_RUNS) or about.num_rows > most_rows or unpacked > _LARGEST_UNPACKED:
+                raise UserError(f"its {path.name} has other columns, or more rows than the game allows")
             stored = file.read()
         stored.validate(full=True)
         table = version.upgraded(stored, config, known)
@@ -141,6 +140,6 @@ def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, An
     except (OSError, ValueError, NotImplementedError) as error:  # ValueError: what Arrow raises for a broken file
         raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
     filled = [name for name in _FILLED[config].split() if name in stored.column_names]
-    if holes := [name for name in filled if stored[name].null_count]:
-        raise UserError(f"its {path.name} has rows without {holes[0]}")
+    if incomplete := [name for name in filled if stored[name].null_count]:
+        raise UserError(f"its {path.name} has rows without {incomplete[0]}")
     return table

@@ -1,4 +1,4 @@
-"""Verification: a stored run is played again on the CPU, and everything in it must come out the same."""
+"""Verification: a stored run is replayed on the CPU, and everything in it must follow from the rules."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from msgrpo_hub.storage.run_files import TABLES
 from msgrpo_hub.storage.shards import read_stored
 
 ROUNDING = 1e-9
-"""How far exact values and intervals may differ, since processors add in different orders. Rewards may not differ at all."""
+"""Tolerance for exact values and intervals, since processors add in different orders. Rewards must be equal."""
 
 
 def verify(folder: Path) -> list[dict[str, Any]]:
     """Checks every run under a folder.
 
-    Each episode must begin from the seed of its index, with the chance of member 0; each stored reply must parse to its
-    stored action, and the actions must lead to the stored observations, rewards, end and success; scores and summary must
-    follow from them. What only the player could tell, whether it gave these replies, cannot be checked.
+    Each episode must start from the seed of its index, with the randomness of member 0. Each stored reply must parse to its
+    stored action, and the actions must lead to the stored observations, rewards, end and success. Scores and summary must
+    follow from them. Whether the player really gave these replies cannot be checked.
 
     Returns:
-        One row per run: player, task, folder, episodes, problems (none where all agrees), and unchecked: what could not be
-        checked, which is the replies of a prompt format that is not built in. Such a format is never imported.
+        One row per run: player, task, folder, episodes, problems (empty if everything agrees), and unchecked, what could not
+        be checked: the replies of a prompt format that is not built in, since such formats are never imported.
     """
     return [_verified(run) for run in find_runs(folder)]
 
@@ -44,8 +44,8 @@ def _verified(folder: Path) -> dict[str, Any]:
     try:
         result = load_result(folder)
     except UserError as error:
-        place = {"player": "?", "task": folder.parent.name, "folder": str(folder)}
-        return place | {"episodes": 0, "problems": [str(error)], "unchecked": []}
+        row = {"player": "?", "task": folder.parent.name, "folder": str(folder)}
+        return row | {"episodes": 0, "problems": [str(error)], "unchecked": []}
     return {
         "player": result.player,
         "task": result.task,
@@ -57,28 +57,28 @@ def _verified(folder: Path) -> dict[str, Any]:
 
 
 def problems(result: Result) -> list[str]:
-    """What does not agree with the rules, as readable messages."""
-    config, found = result.config, []
+    """What disagrees with the rules, as readable messages."""
+    config, messages = result.config, []
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
     game = make_game(result.task)
     if config.get("harness") not in (1, HARNESS):
         return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
     if (now := hash_of(result.task)) != hash_now(config):
-        found.append(f"it was played on {config['task_hash']}, this version of the game is {now}")
+        messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
     built_in = PROMPT_FORMATS.get(result.prompt_format)
     if built_in and config["harness"] != 1 and config.get("prompt_format_hash") != format_hash(built_in):
-        found.append(f"its prompt format {built_in.name} is not the one of this version")
+        messages.append(f"its prompt format {built_in.name} differs from that of this version")
     seeds = {episode_seed(game.id, config["split"], index): index for index in range(config["episodes"])}
     played = [seeds.get(episode.seed, -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
-        return [*found, "its episodes are not those of the suite, each once and in order"]
-    found += _table_problems(result, played)
+        return [*messages, "its episodes are not those of the suite, each once and in order"]
+    messages += _table_problems(result, played)
     for number, episode in enumerate(result.episodes):
-        found += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
-    if not found and not agree(_summary(result), result.summary):
-        found.append("the summary does not follow from the episodes")
-    return found
+        messages += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
+    if not messages and not agree(_summary(result), result.summary):
+        messages.append("the summary does not follow from the episodes")
+    return messages
 
 
 def unchecked(result: Result) -> list[str]:
@@ -88,17 +88,17 @@ def unchecked(result: Result) -> list[str]:
 
 
 def _table_problems(result: Result, indices: Sequence[int]) -> list[str]:
-    """What differs between the tables of a run and those that its version of the format makes of its episodes."""
+    """Differences between the tables of a run and those written from its episodes in its version of the format."""
     try:
         expected = run_tables(result.config, indices, result.episodes, result.scores, result.steps)
     except (pa.ArrowException, OverflowError, UserError) as error:
         return [f"its configuration does not fit the tables ({error})"]
-    found = []
+    messages = []
     for config, name in TABLES.items():
         version, stored = read_stored(result.folder / name, config)
         if not stored.equals(version.as_stored(expected[config], config)):
-            found.append(f"{name} numbers its episodes or turns otherwise, or has other columns")
-    return found
+            messages.append(f"{name} has other indices or turn numbers, or other columns")
+    return messages
 
 
 def _episode_problems(game: Game, result: Result, number: int, episode: Episode) -> list[str]:
@@ -106,24 +106,24 @@ def _episode_problems(game: Game, result: Result, number: int, episode: Episode)
         steps = score_steps(game, episode)
     except ValueError as error:
         return [str(error)]
-    found = reply_problems(game, episode, steps, PROMPT_FORMATS.get(result.prompt_format))
+    messages = reply_problems(game, episode, steps, PROMPT_FORMATS.get(result.prompt_format))
     scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
     if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
-        found.append("its scores do not follow from its play")
-    return found
+        messages.append("its scores do not follow from its steps")
+    return messages
 
 
 def reply_problems(
     game: Game, episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None = THINK_ACTION
 ) -> list[str]:
-    """Turns whose reply does not say what is stored of it, as readable messages; without a format, replies are not read."""
-    found = []
+    """Steps whose action, status or legality is wrong, as readable messages; without a format, replies are not parsed."""
+    messages = []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), start=1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
-            found.append(f"turn {turn}: its reply does not say {step.action!r}")
+            messages.append(f"turn {turn}: its reply does not parse to {step.action!r}")
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
-            found.append(f"turn {turn}: its status or its legality is not what the rules say")
-    return found
+            messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
+    return messages
 
 
 def _summary(result: Result) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Verification of rollout data sets: every action is played again from its seeds, and all that is stored must follow."""
+"""Verification of rollout datasets: actions are replayed from their seeds, and all other columns must follow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
 
 
 @dataclass(kw_only=True)
-class _Found:
-    """What became of the episodes of one player in one game."""
+class _Report:
+    """The result of checking the episodes of one player in one game."""
 
     episodes: int = 0
     problems: list[str] = field(default_factory=list)
@@ -31,39 +31,39 @@ class _Found:
 
 
 def verify_folder(folder: Path) -> list[dict[str, Any]]:
-    """Checks whatever a folder holds: the runs of `msgrpo eval` below it, and the episodes of a data set or of a training.
+    """Checks everything in a folder: runs of `msgrpo eval` below it, and the episodes of a dataset or a training run.
 
     Returns:
-        Rows as `verify` gives them.
+        Rows as from `verify`.
 
     Raises:
-        UserError: there is neither.
+        UserError: the folder has neither.
     """
-    own = verify_rollouts(folder)
-    return [*own, *verify(folder)] if not own or any(folder.rglob(run_files.RESULTS)) else own
+    rollouts = verify_rollouts(folder)
+    return [*rollouts, *verify(folder)] if not rollouts or any(folder.rglob(run_files.RESULTS)) else rollouts
 
 
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
-    """Checks the episodes of a rollout data set, or of a training's own log, which has no figures of the rules yet.
+    """Checks the episodes of a rollout dataset, or of a training run's log, which has no scores yet.
 
     Each reply must parse to its action, and the actions must lead from the seeds to the stored observations, rewards, end and
-    success; prompts, legal and optimal actions, regrets and sums must follow. What only the player could tell, its replies and
-    their log-probabilities, and what compares episodes, the advantages, cannot be checked.
+    success. Prompts, legal and optimal actions, regrets and sums must follow. Replies and their log-probabilities, which only
+    the player knows, and advantages, which compare episodes, cannot be checked.
     """
-    found: dict[tuple[str, str], _Found] = {}
+    reports: dict[tuple[str, str], _Report] = {}
     for heads, steps in shards(folder):
         try:
             version, tables = _read(heads, steps)
             rollouts = read_rollouts(*tables)
         except (UserError, ValueError, TypeError) as error:
-            found.setdefault((heads.name, "?"), _Found()).problems.append(str(error))
+            reports.setdefault((heads.name, "?"), _Report()).problems.append(str(error))
             continue
         rows = iter(tables[1].to_pylist())
         for head, rollout in zip(tables[0].to_pylist(), rollouts, strict=True):
-            entry = found.setdefault((head["player"] or "training", head["game"]), _Found())
-            entry.episodes += 1
-            entry.formats |= {rollout.prompt_format} - PROMPT_FORMATS.keys()
-            entry.problems += [
+            report = reports.setdefault((head["player"] or "training", head["game"]), _Report())
+            report.episodes += 1
+            report.formats |= {rollout.prompt_format} - PROMPT_FORMATS.keys()
+            report.problems += [
                 f"{heads.name}, seed {head['seed']}, member {head['member']}: {problem}"
                 for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, version)
             ]
@@ -72,16 +72,16 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
             "player": player,
             "task": game,
             "folder": str(folder),
-            "episodes": entry.episodes,
-            "problems": entry.problems,
-            "unchecked": [f"replies not checked: the format {name} is not built in" for name in sorted(entry.formats)],
+            "episodes": report.episodes,
+            "problems": report.problems,
+            "unchecked": [f"replies not checked: the format {name} is not built in" for name in sorted(report.formats)],
         }
-        for (player, game), entry in found.items()
+        for (player, game), report in reports.items()
     ]
 
 
 def _read(heads: Path, steps: Path) -> tuple[Version, tuple[pa.Table, pa.Table]]:
-    """Both tables of a shard with the columns of today, and their version. Raises `UserError` for two of two versions."""
+    """Both tables of a shard with the current columns, and their version. Raises `UserError` if the versions differ."""
     (version, of_heads), (other, of_steps) = read_stored(heads, "default"), read_stored(steps, "steps")
     if version is not other:
         raise UserError(f"its episodes are {version.name}, its steps {other.name}: expected one version")
@@ -89,22 +89,22 @@ def _read(heads: Path, steps: Path) -> tuple[Version, tuple[pa.Table, pa.Table]]
 
 
 def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout, version: Version) -> list[str]:
-    """What does not agree with the rules in one episode, as readable messages."""
+    """What disagrees with the rules in one episode, as readable messages."""
     episode = rollout.episode
-    if version is FIRST_ROLLOUTS and rollout.advantage is not None:  # its only credit gave each step the episode's advantage
+    if version is FIRST_ROLLOUTS and rollout.advantage is not None:  # its only credit was the whole episode's
         rollout = replace(rollout, step_advantages=(rollout.advantage,) * len(episode.steps))
     try:
         game, origin = make_game(episode.game_id), origin_of(head)
-        found = reply_problems(game, episode, score_steps(game, episode), PROMPT_FORMATS.get(rollout.prompt_format))
+        messages = reply_problems(game, episode, score_steps(game, episode), PROMPT_FORMATS.get(rollout.prompt_format))
         expected_head, expected_steps = rows_of(rollout, origin, judged(episode) if origin else None)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]
     blank = dict.fromkeys(EPISODE_COLUMNS), dict.fromkeys(STEP_COLUMNS)
-    found += [f"{name} does not follow from its play" for name in _differing(blank[0] | expected_head, head)]
+    messages += [f"{name} does not follow from the actions" for name in _differing(blank[0] | expected_head, head)]
     for turn, (expected, stored) in enumerate(zip(expected_steps, steps, strict=True), start=1):
         names = _differing(blank[1] | expected, stored)
-        found += [f"turn {turn}: {name} does not follow from its play" for name in names]
-    return found
+        messages += [f"turn {turn}: {name} does not follow from the actions" for name in names]
+    return messages
 
 
 def _differing(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:

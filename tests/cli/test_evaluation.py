@@ -110,7 +110,7 @@ BAD = {
     "an unknown player after a known one": ("eval random gready", "unknown player 'gready': did you mean 'greedy'?"),
     "an unknown suite": ("eval random --suite quik", r"unknown suite 'quik': did you mean 'quick'\?"),
     "a missing suite": ("eval random --suite @/none.toml", "unknown suite '@/none.toml'"),
-    "a suite of another game": ("eval random --suite @/wrong.toml", f"{FIRM} has hash .* froze 0000: a changed game needs"),
+    "a suite of another game": ("eval random --suite @/wrong.toml", f"{FIRM} has hash .* expects 0000: give a changed game"),
     "a suite that the player cannot play": (
         "eval optimal --suite @/snakes.toml",
         "'optimal' can play no task of the suite 'snakes'",

@@ -37,7 +37,7 @@ def test_a_reference_below_random_play_turns_the_scale() -> None:
 
 
 def test_a_task_that_tells_no_players_apart_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"cannot normalise: random play and the reference are both worth 0\.25"):
+    with pytest.raises(ValueError, match=r"cannot normalise: random play and the reference both score 0\.25"):
         normalised([0.0, 1.0], random=0.25, reference=0.25)
 
 

@@ -74,7 +74,7 @@ def test_a_reply_is_read_by_the_format_of_its_run(tmp_path: Path) -> None:
     config = result.config | {"prompt_format": wrong.name, "prompt_format_hash": format_hash(wrong)}
     (result.folder / "config.lock.json").write_text(json.dumps(config))
     moved = result.folder.rename(result.folder.with_name(run_hash(config)))
-    assert "its reply does not say" in "; ".join(problems(load_result(moved)))
+    assert "its reply does not parse to" in "; ".join(problems(load_result(moved)))
 
 
 def test_a_built_in_name_with_another_hash_is_found(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_built_in_name_with_another_hash_is_found(tmp_path: Path) -> None:
     config = result.config | {"prompt_format_hash": "0" * 16}
     (result.folder / "config.lock.json").write_text(json.dumps(config))
     moved = result.folder.rename(result.folder.with_name(run_hash(config)))
-    assert problems(load_result(moved))[0] == "its prompt format json is not the one of this version"
+    assert problems(load_result(moved))[0] == "its prompt format json differs from that of this version"
 
 
 @pytest.mark.usefixtures("own")
@@ -120,7 +120,7 @@ def test_a_run_of_harness_1_verifies_may_be_listed_and_compares_with_one_of_now(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"task_hash": "0" * 16}, "it was played on 0000000000000000, this version of the game is"),
+        ({"task_hash": "0" * 16}, "it was played on 0000000000000000, but the hash of this version of the game is"),
         ({"harness": 3}, "version '3' of the harness"),
     ],
 )

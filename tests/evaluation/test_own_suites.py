@@ -50,17 +50,17 @@ TASK = f'[tasks]\n"{LAKE}" = "{GOLDEN[LAKE]}"\n'
 BAD = {
     "a wrong hash": Bad(
         f'episodes = 7\n[tasks]\n"{LAKE}" = "0000"\n',
-        rf"{LAKE} has hash {GOLDEN[LAKE]}, suite .* froze 0000: a changed game needs a new version",
+        rf"{LAKE} has hash {GOLDEN[LAKE]}, but the suite .* expects 0000: give a changed game a new version",
     ),
     "no hash": Bad(f'episodes = 7\n[tasks]\n"{LAKE}" = 1\n', f"{LAKE} has hash"),
     "an unknown game": Bad('episodes = 7\n[tasks]\n"Snake-Standart-v1" = "0"\n', f"did you mean '{SNAKE}'"),
     "an unknown variant": Bad(f'episodes = 7\n[tasks]\n"{SNAKE}:rotted" = "0"\n', "did you mean 'rotated'"),
-    "no TOML": Bad("episodes = \n", "is no suite"),
-    "no UTF-8": Bad("", "is no suite"),
-    "no tasks": Bad("episodes = 7\n", "is no suite .'tasks'.: expected episodes, split, and a table"),
+    "no TOML": Bad("episodes = \n", "is not a suite"),
+    "no UTF-8": Bad("", "is not a suite"),
+    "no tasks": Bad("episodes = 7\n", "is not a suite .'tasks'.: expected episodes, split, and a table"),
     "an empty table": Bad("episodes = 7\n[tasks]\n", "expected tasks"),
-    "a list of tasks": Bad(f'episodes = 7\ntasks = ["{LAKE}"]\n', "is no suite"),
-    "no episodes": Bad(TASK, "is no suite"),
+    "a list of tasks": Bad(f'episodes = 7\ntasks = ["{LAKE}"]\n', "is not a suite"),
+    "no episodes": Bad(TASK, "is not a suite"),
     "zero episodes": Bad(f"episodes = 0\n{TASK}", "episodes of at least 1"),
     "half an episode": Bad(f"episodes = 2.5\n{TASK}", "episodes of at least 1"),
     "episodes as text": Bad(f'episodes = "7"\n{TASK}', "episodes of at least 1"),
@@ -69,7 +69,7 @@ BAD = {
     "an unknown format": Bad(f'episodes = 7\nprompt_format = "jsn"\n{TASK}', "did you mean 'json'"),
     "a format that is code": Bad(f'episodes = 7\nprompt_format = "os:getcwd"\n{TASK}', "would import code"),
     "a format that is a number": Bad(f"episodes = 7\nprompt_format = 3\n{TASK}", "unknown prompt format '3'"),
-    "an unknown field": Bad(f"episodes = 7\nseed = 3\n{TASK}", "is no suite .*seed"),
+    "an unknown field": Bad(f"episodes = 7\nseed = 3\n{TASK}", "is not a suite .*seed"),
 }
 
 
@@ -98,5 +98,5 @@ def test_an_unknown_suite_is_answered_with_the_nearest_one(name: str, words: str
 
 def test_a_folder_named_like_a_suite_is_no_suite(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").mkdir()
-    with pytest.raises(UserError, match="is no suite"):
+    with pytest.raises(UserError, match="is not a suite"):
         load_suite(str(tmp_path / "mine.toml"))

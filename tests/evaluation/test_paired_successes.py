@@ -32,7 +32,7 @@ def test_mcnemar_of_many_pairs_does_not_overflow() -> None:
 
 
 def test_mcnemar_refuses_what_is_no_count() -> None:
-    with pytest.raises(ValueError, match="expected two counts, got -1 and 3"):
+    with pytest.raises(ValueError, match="expected two counts of at least 0, got -1 and 3"):
         mcnemar(-1, 3)
 
 

@@ -28,7 +28,7 @@ def test_another_run_in_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
     other = run_task(talker(Talker()), replace(LAKE, name="other"), SLIPPERY, tmp_path)
     shutil.rmtree(mine.folder)
     shutil.copytree(other.folder, mine.folder)
-    with pytest.raises(UserError, match="holds another run than its name says: move it away") as caught:
+    with pytest.raises(UserError, match="has a different run from the one its name says: move it") as caught:
         run_task(talker(Silent()), LAKE, SLIPPERY, tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -50,7 +50,7 @@ def test_a_damaged_file_is_one_line_and_no_traceback(name: str, damage: str, tmp
 def test_an_output_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
-        with pytest.raises(UserError, match=r"cannot write to .*name another output folder"):
+        with pytest.raises(UserError, match=r"cannot write to .*choose another output folder"):
             evaluate("random", LAKE, folder)
 
 
@@ -60,7 +60,7 @@ def test_an_output_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_p
 def test_optimal_plays_only_the_solved_games_and_the_planner_only_the_others(tmp_path: Path) -> None:
     assert [result.task for result in evaluate("optimal", replace(MIXED, episodes=1), tmp_path)] == [SLIPPERY]
     assert [result.task for result in evaluate("planner", replace(MIXED, episodes=1), tmp_path)] == list(MIXED.tasks[1:])
-    with pytest.raises(UserError, match="'optimal' can play no task of the suite 'snakes': take another player or suite"):
+    with pytest.raises(UserError, match="'optimal' can play no task of the suite 'snakes': choose another player or suite"):
         evaluate("optimal", Suite(name="snakes", tasks=(SHORT,), episodes=1), tmp_path)
 
 

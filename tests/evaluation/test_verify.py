@@ -65,7 +65,7 @@ def test_values_may_differ_in_their_last_digits_and_in_no_others(lake: Result) -
     rewrite(lake, "steps", shift(1e-15, "regret"))
     assert found(lake) == ""
     rewrite(lake, "episodes", shift(1e-6, "regret", "luck_adjusted"))
-    assert "its scores do not follow from its play" in found(lake)
+    assert "its scores do not follow from its steps" in found(lake)
 
 
 def test_every_field_of_the_configuration_is_bound_to_the_folder(lake: Result) -> None:
@@ -96,7 +96,9 @@ def renamed(result: Result, change: Callable[[dict[str, Any]], Any]) -> Result:
 
 
 def test_a_forged_task_hash_is_found_even_where_the_folder_is_renamed(lake: Result) -> None:
-    assert "it was played on 0123, this version of the game is " in found(renamed(lake, lambda c: c.update(task_hash="0123")))
+    assert "it was played on 0123, but the hash of this version of the game is " in found(
+        renamed(lake, lambda c: c.update(task_hash="0123"))
+    )
 
 
 def test_a_run_that_claims_to_be_another_split_or_a_shorter_suite_is_found(lake: Result) -> None:

@@ -212,7 +212,9 @@ def test_a_changed_rule_needs_a_new_id(old: str, new: str, install: Install, run
     install(distribution(tmp_path / "site", lamp=CODE["lamp.py"].replace(old, new)))
     code, out, err = run("eval", "random", "--suite", "lamps.toml")
     assert (code, out) == (2, "")
-    assert re.match(r"error: Lamp-v1 has hash \w+, suite 'lamps.toml' froze \w+: a changed game needs a new version", err)
+    assert re.match(
+        r"error: Lamp-v1 has hash \w+, but the suite 'lamps.toml' expects \w+: give a changed game a new version", err
+    )
 
 
 def test_a_package_cannot_take_a_name_of_ours_or_give_its_game_two(install: Install, tmp_path: Path) -> None:

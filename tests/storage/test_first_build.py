@@ -58,7 +58,7 @@ def test_rollouts_of_the_first_build_pass_verification_and_a_changed_advantage_d
         changed = table.set_column(column, table.schema.field(column), pa.array([9.0, *table["advantage"].to_pylist()[1:]]))
         (tmp_path / config).mkdir()
         pq.write_table(changed if config == "steps" else table, tmp_path / config / path.name)
-    assert "turn 1: advantage does not follow from its play" in str(verify_folder(tmp_path))
+    assert "turn 1: advantage does not follow from the actions" in str(verify_folder(tmp_path))
 
 
 def test_a_run_of_the_first_build_is_published_in_the_format_of_today(tmp_path: Path) -> None:
