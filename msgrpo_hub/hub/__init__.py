@@ -1,4 +1,4 @@
-"""The Hub: adapters, rollouts and results with their cards, and the demo. A name is imported when it is asked for."""
+"""The Hub: adapters, rollouts and results with their cards, and the demo. Names are imported on first use."""
 
 from __future__ import annotations
 

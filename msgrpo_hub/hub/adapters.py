@@ -1,6 +1,6 @@
-"""An adapter to the Hub: one commit with weights, card, configuration, results and replay, which loads for anybody.
+"""Pushes an adapter to the Hub: one commit with weights, card, configuration, results and replay that anyone can load.
 
-Everything is first written into a folder, from typed data, and the folder is pushed; a dry run is the folder.
+Everything is first written into a folder, from typed data. Then the folder is pushed; a dry run stops before that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.config import TrainConfig, to_toml
 
 FORMAT = "msgrpo-adapter-v1"
-"""Tag of every pushed adapter: which files are there and what they mean. A change of either is a new version."""
+"""Tag of every pushed adapter. It versions the set of files and their meaning."""
 
 WEIGHTS, SETTINGS, TEMPLATE = "adapter_model.safetensors", "adapter_config.json", "chat_template.jinja"
 
@@ -52,7 +52,7 @@ _OWNED = (
     "curves.png",
     f"{RESULTS}/",
 )
-"""What a push writes anew: where it has no such file, one of an earlier push goes away."""
+"""Files that a push replaces: those of an earlier push that it does not have are removed."""
 
 
 def push_adapter(
@@ -69,25 +69,25 @@ def push_adapter(
 ) -> Pushed:
     """Pushes the adapter of a finished run, with its card and its results, in one commit.
 
-    Pushing the same again makes no commit; a push that failed midway is repeated by the same call.
+    Pushing the same files again makes no commit. After a failure the same call completes the push.
 
     Args:
-        output_dir: folder of the run. Results that `msgrpo eval` left in its `results/` with this adapter are pushed too.
-        repo_id: `USER/NAME`, made where it is missing.
-        private: of a new repository; None leaves it to the Hub's setting. One that exists must agree.
+        output_dir: folder of the run. Results of `msgrpo eval` with this adapter in its `results/` are pushed too.
+        repo_id: `USER/NAME`; created if missing.
+        private: visibility of a new repository; None uses the Hub's setting. An existing repository must agree.
         revision: a branch; None is main.
-        token: None is the one of `hf auth login` or HF_TOKEN.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead.
         commit_message: title of the commit.
-        base: `USER/NAME[@revision]` that holds the base, where the run was trained on the built-in one or on a folder.
-        rollouts: `USER/NAME` of a dataset with the episodes of the training, for the card.
+        base: `USER/NAME[@revision]` that holds the base, if the run was trained on the built-in base or on a folder.
+        rollouts: `USER/NAME` of a dataset with the training episodes, for the card.
 
     Returns:
         The repository, the commit and what was sent. The commit is tagged `step-N` and with the format's version.
 
     Raises:
-        UserError: no finished run; an adapter without effect; a base that strangers cannot load; anything that must not leave
-            the machine; or what the Hub refuses.
+        UserError: the run is not finished; the adapter has no effect; others cannot load the base; a file must not leave this
+            machine; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
@@ -98,10 +98,10 @@ def push_adapter(
 
 
 def check_push(config: TrainConfig, repo_id: str, base: str | None = None, token: str | None = None) -> None:
-    """Asks before a training what can be asked of a push after it: the name, the token, and where the base is.
+    """Checks before a training what a push after it needs: the repository's name, the token and a published base.
 
     Raises:
-        UserError: as `push_adapter` would.
+        UserError: `push_adapter` would raise it.
     """
     check_token(Target(repo_id=repo_id, token=token))
     find_base(config, base, token=token)
@@ -116,25 +116,25 @@ def stage_adapter(
     rollouts: str | None = None,
     token: str | None = None,
 ) -> FinishedRun:
-    """Writes all that the repository shall hold into a folder, and returns the run. Arguments as for `push_adapter`."""
+    """Writes the content of the repository into a folder and returns the run. Arguments as for `push_adapter`."""
     run = read_run(Path(output_dir))
     check_repo_id(repo_id)
     settings, tensors = read_adapter(run.folder.adapter)
-    found = find_base(run.config, base, run.trained_on, token)
-    check_effect(run, found)
-    config = public_config(run.config, found, run.init_adapter_commit)
+    published = find_base(run.config, base, run.trained_on, token)
+    check_effect(run, published)
+    config = public_config(run.config, published, run.init_adapter_commit)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-    _write_json(folder / SETTINGS, public_settings(settings, found))
+    _write_json(folder / SETTINGS, public_settings(settings, published))
     _write_json(folder / PLAY_SETTINGS, {"prompt_format": run.config.prompt_format})
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if run.config.chat_template:
         (folder / TEMPLATE).write_text(_template(Path(run.config.chat_template)), encoding="utf-8")
     for name, path in run.files().items():
         if path.is_symlink():
-            raise UserError(f"{str(path)!r} is a link and is not pushed: expected a file of its own")
+            raise UserError(f"{str(path)!r} is a link and is not pushed: expected a regular file")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(path.read_bytes())
-    card = adapter_card(run, repo_id, config, found, check_repo_id(rollouts) if rollouts else None)
+    card = adapter_card(run, repo_id, config, published, check_repo_id(rollouts) if rollouts else None)
     _write_json(folder / "results.json", published_results(card))
     (folder / "README.md").write_text(render_adapter(card), encoding="utf-8")
     return run
@@ -144,10 +144,10 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Settings and weights of an adapter in PEFT's layout.
 
     Raises:
-        UserError: there are pickled files, settings that lead to foreign code, or weights that are not finite or all zero.
+        UserError: the folder has pickled files, settings that run foreign code, or weights that are not finite or all zero.
     """
     if pickled := [path.name for path in sorted(folder.rglob("*")) if path.suffix in PICKLED]:
-        raise UserError(f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {WEIGHTS} and no such file")
+        raise UserError(f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {WEIGHTS} and no pickled file")
     try:
         settings = parse((folder / SETTINGS).read_bytes(), SETTINGS, str(folder))
         tensors = load_file(folder / WEIGHTS)
@@ -156,14 +156,14 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     check_adapter(settings, str(folder))
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise UserError(f"the adapter in {str(folder)!r} has weights that are not finite: expected numbers; train it again")
-    changing = [tensor for name, tensor in tensors.items() if "lora_A" not in name]  # A is random from the start, B is zero
+    changing = [tensor for name, tensor in tensors.items() if "lora_A" not in name]  # A starts random, B starts at zero
     if not any(tensor.any() for tensor in changing):
-        raise UserError(f"the adapter in {str(folder)!r} is all zero, it was never trained: expected one that changes its base")
+        raise UserError(f"the adapter in {str(folder)!r} is all zero: expected a trained adapter that changes its base")
     return settings, tensors
 
 
 def check_effect(run: FinishedRun, base: Base) -> None:
-    """Refuses an adapter with which the base says just what it says without."""
+    """Refuses an adapter that does not change the log-probabilities of its base."""
     source = local_base(run.config) or base.repo_id
     agent = LanguageModel.from_pretrained(
         str(source),
@@ -171,19 +171,20 @@ def check_effect(run: FinishedRun, base: Base) -> None:
         revision=base.commit if source == base.repo_id else None,
         dtype=run.config.dtype,
         chat_template=run.config.chat_template or None,
-        prompt_format=THINK_ACTION,  # any prompt shows an effect; one of one's own would not be found by its stored name
+        prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
     )
     if not adapter_effect(agent) > 0:
         raise UserError(
-            f"the adapter in {str(run.folder.adapter)!r} does not change its base: after a probe prompt both say the same"
+            f"the adapter in {str(run.folder.adapter)!r} does not change its base: "
+            "both give the same log-probabilities after a probe prompt"
         )
 
 
 def public_settings(settings: dict[str, Any], base: Base) -> dict[str, Any]:
-    """PEFT's settings of the adapter, those that it knows, with the base as anybody can load it."""
+    """The adapter's settings that PEFT knows, with the published base."""
     known = {field.name for field in dataclasses.fields(LoraConfig)}
-    kept = {name: value for name, value in settings.items() if name in known}
-    return kept | {"base_model_name_or_path": base.repo_id, "revision": base.commit}
+    own = {name: value for name, value in settings.items() if name in known}
+    return own | {"base_model_name_or_path": base.repo_id, "revision": base.commit}
 
 
 def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
@@ -229,7 +230,7 @@ def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base
 
 
 def published_results(card: AdapterCard) -> dict[str, Any]:
-    """The numbers of the card, for programs."""
+    """The numbers of the card as JSON data."""
     config, (first, *others) = card.config, card.games
     more = {"other_games": [{"game": table.game.id, "game_hash": table.game_hash, **_rows(table)} for table in others]}
     return {
@@ -263,10 +264,10 @@ def _rows(table: GameTable) -> dict[str, Any]:
 
 
 def _template(path: Path) -> str:
-    """A chat template. Any text is valid Jinja, so a configuration of somebody else could name a file that tells secrets."""
+    """The text of a chat template. Any text is valid Jinja, so a foreign configuration could name a file with secrets."""
     text = path.read_text(encoding="utf-8")
     if not re.search(r"\{[{%].*\bmessages\b", text):
-        raise UserError(f"{str(path)!r} is not pushed as a chat template: expected Jinja that goes through `messages`")
+        raise UserError(f"{str(path)!r} is not pushed as a chat template: expected Jinja that iterates over `messages`")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The base of an adapter, as strangers find it: a repository and a commit, never a folder of this machine."""
+"""The published base of an adapter: a repository and a commit, never a folder of this machine."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from msgrpo_hub.training.config import TrainConfig
 
 _PUSHED = (".safetensors", ".json", ".jinja", ".model")
 _LOADED = ("tokenizer.json", "chat_template.jinja", "config.json")
-"""Files beside the weights that decide what a base says."""
+"""Files besides the weights that decide a base's output."""
 
 
 def local_base(config: TrainConfig) -> Path | None:
-    """The folder of a base that lies on this machine."""
+    """The folder of a local base; None for a base on the Hub."""
     if config.model == POCKET:
         return pocket_path()
     return Path(config.model) if Path(config.model).is_dir() else None
 
 
 def find_base(config: TrainConfig, given: str | None, trained_on: str = "", token: str | None = None) -> Base:
-    """Where anybody can load the base that a run was trained on.
+    """Where anyone can load the base that a run was trained on.
 
     Args:
-        config: of the run.
-        given: `USER/NAME[@revision]` of a repository that holds a base of this machine.
+        config: configuration of the run.
+        given: `USER/NAME[@revision]` of a repository that holds a local base.
         trained_on: commit of the base, or hash of its folder, as the run recorded it; may be empty.
         token: for the Hub.
 
     Raises:
-        UserError: the base is on this machine only, or what is given holds other weights.
+        UserError: the base is on this machine only, or the given repository holds other weights.
     """
     folder = local_base(config)
     if folder is None:
         repo, revision = split_revision(config.model, None)
         if len(trained_on) == 64 or repo.startswith((".", "/", "~")):
-            raise UserError(f"the base {config.model!r} was a folder that is gone: expected it where it was")
+            raise UserError(f"the base {config.model!r} was a folder that no longer exists: put it back")
         if given:
-            raise UserError(f"--base {given!r}: the run was trained on {config.model!r}, which is on the Hub; leave it out")
+            raise UserError(f"--base {given!r}: the run was trained on {config.model!r}, which is on the Hub; omit --base")
         check_base_name(repo)
         commit = trained_on or cached_commit(repo, revision) or _commit_on_hub(repo, revision, token)
         return _described(repo, commit, token, built_in=False)
     if given is None:
         raise UserError(
-            f"the base {config.model!r} lies on this machine only: name the repository that holds it with --base USER/NAME; "
+            f"the base {config.model!r} is on this machine only: name the repository that holds it with --base USER/NAME; "
             "`msgrpo push base USER/NAME` publishes the built-in one"
         )
     if trained_on and trained_on != content_hash(folder):
-        raise UserError(f"the base {config.model!r} is no longer what the run was trained on: train again, or put it back")
+        raise UserError(f"the base {config.model!r} has changed since the run was trained: train again, or restore it")
     repo, revision = split_revision(given, None)
     commit = _commit_on_hub(check_repo_id(repo), revision, token)
     with hub_errors(repo):
@@ -71,7 +71,7 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
 def push_base(
     repo_id: str, *, private: bool | None = None, revision: str | None = None, token: str | None = None, create_pr: bool = False
 ) -> Pushed:
-    """Publishes the built-in base with its card, in one commit, so that adapters of it load for strangers too."""
+    """Publishes the built-in base with its card, in one commit, so that others can load adapters trained on it."""
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         stage_base(repo_id, Path(folder))
@@ -79,7 +79,7 @@ def push_base(
 
 
 def stage_base(repo_id: str, folder: Path) -> None:
-    """Writes all that the repository of the built-in base shall hold into a folder."""
+    """Writes the content of the built-in base's repository into a folder."""
     for path in sorted(pocket_path().iterdir()):
         if path.suffix in _PUSHED:
             (folder / path.name).write_bytes(path.read_bytes())
@@ -88,11 +88,11 @@ def stage_base(repo_id: str, folder: Path) -> None:
 
 
 def check_base_name(repo: str) -> None:
-    """Refuses what is neither a folder nor the name of a repository. (A few old repositories have no `USER/`.)"""
+    """Refuses a text that cannot be the name of a repository. (A few old repositories have no `USER/`.)"""
     if "/" in repo:
         check_repo_id(repo)
     elif not repo.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise UserError(f"{repo!r} is no base: expected a repository, or a folder that is there")
+        raise UserError(f"{repo!r} is not a base: expected a repository or an existing folder")
 
 
 def _content(folder: Path) -> dict[str, Path]:
@@ -105,14 +105,14 @@ def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:
 
 
 def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> Base:
-    """With the licence that its card states."""
+    """The base with the licence that its card states."""
     with hub_errors(repo):
         try:
             card = Path(hf_hub_download(repo, "README.md", revision=commit, token=token)).read_text(encoding="utf-8")
             metadata, _ = split_card(card.replace("\r\n", "\n"))
         except LocalEntryNotFoundError:
             raise
-        except (EntryNotFoundError, UserError):  # no card, or one without front matter
+        except (EntryNotFoundError, UserError):  # no card, or no front matter
             metadata = {}
     named, name = metadata.get("license"), metadata.get("license_name")
     if not isinstance(named, str):

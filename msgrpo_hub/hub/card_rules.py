@@ -1,4 +1,4 @@
-"""Rules for cards that need no Hub to check: the client itself checks next to nothing, and the Hub only after an upload."""
+"""Rules for cards that can be checked offline. The client checks almost nothing, and the Hub only after an upload."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LICENSE_IDS = """
     llama3.3 llama4 grok2-community gemma unknown other
 """
 LICENSES = frozenset(_LICENSE_IDS.split())
-"""What the Hub's documentation lists for `license`."""
+"""Values of `license` that the Hub's documentation lists."""
 
 
 def split_card(content: str) -> tuple[dict[str, Any], str]:
-    """The front matter of a card, and its text. Raises `UserError` where there is none.
+    """The front matter of a card and its text. Raises `UserError` if the front matter is missing or not a mapping.
 
     >>> split_card("---\\nlicense: mit\\n---\\n# A card")
     ({'license': 'mit'}, '# A card')
@@ -36,41 +36,41 @@ def split_card(content: str) -> tuple[dict[str, Any], str]:
     try:
         metadata = yaml.safe_load(match[1]) if match else None
     except yaml.YAMLError as error:
-        raise UserError(f"the card is not pushed: its front matter is no YAML ({' '.join(str(error).split())})") from error
+        raise UserError(f"the card is not pushed: its front matter is not valid YAML ({' '.join(str(error).split())})") from error
     if match is None or not isinstance(metadata, dict):
         raise UserError("the card is not pushed: expected front matter, a YAML mapping between two lines of ---")
     return metadata, content[match.end() :]
 
 
 def check_card(content: str) -> None:
-    """Refuses a card that the Hub would refuse, or that tells more than it should. The client itself checks next to nothing.
+    """Refuses a card that the Hub would refuse, or that contains a path of this machine.
 
     Raises:
-        UserError: with all that is wrong, in one line.
+        UserError: one line that lists every fault.
 
     >>> check_card("---\\nlicense: my-own\\n---\\n# A card")
     Traceback (most recent call last):
-    msgrpo_hub.errors.UserError: the card is not pushed: license 'my-own' is no id of the Hub's list
+    msgrpo_hub.errors.UserError: the card is not pushed: license 'my-own' is not in the Hub's list
     """
     metadata, _ = split_card(content)
-    found = local_path(content.encode())
-    if faults := [*_faults(metadata), *([f"it has a path of this machine ({found}…)"] if found else [])]:
+    path = local_path(content.encode())
+    if faults := [*_faults(metadata), *([f"it has a path of this machine ({path}…)"] if path else [])]:
         raise UserError(f"the card is not pushed: {'; '.join(faults)}")
 
 
 def _faults(metadata: Mapping[str, Any]) -> Iterator[str]:
     license_id = metadata.get("license")
     if license_id is not None and license_id not in LICENSES:
-        yield f"license {license_id!r} is no id of the Hub's list"
+        yield f"license {license_id!r} is not in the Hub's list"
     if license_id == "other" and not metadata.get("license_name"):
-        yield "license 'other' wants a license_name"
+        yield "license 'other' needs a license_name"
     for key in ("base_model", "datasets"):
         for value in _many(metadata.get(key)):
             if not (isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", value, re.ASCII)):
-                yield f"{key} {value!r} is no repository"
+                yield f"{key} {value!r} is not a repository"
     for key in ("tags", "language"):
         if not all(isinstance(value, str) for value in _many(metadata.get(key))):
-            yield f"{key} must be texts"
+            yield f"{key} must be strings"
     for model in _many(metadata.get("model-index")):
         if not model.get("name"):
             yield "model-index has no name"
@@ -86,7 +86,7 @@ def _faults_of_result(result: Mapping[str, Any]) -> Iterator[str]:
         if not metric.get("type"):
             yield "model-index: a metric has no type"
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            yield f"model-index: {metric.get('type')} = {value!r} is no finite number"
+            yield f"model-index: {metric.get('type')} = {value!r} is not a finite number"
 
 
 def _many(value: Any) -> list[Any]:

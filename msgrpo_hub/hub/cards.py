@@ -1,7 +1,7 @@
-"""Cards: what a README on the Hub says, as typed data, and the templates that say it.
+"""Cards: the content of a README on the Hub as typed data, and its rendering from templates.
 
-A card is rendered strictly (an unknown name in a template is an error) and from these records alone. User's text is only
-ever a value of a template, never a part of one.
+Cards are rendered strictly (an unknown name in a template is an error) and from these records alone. User text is always
+a value in a template, never part of its source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCAL = "folder:"
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A mean with its 95 % interval, which too few episodes do not have."""
+    """A mean with its 95 % interval; the ends are None for fewer than 30 episodes."""
 
     mean: float
     low: float | None
@@ -41,7 +41,7 @@ class Figure:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
     def overlaps(self, other: Figure) -> bool:
-        """Whether the intervals have a value in common; where one is not known, they may."""
+        """Whether the intervals share a value; True if an interval is unknown."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return True
         return self.low <= other.high and other.low <= self.high
@@ -49,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayerRow:
-    """A player on the test episodes of a run: sampled, greedy, and the rates of its sampled replies."""
+    """A player's results on the test episodes: sampled, greedy, and the rates of faulty sampled replies."""
 
     success: Figure
     reward: Figure
@@ -76,12 +76,12 @@ class TaskScore:
     references: Mapping[str, float]
     """Reward of the reference players on the same episodes."""
     folder: str
-    """Where its episodes lie in the repository."""
+    """Folder of its episodes in the repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """The base model, as anybody can load it."""
+    """The published base model."""
 
     repo_id: str
     commit: str
@@ -93,7 +93,7 @@ class Base:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Its licence as front matter."""
+        """The licence as front matter."""
         named = {"license": self.license, "license_name": self.license_name, "license_link": self.license_link}
         return {key: value for key, value in named.items() if value}
 
@@ -137,17 +137,17 @@ class AdapterCard:
     init_adapter_commit: str
     """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
     replayed: int | None
-    """Number of the test episode of the first game in replay.svg, if there is one."""
+    """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
     has_curves: bool
     seconds: Mapping[str, float]
-    """acting, training, evaluating."""
+    """Stage (acting, training, evaluating) → seconds."""
     processes: int
     threads: int
     memory_mb: float | None
     hardware: str
     versions: Mapping[str, str]
     rollouts: str | None
-    """Dataset with the episodes of the training, if there is one."""
+    """Dataset with the training episodes, if one exists."""
     version: str = __version__
 
     @property
@@ -187,12 +187,12 @@ class AdapterCard:
 
 
 def render_adapter(card: AdapterCard) -> str:
-    """The README of an adapter, checked."""
+    """The checked README of an adapter."""
     return _checked(render("adapter.md.jinja", {"card": card, "front_matter": _front_matter(adapter_metadata(card))}))
 
 
 def render_base(repo_id: str, about: str) -> str:
-    """The README of the built-in base, from the card in the package: its exam and its limits are written there."""
+    """The README of the built-in base, from the card in the package, which has its held-out probe and its limits."""
     metadata, text = split_card(about)
     heading, _, rest = text.strip().partition("\n## ")
     front_matter = _front_matter(metadata)
@@ -207,7 +207,7 @@ def render_base(repo_id: str, about: str) -> str:
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
-    """A template of `model_cards/` with values; a name that it does not find is an error."""
+    """Renders a template of `model_cards/`; an undefined name is an error."""
     environment = Environment(
         loader=FileSystemLoader(_folder()),
         undefined=StrictUndefined,
@@ -228,7 +228,7 @@ def _checked(content: str) -> str:
 
 
 def _folder() -> Path:
-    """Where the templates lie: in the wheel beside this file, in a clone at its top."""
+    """The folder of the templates: beside this file in a wheel, at the top level in a clone."""
     shipped = Path(str(files("msgrpo_hub") / "hub" / "model_cards"))
     return shipped if shipped.is_dir() else Path(__file__).parents[2] / "model_cards"
 
@@ -255,7 +255,7 @@ def adapter_metadata(card: AdapterCard) -> dict[str, Any]:
 
 
 def model_index(name: str, results: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The part of a model card's front matter that holds its results."""
+    """The results part of a model card's front matter."""
     return {"model-index": [{"name": name, "results": list(results)}]}
 
 
@@ -283,8 +283,8 @@ def task_result(score: TaskScore) -> dict[str, Any]:
 
 def _result(dataset: dict[str, Any], figures: tuple[Figure, Figure], arguments: dict[str, Any]) -> dict[str, Any]:
     def metric(kind: str, figure: Figure) -> dict[str, Any]:
-        known = None not in (figure.low, figure.high)
-        interval = {"interval_95": [figure.low, figure.high]} if known else {}
+        has_interval = None not in (figure.low, figure.high)
+        interval = {"interval_95": [figure.low, figure.high]} if has_interval else {}
         return {"type": kind, "name": kind.replace("_", " "), "value": figure.mean, "args": {**arguments, **interval}}
 
     reward, success = figures

@@ -1,16 +1,15 @@
-"""Results for other systems: `model-index`, the Hub's `.eval_results/`, and Every Eval Ever.
+"""Exports results to other systems: `model-index`, the Hub's `.eval_results/`, and Every Eval Ever.
 
-All three are made from a leaderboard, so from runs that were played again just now. They are about models: scripted players,
-and models in a folder of this machine, have no name that others could look up, and are left out.
+All three are made from a leaderboard, whose runs have just been replayed. They describe published models. Scripted players
+and local models are left out, since others cannot look them up.
 
-`model-index` is what the front matter of a model's card holds; cards of adapters have it already, by the same function.
-`.eval_results/` is the Hub's newer form. It refers to a benchmark dataset that the Hub has registered, which no dataset is by
-itself, so it is written only for an id that the user gives. Neither has a place for uncertainty: an interval goes into
-`args` and `notes`.
+`model-index` is the results part of a model card's front matter; the cards of adapters use the same function.
+`.eval_results/` is the Hub's newer form. It refers to a benchmark dataset registered with the Hub, so it is written only
+for an id that the user gives. Neither form has a field for uncertainty: intervals go into `args` and `notes`.
 
-Every Eval Ever has one. The fields are those of `eval.schema.json`, version 0.3.0, in the package `every-eval-ever` 0.3.0; a
-test validates against that very file where the package is installed. A record is one run, at the path that its datastore
-asks for: `data/msgrpo_hub/<developer>/<model>/<uuid>.json`.
+Every Eval Ever has fields for uncertainty. The fields follow `eval.schema.json`, version 0.3.0, of the package
+`every-eval-ever` 0.3.0; a test validates against that file if the package is installed. A record is one run, at the path
+that the datastore requires: `data/msgrpo_hub/<developer>/<model>/<uuid>.json`.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ from msgrpo_hub.hub.run_results import task_score
 from msgrpo_hub.hub.uploading import check_repo_id
 
 EVERY_EVAL_EVER = "0.3.0"
-"""Version of its schema."""
+"""Version of the schema."""
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model as others can look it up."""
+    """A published model."""
 
     id: str
     """`ORG/NAME`."""
     platform: str
-    """Who served it; empty where it ran here."""
+    """Who served it; empty if it ran here."""
 
 
 def model_of(result: Result) -> Model | None:
-    """The model that played; None for a player that others cannot look up."""
+    """The model that played; None for a scripted player or a local model."""
     identity = result.config["identity"]
     if identity["kind"] == "language model":
         name, platform = str(identity.get("adapter") or identity.get("base")), ""
@@ -73,17 +72,17 @@ def write_exports(board: Leaderboard, folder: Path, *, retrieved: int, benchmark
     """Writes the results of every model on a leaderboard for other systems.
 
     Args:
-        board: what was read.
+        board: the leaderboard.
         folder: gets `models/<player>/<commit>/model-index.yaml` (and `.eval_results/` beside it, which `hf upload` puts into
             the model's repository), and `every_eval_ever/data/…`.
-        retrieved: when the board was read, in seconds since 1970; Every Eval Ever wants it.
-        benchmark_id: `USER/NAME` of a benchmark dataset that the Hub has registered, for `.eval_results/`.
+        retrieved: when the board was read, in seconds since 1970, for Every Eval Ever.
+        benchmark_id: `USER/NAME` of a benchmark dataset registered with the Hub, for `.eval_results/`.
 
     Returns:
-        The files.
+        The files written.
 
     Raises:
-        UserError: no model is on the leaderboard.
+        UserError: the leaderboard has no published model.
     """
     if benchmark_id:
         check_repo_id(benchmark_id)
@@ -92,7 +91,7 @@ def write_exports(board: Leaderboard, folder: Path, *, retrieved: int, benchmark
         if model_of(result):
             models.setdefault("/".join(place(result.folder).split("/")[:2]), []).append(result)
     if not models:
-        raise UserError(f"{board.source!r} has no model that others could look up: expected some beside scripted players")
+        raise UserError(f"{board.source!r} has no published model: expected models on the Hub besides scripted players")
     written = []
     for name, results in models.items():
         written.append(_write_yaml(folder / "models" / name / "model-index.yaml", model_index_of(results)))
@@ -116,7 +115,7 @@ def _write_yaml(path: Path, value: Any) -> Path:
 
 
 def _records(board: Leaderboard, result: Result) -> str:
-    """Where the run is published; empty for a folder of this machine."""
+    """URL of the published run; empty for a local folder."""
     page = f"https://huggingface.co/datasets/{board.source}/tree/{board.commit}/{RUNS}/{place(result.folder)}"
     return page if board.commit else ""
 
@@ -125,14 +124,14 @@ def _records(board: Leaderboard, result: Result) -> str:
 
 
 def model_index_of(results: Sequence[Result]) -> dict[str, Any]:
-    """`model-index` for the front matter of a model's card, from its results."""
+    """`model-index` for the front matter of a model's card."""
     model = model_of(results[0])
     assert model
     return model_index(model.id.partition("/")[2], [task_result(task_score(result)) for result in results])
 
 
 def eval_results(board: Leaderboard, results: Sequence[Result], benchmark_id: str) -> list[dict[str, Any]]:
-    """The content of `.eval_results/*.yaml`: the mean reward per task, which is what leaderboards here are sorted by."""
+    """The content of `.eval_results/*.yaml`: the mean reward per task, by which our leaderboards are sorted."""
     entries = [
         EvalResultEntry(
             dataset_id=benchmark_id,
@@ -157,7 +156,7 @@ def _notes(result: Result) -> str:
 
 
 def record_path(result: Result) -> str:
-    """Where its datastore wants the record of a run. The name comes from the run's hash: the same run is the same file."""
+    """Path of a run's record in the datastore. The file name is derived from the run's hash."""
     model = model_of(result)
     assert model
     digest = hashlib.sha256(run_hash(result.config).encode()).digest()
@@ -165,7 +164,7 @@ def record_path(result: Result) -> str:
 
 
 def every_eval_ever(board: Leaderboard, result: Result, retrieved: int) -> dict[str, Any]:
-    """A run as a record of Every Eval Ever, with the uncertainty of each score."""
+    """The record of a run for Every Eval Ever, with the uncertainty of each score."""
     model = model_of(result)
     assert model
     config = result.config
@@ -179,12 +178,12 @@ def every_eval_ever(board: Leaderboard, result: Result, retrieved: int) -> dict[
             "source_name": board.source if board.commit else "runs of msgrpo eval",
             "source_type": "evaluation_run",
             "source_organization_name": owner,
-            "evaluator_relationship": "other",  # nobody has said
+            "evaluator_relationship": "other",  # not stated anywhere
             "additional_details": _texts({"run": run_hash(config), **where}),
         },
         "eval_library": {
             "name": "msgrpo_hub",
-            "version": "unknown",  # of the package that played; what decides the scores is the version of the harness
+            "version": "unknown",  # the package that played is unknown; the scores depend on the harness version
             "additional_details": _texts({"harness": config["harness"], "replayed_with": __version__}),
         },
         "model_info": _model_info(model, config["identity"]),
@@ -251,18 +250,18 @@ def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Seque
 
 
 def _uncertainty(figure: dict[str, Any], name: str, values: Sequence[float]) -> dict[str, Any]:
-    told: dict[str, Any] = {"num_samples": len(values)}
+    uncertainty: dict[str, Any] = {"num_samples": len(values)}
     if len(values) > 1:
         deviation = statistics.stdev(values)
         error = {"value": deviation / math.sqrt(len(values)), "method": "analytic"}
-        told |= {"standard_deviation": deviation, "standard_error": error}
+        uncertainty |= {"standard_deviation": deviation, "standard_error": error}
     if figure["low"] is not None:
         ends = {"lower": figure["low"], "upper": figure["high"], "confidence_level": LEVEL}
-        told["confidence_interval"] = ends | {"method": "wilson" if name == "success" else "bca bootstrap over episodes"}
-        told |= {} if name == "success" else {"num_bootstrap_samples": RESAMPLES}
-    return told
+        uncertainty["confidence_interval"] = ends | {"method": "wilson" if name == "success" else "bca bootstrap over episodes"}
+        uncertainty |= {} if name == "success" else {"num_bootstrap_samples": RESAMPLES}
+    return uncertainty
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """All values as texts, as its `additional_details` want them; without those that are not known."""
+    """All known values as strings, as `additional_details` requires."""
     return {key: str(value) for key, value in values.items() if value not in (None, "")}

@@ -1,8 +1,8 @@
-"""The leaderboard: published runs, each played again before it is listed.
+"""The leaderboard: published runs, each replayed before it is listed.
 
-A results dataset holds runs as `msgrpo eval` writes them, under `results/<player>/<commit>/<task>/<run hash>/`. They are
-the leaderboard. The summary beside each run, and the table that the dataset's page shows, are conveniences that nothing
-here believes. Anything else in the dataset is neither downloaded nor opened.
+A results dataset holds runs as `msgrpo eval` writes them, under `results/<player>/<commit>/<task>/<run hash>/`. The
+leaderboard is computed from these runs alone. The summary stored with each run, and the table on the dataset's page, are
+not trusted. No other file in the dataset is downloaded or opened.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Leaderboard:
     commit: str
     """Empty for a folder."""
     results: tuple[Result, ...]
-    """Runs that follow from the rules, by task, the best reward first."""
+    """Runs that replay, sorted by task and descending reward."""
     refused: Mapping[str, str]
-    """What is not listed → why."""
+    """What is not listed → the reason."""
 
     def name(self, result: Result) -> str:
-        """The player of a result, with what sets it apart where two have the same name."""
+        """The player's name, with what distinguishes it from other players of that name."""
         [key] = player_names([result])
         return self._names[key]
 
@@ -58,26 +58,26 @@ class Leaderboard:
         return player_names(self.results)
 
     def of_task(self, task: str) -> Leaderboard:
-        """The runs of one task. Raises `UserError` where there is none."""
+        """The runs of one task. Raises `UserError` if the task has no runs."""
         tasks = sorted({result.task for result in self.results})
         if task not in tasks:
-            raise unknown("task", task, tasks) if tasks else UserError(f"{self.source!r} lists no runs: expected some of {task}")
+            raise unknown("task", task, tasks) if tasks else UserError(f"{self.source!r} lists no runs: expected runs of {task}")
         return replace(self, results=tuple(result for result in self.results if result.task == task))
 
 
 def read_leaderboard(source: str | Path, *, revision: str | None = None, token: str | None = None) -> Leaderboard:
-    """Reads published results: all of one commit, each run played again.
+    """Reads published results at one commit and replays each run.
 
     Args:
-        source: `USER/NAME` of a dataset that `msgrpo push results` has filled, or a folder that `msgrpo eval` has.
+        source: `USER/NAME` of a dataset that `msgrpo push results` wrote, or a folder that `msgrpo eval` wrote.
         revision: a branch, a tag, a commit, or `refs/pr/N` of a pull request; None is main.
-        token: None is the one of `hf auth login` or HF_TOKEN; a public dataset needs none.
+        token: None uses the token of `hf auth login` or HF_TOKEN; a public dataset needs none.
 
     Returns:
-        What follows from the rules, and with a reason each what does not.
+        The runs that replay, and the reason for each that does not.
 
     Raises:
-        UserError: there is no such dataset, or the Hub cannot be reached, or a folder holds no runs.
+        UserError: the dataset does not exist, the Hub cannot be reached, or the folder has no runs.
     """
     path = Path(source)
     if path.is_dir():
@@ -89,19 +89,19 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
 
 
 def place(folder: Path) -> str:
-    """`<player>/<commit>/<task>/<run hash>` of a run. Raises `UserError` where its folder is not called so."""
-    found = "/".join(folder.resolve().parts[-4:])
-    if not _PLACE.fullmatch(found):
-        raise UserError("its folder is not called <player>/<commit>/<task>/<run hash>, as `msgrpo eval` does")
-    return found
+    """`<player>/<commit>/<task>/<run hash>` of a run. Raises `UserError` if its folder is named differently."""
+    name = "/".join(folder.resolve().parts[-4:])
+    if not _PLACE.fullmatch(name):
+        raise UserError("its folder is not named <player>/<commit>/<task>/<run hash>, as `msgrpo eval` names it")
+    return name
 
 
 def read_folder(path: Path) -> Leaderboard:
-    """Reads the runs under a folder as `read_leaderboard` reads those of a dataset. Raises `UserError` where there is none."""
+    """Reads the runs under a folder as `read_leaderboard` reads those of a dataset. Raises `UserError` without runs."""
     folders = {str(file.parent.relative_to(path)): file.parent for file in path.rglob(run_files.RESULTS)}
     runs = {name: folder for name, folder in folders.items() if (folder / run_files.CONFIG).exists()}
     if not runs:
-        raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
+        raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` wrote")
     return _judged(str(path), "", runs, {})
 
 
@@ -110,12 +110,12 @@ def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], w
 
     Args:
         target: the dataset.
-        commit: which of its commits.
-        there: the files of it.
-        without: places of runs that are not wanted.
+        commit: the commit to read.
+        there: the files at that commit.
+        without: places of runs to skip.
 
     Raises:
-        UserError: there are too many runs.
+        UserError: the dataset has too many runs.
     """
     runs, refused = _published(there.values())
     wanted = [name for name in runs if name not in without]
@@ -126,21 +126,21 @@ def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], w
             check_sizes(runs[name])
         except UserError as error:
             refused[name] = str(error)
-    fit = [name for name in wanted if name not in refused]
-    if not fit:
+    accepted = [name for name in wanted if name not in refused]
+    if not accepted:
         return _judged(target.repo_id, commit, {}, refused)
     root = snapshot_download(
         target.repo_id,
         repo_type="dataset",
         revision=commit,
         token=target.token,
-        allow_patterns=[f"{RUNS}/{name}/{file}" for name in fit for file in FILES],
+        allow_patterns=[f"{RUNS}/{name}/{file}" for name in accepted for file in FILES],
     )
-    return _judged(target.repo_id, commit, {name: Path(root, RUNS, name) for name in fit}, refused)
+    return _judged(target.repo_id, commit, {name: Path(root, RUNS, name) for name in accepted}, refused)
 
 
 def _published(files: Iterable[RepoFile]) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """The runs of a dataset, by place, with the sizes of their files; and what lies among them and is no part of one."""
+    """The runs of a dataset, as place → file → size, and the files among them that belong to no run."""
     runs: dict[str, dict[str, int]] = {}
     refused = {}
     for file in files:
@@ -151,38 +151,38 @@ def _published(files: Iterable[RepoFile]) -> tuple[dict[str, dict[str, int]], di
         if _PLACE.fullmatch(folder) and path.name in FILES:
             runs.setdefault(folder, {})[path.name] = file.size
         else:
-            refused[_plain("/".join(path.parts[1:]))] = "it is no file of a run, and was not opened"
+            refused[_plain("/".join(path.parts[1:]))] = "it is not a file of a run and was not opened"
     return runs, refused
 
 
 def _judged(source: str, commit: str, runs: Mapping[str, Path], refused: dict[str, str]) -> Leaderboard:
-    """Plays runs again; of two that claim one hash neither is believed, unless they are the same."""
-    found: dict[str, tuple[str, Result]] = {}
-    for name, folder in tqdm(sorted(runs.items()), desc="playing the runs again", unit="run", leave=False, disable=None):
+    """Replays runs. Two different runs with the same hash are both refused."""
+    by_hash: dict[str, tuple[str, Result]] = {}
+    for name, folder in tqdm(sorted(runs.items()), desc="replaying the runs", unit="run", leave=False, disable=None):
         try:
             result = checked_run(folder)
         except UserError as error:
             refused[name] = _plain(str(error))
             continue
-        other, twin = found.setdefault(run_hash(result.config), (name, result))
+        other, twin = by_hash.setdefault(run_hash(result.config), (name, result))
         if not same_play(twin, result):
-            refused |= dict.fromkeys((other, name), "two runs of one hash differ")
-    kept = ranked(result for name, result in found.values() if name not in refused)
-    return Leaderboard(source=source, commit=commit, results=kept, refused=dict(sorted(refused.items())))
+            refused |= dict.fromkeys((other, name), "two runs with the same hash differ")
+    listed = ranked(result for name, result in by_hash.values() if name not in refused)
+    return Leaderboard(source=source, commit=commit, results=listed, refused=dict(sorted(refused.items())))
 
 
 def ranked(results: Iterable[Result]) -> tuple[Result, ...]:
-    """Runs by task, the best reward first; equal ones in the order of their places."""
+    """Runs sorted by task and descending reward; ties by place."""
     return tuple(sorted(results, key=lambda run: (run.task, -run.summary["reward"]["mean"], run.folder.resolve().parts[-4:])))
 
 
 def _plain(text: str) -> str:
-    """Somebody else's text as it can be shown anywhere: short, and without what a terminal or Markdown would obey."""
+    """A foreign text made safe to show: short, without control characters of terminals or Markdown."""
     return re.sub(r"[^\w .,:;()+=/'-]", "?", text[:300], flags=re.ASCII)
 
 
 def same_play(a: Result, b: Result) -> bool:
-    """Whether two runs are equal in all that counts; their files may still differ in bytes, as Parquet of two versions does."""
+    """Whether two runs have equal configurations and episodes. Their files may differ in bytes, as Parquet versions do."""
     return (a.config, a.episodes) == (b.config, b.episodes)
 
 
@@ -190,7 +190,7 @@ def same_play(a: Result, b: Result) -> bool:
 
 
 def as_markdown(board: Leaderboard, at: str = "") -> str:
-    """A table per task, the best reward first; with a revision, players link to their runs at it."""
+    """One table per task, sorted by descending reward; players link to their runs at the revision `at`, if given."""
     pages = f"https://huggingface.co/datasets/{board.source}/tree/{at}/{RUNS}"
 
     def name(result: Result) -> str:
@@ -200,7 +200,7 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
 
 
 def as_json(board: Leaderboard) -> dict[str, Any]:
-    """All of it as plain data: per run its whole configuration and its whole summary."""
+    """The leaderboard as JSON data, with the full configuration and summary of each run."""
     rows = [{**run.config, "name": board.name(run), "folder": _folder(board, run), **run.summary} for run in board.results]
     return {"source": board.source, "commit": board.commit, "results": rows, "refused": dict(board.refused)}
 

@@ -1,15 +1,15 @@
-"""Results to the Hub: runs of `msgrpo eval` become a dataset, in which everybody's runs lie side by side.
+"""Pushes results to the Hub: a dataset collects runs of `msgrpo eval` from anyone.
 
     results/<player>/<commit>/<task>/<run hash>/   config.lock.json  results.json  episodes.parquet  steps.parquet
     leaderboard.parquet                            one row per run, for the dataset's page and for `load_dataset`
-    README.md                                      what it is, and the table
+    README.md                                      the card, with the table
 
-The runs are what counts: a push adds its own and touches nobody else's. The last two files are made from all runs at the
-commit that is pushed onto, again when somebody else was faster. **A pull request holds runs only**: two open requests that
-both carried a new table would be in each other's way. The table is made anew by the owner's next push; `msgrpo leaderboard`
-reads the runs and never the table, so it is right at once.
+A push adds its own runs and leaves those of others alone. The last two files are made from all runs at the parent commit,
+and made again if another push came first. **A pull request holds runs only**: two open requests that both changed the table
+would conflict. The owner's next push updates the table. `msgrpo leaderboard` reads the runs, never the table, so it is
+current at once.
 
-A run that does not replay is not pushed, and one that is in the dataset already does not enter the table.
+A run that does not replay is not pushed. If it is already in the dataset, it does not enter the table.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ def push_results(
 ) -> Pushed:
     """Adds the runs of a folder to a results dataset, in one commit.
 
-    Pushing the same again makes no commit. The owner of a dataset who has merged pull requests makes its table and its card
-    anew by pushing anything, be it a download of the dataset itself.
+    Pushing the same runs again makes no commit. After merging pull requests, the owner of a dataset updates its table and
+    card by pushing any runs, for example a download of the dataset itself.
 
     Args:
-        folder: what `msgrpo eval --output-dir` has filled.
-        repo_id: `USER/NAME` of the dataset, made where it is missing.
-        private: of a new dataset; None leaves it to the Hub's setting. One that exists must agree.
+        folder: the output folder of `msgrpo eval --output-dir`.
+        repo_id: `USER/NAME` of the dataset; created if missing.
+        private: visibility of a new dataset; None uses the Hub's setting. An existing dataset must agree.
         revision: a branch; None is main.
-        token: None is the one of `hf auth login` or HF_TOKEN.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead, which holds runs only.
         commit_message: title of the commit.
 
@@ -90,8 +90,8 @@ def push_results(
         The dataset, the commit and what was sent.
 
     Raises:
-        UserError: a run is not complete or does not replay; the dataset holds another run of the same hash; anything that
-            must not leave the machine; or what the Hub refuses.
+        UserError: a run is incomplete or does not replay; the dataset has a different run with the same hash; a file must not
+            leave this machine; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
     runs = own_runs(Path(folder))
@@ -111,7 +111,7 @@ def stage_results(
     token: str | None = None,
     create_pr: bool = False,
 ) -> None:
-    """Writes what `push_results` would send now into a folder. Arguments as there."""
+    """Writes what `push_results` would send now into a folder. Arguments as for `push_results`."""
     target = Target(repo_id=repo_id, kind="dataset", revision=revision, token=token, create_pr=create_pr)
     runs = own_runs(Path(folder))
     with hub_errors(repo_id):
@@ -124,10 +124,10 @@ def stage_results(
 
 
 def own_runs(folder: Path) -> dict[str, Result]:
-    """The runs to push, by place. Raises `UserError` for the first that must not be."""
+    """The runs to push, by place. Raises `UserError` for the first run that does not replay or is misplaced."""
     board = read_folder(folder)
     for name, why in board.refused.items():
-        raise UserError(f"{name!r} is not pushed: {why}; play it again or move it away (`msgrpo verify {folder}` says more)")
+        raise UserError(f"{name!r} is not pushed: {why}; play it again or move it away (`msgrpo verify {folder}` shows details)")
     runs: dict[str, Result] = {}
     for result in board.results:
         try:
@@ -138,14 +138,14 @@ def own_runs(folder: Path) -> dict[str, Result]:
 
 
 def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
-    """Writes what the dataset lacks at a commit: runs, and unless it is for a pull request the table and the card of all."""
+    """Writes the runs that the dataset lacks at a commit and, except for a pull request, the table and card of all runs."""
     equal = {name: result for name, result in runs.items() if not differences(_files(name, result), there)}
     published = read_published(target, head, there, without=equal)
     known = {run_hash(result.config): result for result in [*published.results, *equal.values()]}
     new = {name: result for name, result in runs.items() if run_hash(result.config) not in known}
     for name, result in runs.items():
         if name not in new and not same_play(known[run_hash(result.config)], result):
-            raise UserError(f"{target.repo_id!r} has another run as {name!r}: remove it there first, if yours shall replace it")
+            raise UserError(f"{target.repo_id!r} has a different run at {name!r}: remove it first if yours should replace it")
     for name, why in published.refused.items():
         log.warning("not listed: %s: %s", name, why)
     _stage(new, folder)
@@ -158,7 +158,7 @@ def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str
 
 
 def _stage(runs: Mapping[str, Result], folder: Path) -> None:
-    """Makes a folder hold the files of some runs, and nothing else."""
+    """Makes a folder hold the files of these runs and no others."""
     shutil.rmtree(folder / RUNS, ignore_errors=True)
     for name, result in runs.items():
         (folder / RUNS / name).mkdir(parents=True)
@@ -171,11 +171,11 @@ def _files(name: str, result: Result) -> dict[str, Path]:
     return {f"{RUNS}/{name}/{file}": result.folder / file for file in FILES}
 
 
-# ---- what is made from all runs
+# ---- table and card of all runs
 
 
 def leaderboard_table(board: Leaderboard) -> pa.Table:
-    """One row per run: by task, the best reward first."""
+    """One row per run, sorted by task and descending reward."""
     return pa.Table.from_pylist([_row(result) for result in board.results], schema=_COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""The card of a results dataset: its table, how to read it, and how to add a player."""
+"""The card of a results dataset: its table, how to read the table, and how to add a player."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgrpo_hub.hub.cards import render
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsCard:
-    """All that the card of a results dataset says."""
+    """The content of a results dataset's card."""
 
     repo_id: str
     table_file: str
@@ -23,9 +23,9 @@ class ResultsCard:
     tables: str
     """One per task, in Markdown."""
     refused: Mapping[str, str]
-    """What lies in the dataset and is not listed → why."""
+    """What is in the dataset but not listed → the reason."""
     example: str
-    """A task that it has."""
+    """A task of the dataset."""
     version: str = __version__
 
     @property
@@ -34,7 +34,7 @@ class ResultsCard:
 
 
 def render_results(card: ResultsCard) -> str:
-    """The README of a results dataset, checked. Its page and `load_dataset` show the table, and nothing else of it."""
+    """The checked README of a results dataset. The dataset's page and `load_dataset` show the table alone."""
     metadata = {
         "pretty_name": f"Results of players of text games: {card.name}",
         "language": "en",

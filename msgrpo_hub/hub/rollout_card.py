@@ -1,4 +1,4 @@
-"""The card of a rollout data set: columns, statistics and how to load it, from the schema and from the episodes themselves."""
+"""The card of a rollout data set: columns from the schema, statistics from the episodes, and how to load it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tally:
 
 @dataclass(kw_only=True)
 class Statistics:
-    """Of a whole data set, gathered while its shards are written."""
+    """Statistics of a data set, collected while its shards are written."""
 
     tallies: dict[tuple[Origin, str], Tally] = field(default_factory=lambda: defaultdict(Tally))
     """(origin, game) → sums."""
@@ -73,7 +73,7 @@ class Statistics:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutCard:
-    """All that the card of a rollout data set says."""
+    """The content of a rollout data set's card."""
 
     repo_id: str
     statistics: Statistics
@@ -94,7 +94,7 @@ class RolloutCard:
 
     @property
     def has_examples(self) -> bool:
-        """Whether the first split holds a reply worth imitating: selected in training, or of a success."""
+        """Whether the first split has replies to imitate: selected in training, or from successful episodes."""
         own = [tally for (origin, _), tally in self.statistics.tallies.items() if origin.split == self.splits[0]]
         return any(tally.selected if self.splits[0] == "train" else tally.success for tally in own)
 
@@ -116,7 +116,7 @@ def shown(kind: pa.DataType) -> str:
 
 
 def render_rollouts(card: RolloutCard) -> str:
-    """The README of a rollout data set, checked."""
+    """The checked README of a rollout data set."""
     front_matter = str(yaml.safe_dump(metadata(card), sort_keys=False, allow_unicode=True, width=1000))
     content = render("rollouts.md.jinja", {"card": card, "front_matter": front_matter, "linked": linked})
     check_card(content)
@@ -124,7 +124,7 @@ def render_rollouts(card: RolloutCard) -> str:
 
 
 def linked(source: str, revision: str | None) -> str:
-    """A model with its commit, as a link where it is a repository.
+    """A model with its commit; a link if the model is a repository.
 
     >>> linked("ada/lake", "0123456789abcdef")
     '[ada/lake](https://huggingface.co/ada/lake/tree/0123456789abcdef) at 0123456789ab'
@@ -140,7 +140,7 @@ def linked(source: str, revision: str | None) -> str:
 
 
 def metadata(card: RolloutCard) -> dict[str, Any]:
-    """The front matter: what the Hub shows, and which files are which configuration and split."""
+    """The front matter: what the Hub shows, and the files of each configuration and split."""
     return {
         "license": "apache-2.0",
         "language": ["en"],
@@ -160,7 +160,7 @@ def _files(card: RolloutCard, config: str) -> dict[str, Any]:
 
 
 def _info(card: RolloutCard, config: str) -> dict[str, Any]:
-    """Columns and rows as `datasets` reads them."""
+    """Columns and row counts as `datasets` reads them."""
     features = [{"name": name, **_feature(kind)} for name, (kind, _) in COLUMNS[config].items()]
     statistics = card.statistics
     splits = [
@@ -183,7 +183,7 @@ def _dtype(kind: pa.DataType) -> str:
 
 
 def size_category(rows: int) -> str:
-    """The Hub's word for so many rows.
+    """The Hub's size category for a number of rows.
 
     >>> size_category(999), size_category(25_600)
     ('n<1K', '10K<n<100K')

@@ -1,4 +1,4 @@
-"""Rollout data sets read back: equal `Episode` objects, from a folder or from the Hub at one commit."""
+"""Reads rollout data sets back as equal `Episode` objects, from a folder or from one commit on the Hub."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from msgrpo_hub.storage.shards import load_shards, shards
 from msgrpo_hub.storage.tables import prompts_of
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
-"""Names of the files that are read; no others are looked at."""
+"""Names of the files that are read; all others are ignored."""
 
 LARGEST = 20 * 1024**3
-"""Bytes that are downloaded at most."""
+"""Largest download, in bytes."""
 
 
 def load_rollouts(
@@ -30,13 +30,13 @@ def load_rollouts(
     """The episodes of a rollout data set, equal to those that were played.
 
     Args:
-        repo_or_path: `USER/NAME` on the Hub, a folder with such a data set, or the folder of a run that saved its episodes.
-        split: `train`, `validation` or `test`; None is all.
+        repo_or_path: `USER/NAME` on the Hub, a folder with a rollout data set, or the folder of a run that saved its episodes.
+        split: `train`, `validation` or `test`; None reads all.
         revision: branch, tag or commit on the Hub; None is main. It is resolved first, so that all files are of one commit.
-        token: None is the one of `hf auth login` or HF_TOKEN.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
 
     Raises:
-        UserError: there is no such data set, it has another format, or it is larger than is reasonable.
+        UserError: the data set does not exist, has another format, or is larger than `LARGEST`.
     """
     folder = Path(repo_or_path)
     if not folder.is_dir():
@@ -47,21 +47,21 @@ def load_rollouts(
 
 
 def _downloaded(repo_id: str, split: str | None, revision: str | None, token: str | None) -> Path:
-    """The shards of one commit, and nothing else of the repository."""
+    """Downloads the shards of one commit and no other files."""
     with hub_errors(repo_id):
         info = HfApi(token=token).dataset_info(repo_id, revision=revision, files_metadata=True)
-        found = {entry.rfilename: entry.size or 0 for entry in info.siblings or () if SHARD.fullmatch(entry.rfilename)}
-        wanted = [name for name in found if split in (None, Path(name).name.partition("-")[0])]
+        sizes = {entry.rfilename: entry.size or 0 for entry in info.siblings or () if SHARD.fullmatch(entry.rfilename)}
+        wanted = [name for name in sizes if split in (None, Path(name).name.partition("-")[0])]
         if not wanted:
-            what = f"no episodes of the split {split!r}" if found else "no rollouts"
+            what = f"no episodes of the split {split!r}" if sizes else "no rollouts"
             raise UserError(f"{what} in {repo_id!r}: expected a data set that `msgrpo push rollouts` wrote")
-        if (size := sum(found[name] for name in wanted)) > LARGEST:
-            raise UserError(f"the rollouts in {repo_id!r} have {size} bytes: expected at most {LARGEST}; take one split")
+        if (size := sum(sizes[name] for name in wanted)) > LARGEST:
+            raise UserError(f"the rollouts in {repo_id!r} have {size} bytes: expected at most {LARGEST}; load one split")
         return Path(snapshot_download(repo_id, repo_type="dataset", revision=info.sha, allow_patterns=wanted, token=token))
 
 
 class Example(TypedDict):
-    """One reply to learn from, as TRL takes it: only the completion is trained on."""
+    """One training example in TRL's format; the loss is on the completion alone."""
 
     prompt: list[Message]
     completion: list[Message]
@@ -72,12 +72,12 @@ def supervised(
     keep: Callable[[Episode], bool] = lambda episode: episode.success,
     prompt_format: PromptFormat = THINK_ACTION,
 ) -> list[Example]:
-    """The replies of some episodes as examples for supervised fine-tuning: `trl.SFTTrainer` takes a `Dataset` of them.
+    """Makes examples for supervised fine-tuning from episodes: `trl.SFTTrainer` takes a `Dataset` of them.
 
     Args:
-        episodes: as `load_rollouts` gives them.
-        keep: which of them are worth imitating, by default those that succeeded. Their replies without an action are left out.
-        prompt_format: the one they were played in, which made the prompts.
+        episodes: as returned by `load_rollouts`.
+        keep: selects the episodes to imitate, by default the successful ones. Replies without an action are left out.
+        prompt_format: the format that the episodes were played in.
     """
     return [
         Example(prompt=prompt, completion=[{"role": "assistant", "content": step.completion.text}])

@@ -1,8 +1,8 @@
-"""Rollouts to the Hub: every episode of a training run or of an evaluation as a dataset, with its card, in one commit.
+"""Pushes rollouts to the Hub: the episodes of a training run or an evaluation as a dataset with its card, in one commit.
 
-Shards have names that stand for their content. A published shard is never sent again or rewritten: a push after more training
-adds the new ones, and the card. Hence a dataset that holds shards of an earlier format gets none of today's: converting them
-would rewrite what others may have loaded and cited, and `datasets` reads only files of equal columns as one table.
+A shard's name identifies its content. A published shard is never sent again or rewritten: a push after more training adds
+the new shards and updates the card. A dataset with shards of an earlier format is therefore refused: converting them would
+rewrite what others may have loaded and cited, and `datasets` reads only files with equal columns as one table.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from msgrpo_hub.training.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Episodes that are published as one file of each configuration."""
+    """Episodes that are published as one file per configuration."""
 
     name: str
     origin: Origin
     parts: Iterable[Callable[[], list[Rollout]]]
-    """Read one after the other, so that not all of them are in memory."""
+    """Read one after the other, to bound memory."""
 
 
 def push_rollouts(
@@ -56,16 +56,16 @@ def push_rollouts(
 ) -> Pushed:
     """Pushes the episodes of a run as a data set, in one commit.
 
-    Pushing the same again makes no commit. A run may be pushed while it trains: whole blocks of updates go up, and the next
-    push adds those that came since.
+    Pushing the same episodes again makes no commit. A run may be pushed while it trains: complete blocks of updates are
+    pushed, and the next push adds the new ones.
 
     Args:
-        output_dir: of `msgrpo train --save-rollouts`, of `msgrpo eval`, or of both, the results in the run's folder.
-        repo_id: `USER/NAME`, made where it is missing.
-        private: of a new repository, and one that exists must agree. None makes a new one private, unlike the Hub: who publishes
-            what a model said shall say so.
+        output_dir: of `msgrpo train --save-rollouts`, of `msgrpo eval`, or of both if the results are in the run's folder.
+        repo_id: `USER/NAME`; created if missing.
+        private: visibility of a new repository; an existing one must agree. None makes a new one private, unlike the Hub's
+            default: publishing a model's replies should be a decision.
         revision: a branch; None is main.
-        token: None is the one of `hf auth login` or HF_TOKEN.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead.
         commit_message: title of the commit.
 
@@ -73,7 +73,7 @@ def push_rollouts(
         The repository, the commit and what was sent. The commit is tagged with the format's version.
 
     Raises:
-        UserError: there are no episodes; the repository holds something else; or what the Hub refuses.
+        UserError: the folder has no episodes; the repository holds something else; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
     check_token(target)
@@ -92,7 +92,7 @@ def _private_if_new(target: Target) -> Target:
 
 
 def _leave_out_published(folder: Path, names: Collection[str], target: Target, _: str, there: Collection[str]) -> None:
-    """Takes the shards that the repository holds out of the folder. Raises `UserError` if it holds anything else."""
+    """Removes already published shards from the folder. Raises `UserError` if the repository holds anything else."""
     for name in sorted(set(there) - {"README.md", ".gitattributes"}):
         if name not in names:
             raise UserError(f"{target.repo_id!r} holds {_other(name, target)} ({name}): name another repository")
@@ -100,7 +100,7 @@ def _leave_out_published(folder: Path, names: Collection[str], target: Target, _
 
 
 def _other(name: str, target: Target) -> str:
-    """What a file is that this push does not write. Each push tags its commit with the format of its shards."""
+    """Describes a published file that this push does not write. Each push tags its commit with the format of its shards."""
     if not SHARD.fullmatch(name):
         return "something else"
     with hub_errors(target.repo_id):
@@ -111,7 +111,7 @@ def _other(name: str, target: Target) -> str:
 
 
 def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> RolloutCard:
-    """Writes all that the data set holds into a folder; raises `UserError` as `push_rollouts` does."""
+    """Writes the data set into a folder. Raises `UserError` as `push_rollouts` does."""
     check_repo_id(repo_id)
     statistics = Statistics()
     for shard in tqdm(shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
@@ -139,17 +139,17 @@ def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
 
 
 def shards_of(folder: Path) -> list[Shard]:
-    """The shards of a run's own episodes, then those of the evaluations below it."""
+    """The shards of a run's training episodes, then those of the evaluations in its folder."""
     run = RunFolder(folder)
-    found = [_trained(origin, block) for origin, own in [blocks(folder)] for block in own] if run.rollouts.is_dir() else []
+    shards = [_trained(origin, block) for origin, own in [blocks(folder)] for block in own] if run.rollouts.is_dir() else []
     results = find_results(folder) if any(folder.rglob(run_files.CONFIG)) else []
-    found += [_evaluated(result) for result in results if result.complete]
-    if not found:
+    shards += [_evaluated(result) for result in results if result.complete]
+    if not shards:
         raise UserError(
             f"no episodes in {str(folder)!r}: expected the folder of `msgrpo train --save-rollouts` with some updates done, "
             "or of a complete `msgrpo eval`"
         )
-    return found
+    return shards
 
 
 def _trained(origin: Origin, block: Block) -> Shard:
@@ -171,7 +171,7 @@ def _evaluated(result: Result) -> Shard:
 
 
 def _rollouts(result: Result) -> list[Rollout]:
-    """The episodes of an evaluation, numbered as their seeds are."""
+    """The episodes of an evaluation, each with the index of its seed."""
     config = result.config
     numbers = {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
     return [
@@ -181,7 +181,7 @@ def _rollouts(result: Result) -> list[Rollout]:
 
 
 def _nameless(name: str) -> str:
-    """A folder without its name: who made it is nobody's business, and its revision is the hash of its content.
+    """Removes the names of local folders, which are private; the revision is the hash of the content.
 
     >>> _nameless("folder:zaphods-model+ada/lake")
     'folder+ada/lake'

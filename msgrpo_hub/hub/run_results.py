@@ -1,4 +1,4 @@
-"""A finished run as typed data: what its folder holds, read strictly, so that nothing else of it can reach the Hub."""
+"""Reads the folder of a finished run strictly into typed data, so that nothing else can reach the Hub."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 
 RESULTS = "results"
-"""Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` leaves its results."""
+"""Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` writes its results."""
 
 _PLAYERS = ("random", "random-safe", "base", "adapter", "greedy", "optimal")
 _PLAIN = r"[A-Za-z0-9][\w .,:;()@×+-]*"
-"""What the name of a machine or of a version may consist of."""
+"""Pattern of the name of a machine or a version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run that came to its end."""
+    """A finished run."""
 
     folder: RunFolder
     config: TrainConfig
     trained_on: str
-    """Commit of the base, or the hash of its folder; empty where the run did not record it."""
+    """Commit of the base, or the hash of its folder; empty if the run did not record it."""
     init_adapter_commit: str
     """The same for the adapter that the run started from; empty if it started from a new one."""
     players: Mapping[str, Mapping[str, PlayerRow]]
@@ -48,26 +48,26 @@ class FinishedRun:
     hardware: str
     versions: Mapping[str, str]
     results: tuple[Result, ...]
-    """Finished runs of `msgrpo eval` with just this adapter."""
+    """Complete runs of `msgrpo eval` with exactly this adapter."""
 
     def files(self) -> dict[str, Path]:
-        """Name in the repository → file, of what is pushed as it is."""
-        kept = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
+        """Name in the repository → file, for files that are pushed unchanged."""
+        own = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
         names = (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
-        return kept | {f"{place(result)}/{name}": result.folder / name for result in self.results for name in names}
+        return own | {f"{place(result)}/{name}": result.folder / name for result in self.results for name in names}
 
 
 def read_run(path: Path) -> FinishedRun:
     """Reads the folder of a run.
 
     Raises:
-        UserError: it holds no finished run, or files that no run of ours writes.
+        UserError: the folder has no finished run, or its files are malformed.
     """
     folder = RunFolder(path)
     missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
     if missing:
-        hint = "give the folder of the run, above it" if (path / "adapter_config.json").exists() else "finish it with --resume"
-        raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected what `msgrpo train` leaves; {hint}")
+        hint = "give the parent folder, that of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
+        raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
     config = stored_config(folder.config)
     summary = _summary(folder.summary)
     metrics, versions = read_metrics(folder.metrics), summary.get("versions") or {}
@@ -89,7 +89,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def task_score(result: Result) -> TaskScore:
-    """A result of `msgrpo eval` as the card shows it."""
+    """A result of `msgrpo eval` as shown on a card."""
     config, summary = result.config, result.summary
     return TaskScore(
         task=str(config["task"]),
@@ -97,7 +97,7 @@ def task_score(result: Result) -> TaskScore:
         suite=str(config["suite"]),
         split=str(config["split"]),
         episodes=int(config["episodes"]),
-        mode=str(config["identity"].get("mode", "generate")),  # a model behind a server has one mode
+        mode=str(config["identity"].get("mode", "generate")),  # a served model has only this mode
         temperature=config["identity"]["temperature"],
         reward=Figure(**summary["reward"]),
         success=Figure(**summary["success"]),
@@ -107,18 +107,18 @@ def task_score(result: Result) -> TaskScore:
 
 
 def place(result: Result) -> str:
-    """Where a result lies in the repository."""
+    """Folder of a result in the repository."""
     return f"{RESULTS}/{result.task.replace(':', '-')}/{result.folder.name}"
 
 
 def _results(folder: RunFolder) -> tuple[Result, ...]:
-    """Results under the run's folder that were played with these very weights; those of others stay here."""
+    """Results under the run's folder that were played with exactly these weights; others are not pushed."""
     path = folder.path / RESULTS
     if not any(path.rglob(run_files.RESULTS)):
         return ()
     weights = content_hash(folder.adapter)
-    found = [result for result in find_results(path) if result.complete]
-    own = [result for result in found if result.config["identity"].get("adapter_commit") == weights]
+    complete = [result for result in find_results(path) if result.complete]
+    own = [result for result in complete if result.config["identity"].get("adapter_commit") == weights]
     return tuple(sorted(own, key=lambda result: (result.task, result.folder.name)))
 
 
@@ -128,7 +128,7 @@ def _summary(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error}): expected the JSON that `msgrpo train` wrote") from error
     if not isinstance(summary, dict):
-        raise UserError(f"{str(path)!r} is no JSON object: expected what `msgrpo train` wrote")
+        raise UserError(f"{str(path)!r} is not a JSON object: expected what `msgrpo train` wrote")
     return summary
 
 
@@ -163,7 +163,7 @@ def _figure(row: Mapping[str, Any], key: str) -> Figure:
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:
-    """A finite number, and nothing else."""
+    """A finite number. Raises `UserError` for any other value."""
     value = values.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UserError(f"{key} = {value!r} in the results of the run: expected a finite number; train it again")
@@ -171,7 +171,7 @@ def _number(values: Mapping[str, Any], key: str) -> float:
 
 
 def _plain(values: Mapping[str, Any], key: str) -> str:
-    """A short text that cannot be a path or markup; empty where it is not there."""
+    """A short text that cannot be a path or markup; empty if the key is missing."""
     value = values.get(key) or ""
     if value and not (isinstance(value, str) and len(value) < 200 and re.fullmatch(_PLAIN, value, re.ASCII)):
         raise UserError(f"{key} = {value!r} in the results of the run: expected a plain name")

@@ -1,4 +1,4 @@
-"""The demo as a Space: `space_app/`, this very package and the pins of what it needs, in one commit."""
+"""Deploys the demo as a Space: `space_app/`, a copy of this package and its pinned requirements, in one commit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 
 SETTINGS = "space.json"
-"""Beside app.py: which adapter the Space shows first, at which commit."""
+"""File beside app.py that names the adapter the Space shows first, and its commit."""
 
 _LOADED = (".safetensors", ".json", ".jinja", ".model")
-"""Files of a model that are loaded when the Space is built."""
+"""Files of a model that are downloaded when the Space is built."""
 _PACKAGE = (".py", ".toml", ".jinja", ".json", ".safetensors", ".md", ".css", ".js", ".html")
-"""What the package consists of; caches and whatever lies beside it stay here."""
+"""Files of the package; caches and other files are not copied."""
 
 
 def push_space(
@@ -38,21 +38,21 @@ def push_space(
     token: str | None = None,
     create_pr: bool = False,
 ) -> Pushed:
-    """Deploys the demo, in one commit; doing it again with the same version and adapter makes none.
+    """Deploys the demo in one commit. Deploying the same version and adapter again makes no commit.
 
     Args:
-        repo_id: `USER/NAME` of the Space, made where it is missing.
-        adapter: `USER/NAME[@revision]` of a public LoRA adapter that it shows; pinned to its commit and loaded when the Space
-            is built. None: the one that comes with the package.
-        hardware: such as `zero-a10g`; None is the Hub's default for a new Space, and leaves an old one as it is.
-        private: of a new Space; None leaves it to the Hub's setting. One that exists must agree.
-        revision: a branch; None is main, which is what runs.
-        token: None is the one of `hf auth login` or HF_TOKEN.
+        repo_id: `USER/NAME` of the Space; created if missing.
+        adapter: `USER/NAME[@revision]` of a public LoRA adapter to show, pinned to its commit and downloaded when the Space
+            is built. None uses the adapter in the package.
+        hardware: for example `zero-a10g`. None uses the Hub's default for a new Space and keeps that of an existing one.
+        private: visibility of a new Space; None uses the Hub's setting. An existing Space must agree.
+        revision: a branch; None is main, the branch that runs.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead.
 
     Raises:
-        UserError: the adapter is missing or private, or what the Hub refuses; a refusal for want of a plan (402) says which
-            choices are left.
+        UserError: the adapter is missing or private, or the Hub refuses. If it asks for a paid plan (402), the message
+            lists the alternatives.
     """
     target = Target(repo_id=repo_id, kind="space", private=private, revision=revision, token=token, create_pr=create_pr)
     check_token(target)
@@ -65,13 +65,13 @@ def push_space(
 
 
 def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
-    """Writes all that the Space shall hold into a folder; there, `python app.py` runs it too."""
+    """Writes the content of the Space into a folder, where `python app.py` runs it too."""
     check_repo_id(repo_id)
     copy(app_folder(), folder, (*_PACKAGE, ".txt", ".svg", ".png"))
     package = Path(str(files("msgrpo_hub")))
     copy(package, folder / "msgrpo_hub", _PACKAGE)
     for name, place in (("model_cards", "hub/model_cards"), ("benchmark/suites", "evaluation/suites")):
-        if not (package / place).is_dir():  # in a clone they lie at its top, in the wheel here
+        if not (package / place).is_dir():  # a clone has them at its top level, a wheel has them here
             copy(package.parent / name, folder / "msgrpo_hub" / place, _PACKAGE)
     if adapter is not None:
         sources = public_adapter(adapter, token)
@@ -82,14 +82,14 @@ def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token
 
 
 def app_folder() -> Path:
-    """Where the app lies: in the wheel in the package, in a clone at its top."""
+    """The folder of the app: in the package in a wheel, at the top level in a clone."""
     package = Path(str(files("msgrpo_hub")))
     shipped = package / "space_app"
     return shipped if shipped.is_dir() else package.parent / "space_app"
 
 
 def copy(source: Path, target: Path, kinds: tuple[str, ...]) -> None:
-    """The files of a folder that are of these kinds; hidden ones and the app's copy in a wheel stay."""
+    """Copies the files of a folder with these suffixes, except hidden ones and the app's copy in a wheel."""
     for path in sorted(source.rglob("*")):
         inside = path.relative_to(source)
         hidden = any(part.startswith((".", "__pycache__", "space_app")) for part in inside.parts)
@@ -99,7 +99,7 @@ def copy(source: Path, target: Path, kinds: tuple[str, ...]) -> None:
 
 
 def public_adapter(name: str, token: str | None) -> Sources:
-    """An adapter that a Space can load without a token, pinned. Raises `UserError` for anything else."""
+    """The pinned sources of an adapter that a Space can load without a token. Raises `UserError` for any other adapter."""
     sources = resolve(name)
     if not sources.adapter or "/" not in sources.adapter or Path(sources.adapter).exists():
         raise UserError(f"--adapter {name!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one")
@@ -111,12 +111,12 @@ def public_adapter(name: str, token: str | None) -> Sources:
             info = HfApi(token=token).model_info(repo)
         if info.private or info.gated:
             what = "private" if info.private else "gated"
-            raise UserError(f"{repo!r} is {what}, a Space loads it only with a token of its own: expected a public repository")
+            raise UserError(f"{repo!r} is {what}, so that a Space needs a token to load it: expected a public repository")
     return sources
 
 
 def with_adapter(readme: str, sources: Sources, token: str | None) -> str:
-    """The front matter with the models that the Space uses, loaded at their commits when it is built."""
+    """Adds the Space's models to the front matter, to be downloaded at their commits when it is built."""
     metadata, text = split_card(readme)
     models = [(sources.adapter, sources.adapter_commit)]
     if not Path(sources.base).is_dir():
@@ -140,7 +140,7 @@ def _hardware(name: str) -> SpaceHardware:
 
 
 def _open(target: Target, hardware: SpaceHardware | None) -> None:
-    """Makes the Space where it is missing, as one of Gradio."""
+    """Creates the Space if it is missing, with the Gradio SDK."""
     api = target.api
     with hub_errors(target.repo_id):
         try:
@@ -154,13 +154,14 @@ def _open(target: Target, hardware: SpaceHardware | None) -> None:
                 if error.response.status_code != 402:
                     raise
                 raise UserError(
-                    f"the Hub asks for a paid plan to run {target.repo_id!r} ({_said(error)}): push with --hardware zero-a10g "
-                    "(a few are free), or write it with --dry-run FOLDER and run FOLDER/app.py anywhere, or `msgrpo space` here"
+                    f"the Hub asks for a paid plan to run {target.repo_id!r} ({_server_message(error)}): push with "
+                    "--hardware zero-a10g (a few are free), or write it with --dry-run FOLDER and run FOLDER/app.py anywhere, "
+                    "or `msgrpo space` here"
                 ) from error
         else:
             if hardware:
                 api.request_space_hardware(target.repo_id, hardware)
 
 
-def _said(error: HfHubHTTPError) -> str:
+def _server_message(error: HfHubHTTPError) -> str:
     return re.sub(r"\s+", " ", error.server_message or str(error))[:200]

@@ -1,7 +1,7 @@
-"""The one way up to the Hub: a folder becomes one commit, and pushing it again changes nothing.
+"""The only upload path to the Hub: a folder becomes one commit, and pushing it again changes nothing.
 
-What the repository holds already is compared, not sent. Everything here can be repeated after a failure at any point and
-ends in the same state, so a race or a rate limit is met by doing all of it again.
+Files that the repository already holds are compared, not sent. A push is idempotent and can be repeated after a failure at
+any point, so a race or a rate limit is handled by repeating the whole push.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.repo_files import check_folder
 
 RACES = 1
-"""How often a push starts again on a new head."""
+"""How often a push is repeated on a new head."""
 
 log = logging.getLogger(__name__)
 
 Prepare = Callable[[str, Mapping[str, RepoFile]], None]
-"""Writes what depends on the repository into the folder: is given the commit to push onto, and the files there."""
+"""Writes files that depend on the repository into the folder. Arguments: the parent commit, and the files there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +40,20 @@ class Target:
     repo_id: str
     kind: Literal["model", "dataset", "space"] = "model"
     private: bool | None = None
-    """Of a repository that has to be made; None leaves it to the Hub's setting. One that exists must agree."""
+    """Visibility of a new repository; None uses the Hub's setting. An existing repository must agree."""
     revision: str | None = None
-    """A branch, made where it is missing; None is main."""
+    """A branch, created if missing; None is main."""
     create_pr: bool = False
     """Open a pull request instead of committing to main."""
     token: str | None = None
-    """None: the one that `hf auth login` or HF_TOKEN gave to the Hub's client."""
+    """None uses the token of `hf auth login` or HF_TOKEN."""
 
     def __post_init__(self) -> None:
         check_repo_id(self.repo_id)
         if self.create_pr and self.revision not in (None, "main"):
-            raise UserError(f"revision {self.revision!r} with a pull request: expected one of them, as it is made against main")
+            raise UserError(f"revision {self.revision!r} with a pull request: expected only one of them")
         if self.revision and not re.fullmatch(r"(?!.*(\.\.|//))[\w][\w./-]{0,99}(?<![./])", self.revision, re.ASCII):
-            raise UserError(f"revision {self.revision!r}: expected the name of a branch, such as 'main'")
+            raise UserError(f"revision {self.revision!r}: expected the name of a branch, for example 'main'")
 
     @property
     def api(self) -> HfApi:
@@ -62,20 +62,20 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """What a push left behind."""
+    """The outcome of a push."""
 
     repo_id: str
     url: str
     commit: str
     private: bool
     changed: tuple[str, ...]
-    """Paths that were sent or removed; empty where the repository held all of it already and no commit was made."""
+    """Paths that were sent or removed; empty if the repository was up to date and no commit was made."""
     pull_request: str = ""
-    """Its URL, where one was asked for."""
+    """URL of the pull request, if requested."""
 
 
 def check_repo_id(repo_id: str) -> str:
-    """Returns the name of a repository. Raises `UserError` for one that is not `USER/NAME`.
+    """Returns the name of a repository. Raises `UserError` unless it is `USER/NAME`.
 
     >>> check_repo_id("ada/lake")
     'ada/lake'
@@ -83,12 +83,14 @@ def check_repo_id(repo_id: str) -> str:
     part = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
     hostile = "--" in repo_id or ".." in repo_id or repo_id.endswith(".git") or len(repo_id) > 96
     if hostile or not re.fullmatch(f"{part}/{part}", repo_id):
-        raise UserError(f"{repo_id!r} is no repository: expected USER/NAME, such as 'ada/lake' (letters, digits, '-', '_', '.')")
+        raise UserError(
+            f"{repo_id!r} is not a repository name: expected USER/NAME, as in 'ada/lake' (letters, digits, '-', '_', '.')"
+        )
     return repo_id
 
 
 def check_token(target: Target) -> None:
-    """Raises `UserError` where nobody is logged in."""
+    """Raises `UserError` if no token is available."""
     if not (target.token or get_token()):
         raise UserError("no token for the Hub was found: run `hf auth login`, or set HF_TOKEN")
 
@@ -106,18 +108,17 @@ def upload(
     """Makes a repository hold the files of a folder, with at most one commit.
 
     Args:
-        folder: its files, and nothing else, are pushed, under the same names.
-        target: the repository, made where it is missing.
+        folder: its files are pushed under the same names.
+        target: the repository, created if missing.
         message: title of the commit.
-        tags: names that shall stand for a commit that holds these files; one that stands for other files is moved. Not made
-            for a pull request.
-        marker: a file that tells this sort of repository from others; one that has files but not this one is left alone.
-        replaces: files, or folders with a final `/`, that belong to the push as a whole: those in the repository that are not
-            in the folder are removed in the same commit.
-        prepare: called before anything is compared, and again on a new head where somebody else was faster.
+        tags: names for the commit with these files. A tag on a commit with other files is moved. A pull request gets no tags.
+        marker: a file that identifies this kind of repository. A repository that has files but not the marker is refused.
+        replaces: files, or folders with a final `/`, that the push owns: those in the repository but not in the folder are
+            removed in the same commit.
+        prepare: called before the comparison, and again on a new head if another push came first.
 
     Raises:
-        UserError: for files that must not leave the machine, and for whatever the Hub refuses, in a person's words.
+        UserError: a file must not leave this machine, or the Hub refuses.
     """
     files = check_folder(folder, target.token or get_token())
     check_token(target)
@@ -132,7 +133,7 @@ def upload(
             if error.response.status_code != 412 or not races:
                 raise
         races -= 1
-        log.warning("somebody else has just committed to %s: pushing onto the new head", target.repo_id)
+        log.warning("%s has a new commit by another push: pushing onto the new head", target.repo_id)
         return onto_the_head()
 
     with hub_errors(target.repo_id):
@@ -160,8 +161,8 @@ def _push(
         files = check_folder(folder, target.token or get_token())
     changed = differences(files, there, replaces)
     commit, url, pull_request = head, f"{target.api.endpoint}/{_prefix(target)}{target.repo_id}", ""
-    if changed and target.create_pr and (found := _open_request(files, target, replaces)):
-        commit, pull_request, changed = *found, []
+    if changed and target.create_pr and (existing := _open_request(files, target, replaces)):
+        commit, pull_request, changed = *existing, []
     elif changed:
         commit, pull_request = _commit(files, target, message, branch, head, changed)
     if not target.create_pr:
@@ -174,12 +175,12 @@ def _push(
 def _commit(
     files: Mapping[str, Path], target: Target, message: str, branch: str, head: str, changed: Collection[str]
 ) -> tuple[str, str]:
-    """The new commit, and the URL of its pull request, if that is what was asked for."""
+    """Makes the commit. Returns its id, and the URL of the pull request if one was requested."""
     additions = [CommitOperationAdd(path, str(files[path])) for path in changed if path in files]
     removals = [CommitOperationDelete(path) for path in changed if path not in files]
-    with warnings.catch_warnings():  # that Parquet is meant for datasets: a few results may lie beside an adapter
+    with warnings.catch_warnings():  # it says that Parquet belongs into datasets; an adapter may have a few results
         warnings.filterwarnings("ignore", "It seems that you are about to commit a data file", UserWarning)
-        made = target.api.create_commit(
+        commit = target.api.create_commit(
             target.repo_id,
             [*additions, *removals],
             commit_message=message,
@@ -188,11 +189,11 @@ def _commit(
             parent_commit=head,
             create_pr=target.create_pr,
         )
-    return made.oid, made.pr_url or ""
+    return commit.oid, commit.pr_url or ""
 
 
 def _open(target: Target) -> bool:
-    """Finds the repository, or makes it. Returns whether it is private."""
+    """Creates the repository if it is missing. Returns whether it is private."""
     api = target.api
     try:
         info = api.repo_info(target.repo_id, repo_type=target.kind)
@@ -202,12 +203,12 @@ def _open(target: Target) -> bool:
     private = bool(info.private)
     if target.private not in (None, private):
         now, asked = ("private", "public") if private else ("public", "private")
-        raise UserError(f"{target.repo_id!r} is {now}, not {asked} as asked: change it in its settings, or name another one")
+        raise UserError(f"{target.repo_id!r} is {now}, not {asked} as requested: change its settings, or name another repository")
     return private
 
 
 def _head(target: Target, branch: str) -> str:
-    """The commit that a branch is at; makes the branch where it is missing."""
+    """The head commit of a branch; creates the branch if it is missing."""
     try:
         return str(target.api.repo_info(target.repo_id, repo_type=target.kind, revision=branch).sha)
     except RevisionNotFoundError:
@@ -231,14 +232,14 @@ def listing(target: Target, revision: str) -> dict[str, RepoFile]:
 
 
 def differences(files: Mapping[str, Path], there: Mapping[str, RepoFile], replaces: Collection[str] = ()) -> list[str]:
-    """Paths that are missing there or have other content, and those there that the push replaces and does not have."""
+    """Paths to send (missing or different in the repository) and to remove (owned by the push but not in the folder)."""
     new = [path for path, file in files.items() if path not in there or not _same(file, there[path])]
     owned = [path for path in there if path in replaces or any(name.endswith("/") and path.startswith(name) for name in replaces)]
     return sorted(new + [path for path in owned if path not in files])
 
 
 def _same(file: Path, there: RepoFile) -> bool:
-    """Whether a file has the content of one on the Hub: that knows large ones by SHA-256, others by git's hash."""
+    """Whether a file equals one on the Hub, which stores SHA-256 for large files and git's hash for others."""
     if file.stat().st_size != there.size:
         return False
     if there.lfs:
@@ -249,7 +250,7 @@ def _same(file: Path, there: RepoFile) -> bool:
 
 
 def _open_request(files: Mapping[str, Path], target: Target, replaces: Collection[str]) -> tuple[str, str] | None:
-    """Commit and URL of an open pull request that holds just these files already."""
+    """Commit and URL of an open pull request that already has exactly these files."""
     refs = {
         ref.ref: ref.target_commit
         for ref in target.api.list_repo_refs(target.repo_id, repo_type=target.kind, include_pull_requests=True).pull_requests
@@ -263,7 +264,7 @@ def _open_request(files: Mapping[str, Path], target: Target, replaces: Collectio
 
 
 def _tag(files: Mapping[str, Path], target: Target, tags: Collection[str], commit: str, replaces: Collection[str]) -> None:
-    """Makes each tag stand for a commit that holds the files; leaves alone one that does."""
+    """Sets each tag to a commit that has the files; a tag that is already right is not moved."""
     api, kind = target.api, target.kind
     there = {tag.name: tag.target_commit for tag in api.list_repo_refs(target.repo_id, repo_type=kind).tags} if tags else {}
     for tag in tags:

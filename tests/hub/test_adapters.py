@@ -219,6 +219,6 @@ def test_a_token_inside_a_file_stops_the_push(loopback: Loopback, run: Path, bas
         else content + b"hf_test_owner"
     )
     words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", run, loopback.repository(), "--base", base))
-    assert f"{Path(name).name!r} is not pushed, it holds a token" in words
+    assert f"{Path(name).name!r} is not pushed because it contains a token" in words
     assert "hf_test_owner" not in words
     assert len(loopback.hub.repositories) == 1

@@ -200,22 +200,22 @@ RESULT = "task: {{type: x}}, dataset: {{type: d, name: d}}, metrics: [{{type: m,
     ("content", "words"),
     [
         (card(license="nope"), "license 'nope'"),
-        (card(license="other"), "wants a license_name"),
-        (card(base_model="/home/ada/model"), "base_model '/home/ada/model' is no repository"),
-        (card(base_model="./runs/1"), "base_model './runs/1' is no repository"),
-        (card(base_model="a/b/c"), "is no repository"),
-        (card(datasets="['..']"), "datasets '..' is no repository"),
-        (card(tags="[1]"), "tags must be texts"),
+        (card(license="other"), "needs a license_name"),
+        (card(base_model="/home/ada/model"), "base_model '/home/ada/model' is not a repository"),
+        (card(base_model="./runs/1"), "base_model './runs/1' is not a repository"),
+        (card(base_model="a/b/c"), "is not a repository"),
+        (card(datasets="['..']"), "datasets '..' is not a repository"),
+        (card(tags="[1]"), "tags must be strings"),
         (card(model_index="[{results: []}]"), "model-index has no name"),
-        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.nan')}}}]}}]"), "m = nan is no finite number"),
-        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.inf')}}}]}}]"), "m = inf is no finite number"),
-        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('12 +/- 3')}}}]}}]"), "is no finite number"),
+        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.nan')}}}]}}]"), "m = nan is not a finite number"),
+        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.inf')}}}]}}]"), "m = inf is not a finite number"),
+        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('12 +/- 3')}}}]}}]"), "is not a finite number"),
         (card(model_index="[{name: a, results: [{metrics: [{value: 1}]}]}]"), "task.type is missing"),
         (card(license="mit") + "trained in /home/ada/runs", "it has a path of this machine"),
         (card(license="mit") + "trained in C:\\Users\\ada", "it has a path of this machine"),
         ("# A card\n", "expected front matter"),
         ("---\n- a\n---\n", "expected front matter"),
-        ("---\na: [\n---\n", "is no YAML"),
+        ("---\na: [\n---\n", "is not valid YAML"),
     ],
 )
 def test_a_card_that_the_hub_would_refuse_is_refused_before(content: str, words: str) -> None:
@@ -227,7 +227,7 @@ def test_a_card_that_the_hub_would_refuse_is_refused_before(content: str, words:
 
 def test_a_number_that_is_not_finite_never_becomes_a_card() -> None:
     games = with_players(**{**TABLE.players, "adapter": row(float("nan"), None)})
-    with pytest.raises(UserError, match="no finite number"):
+    with pytest.raises(UserError, match="not a finite number"):
         render_adapter(changed(games=games))
 
 

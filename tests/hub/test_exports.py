@@ -211,7 +211,7 @@ def test_players_that_nobody_could_look_up_are_left_out(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     for number, identity in enumerate(NAMELESS):
         play(runs, f"player-{number}", identity)
-    with pytest.raises(UserError, match="no model that others could look up"):
+    with pytest.raises(UserError, match="no published model"):
         write_exports(read_leaderboard(runs), tmp_path / "out", retrieved=0)
     play(runs, "ada/lake", ADAPTER)
     assert len(write_exports(read_leaderboard(runs), tmp_path / "out", retrieved=0)) == 3

@@ -130,7 +130,7 @@ def test_in_a_dataset_it_is_said_and_the_others_are_listed(loopback: Loopback, p
     assert {run["player"] for run in board["results"]} == {"random"}
     shown = {re.sub("[^\\w./;]", "?", name, flags=re.ASCII) for name in odd}
     assert set(board["refused"]) == {*places, *strange, *shown}
-    assert {board["refused"][name] for name in {*strange, *shown}} == {"it is no file of a run, and was not opened"}
+    assert {board["refused"][name] for name in {*strange, *shown}} == {"it is not a file of a run and was not opened"}
     fetched = {line.partition("/results/")[2].rpartition("/")[0] for line in loopback.requests("/resolve/")}
     downloaded = {"/".join(path.split("/")[:4]) for path in good} | {*places} - {places[list(SPOILED).index("a giant")]}
     assert fetched == downloaded
@@ -165,7 +165,7 @@ def test_two_runs_that_claim_one_hash_are_both_left_out_unless_they_are_the_same
     rescored = as_claimed(twin)
     assert checked_run(rescored).summary["reward"]["mean"] == 1.0  # replays: only who played it is a lie
     board = read_leaderboard(own)
-    assert sorted(board.refused.values()) == ["two runs of one hash differ"] * 2
+    assert sorted(board.refused.values()) == ["two runs with the same hash differ"] * 2
     assert {result.player for result in board.results if result.task == TASK} == {"greedy"}
 
 

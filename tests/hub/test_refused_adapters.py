@@ -42,8 +42,8 @@ def link_to_a_secret(run: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (change_weights(lambda _, tensor: torch.zeros_like(tensor)), "is all zero, it was never trained"),
-        (change_weights(lambda name, tensor: tensor * ("lora_B" not in name)), "is all zero, it was never trained"),
+        (change_weights(lambda _, tensor: torch.zeros_like(tensor)), "is all zero: expected a trained adapter"),
+        (change_weights(lambda name, tensor: tensor * ("lora_B" not in name)), "is all zero: expected a trained adapter"),
         (change_weights(lambda name, tensor: tensor * ("lora_A" not in name)), "does not change its base"),
         (change_weights(lambda _, tensor: tensor * float("nan")), "weights that are not finite"),
         (change_weights(lambda _, tensor: tensor[:1].contiguous()), "does not fit its base"),
@@ -52,13 +52,13 @@ def link_to_a_secret(run: Path) -> None:
         (change_json("adapter/adapter_config.json", peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
         (change_json("adapter/adapter_config.json", auto_mapping={"parent_library": "evil"}), "its auto_mapping is"),
         (link_to_a_secret, "is a link"),
-        (lambda run: (run / "replay.svg").write_text("<text>/home/zaphod/x</text>"), "holds a path of this machine"),
+        (lambda run: (run / "replay.svg").write_text("<text>/home/zaphod/x</text>"), "contains a path of this machine"),
         (lambda run: (run / "summary.json").unlink(), "holds no finished run (no summary.json)"),
         (lambda run: (run / "summary.json").write_text("["), "cannot be read"),
         (change_json("summary.json", adapter={"success": float("nan")}), "success = nan"),
         (change_json("summary.json", hardware="<script>"), "expected a plain name"),
-        (change_json("summary.json", base_commit="0" * 64), "no longer what the run was trained on"),
-        (change_config('"pocket"', '"/home/zaphod/gone"'), "was a folder that is gone"),
+        (change_json("summary.json", base_commit="0" * 64), "has changed since the run was trained"),
+        (change_config('"pocket"', '"/home/zaphod/gone"'), "was a folder that no longer exists"),
     ],
 )
 def test_what_is_no_sound_adapter_is_refused_in_one_line(
@@ -77,7 +77,7 @@ def test_the_folder_of_the_adapter_is_not_the_folder_of_the_run(loopback: Loopba
 
 def test_a_base_of_this_machine_is_never_named(loopback: Loopback, trained: Path) -> None:
     words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository()))
-    assert "lies on this machine only" in words
+    assert "is on this machine only" in words
     assert "msgrpo push base" in words
 
 

@@ -52,7 +52,7 @@ def leave_open(own: Path) -> None:
         (leave_open, "it is not complete"),
         (lambda own: [path.unlink() for path in own.rglob("steps.parquet")], "it has no steps.parquet"),
         (lambda own: [path.write_bytes(b"") for path in own.rglob("steps.parquet")], "its steps.parquet cannot be read"),
-        (lambda own: (own / "random").rename(own / "ra ndom"), "is not called <player>"),
+        (lambda own: (own / "random").rename(own / "ra ndom"), "is not named <player>"),
     ],
 )
 def test_what_does_not_replay_is_not_pushed(loopback: Loopback, own: Path, spoil: Callable[[Path], object], words: str) -> None:
@@ -71,7 +71,7 @@ def test_another_run_of_the_same_hash_does_not_replace_the_first(loopback: Loopb
         run_task(unpinned(attempt), game, TASKS[0], mine / str(attempt))
     loopback.owner.call(push, mine / "0", repo)
     said = refused(loopback.owner.attempt(msgrpo, "push", "results", mine / "1", repo))
-    assert "has another run as 'served/unpinned/FrozenLake-NotSlippery-v1/" in said
+    assert "has a different run at 'served/unpinned/FrozenLake-NotSlippery-v1/" in said
     assert len(loopback.commits(repo, "dataset")) == 2
 
 

@@ -25,7 +25,7 @@ def test_visibility_is_asked_of_new_repositories_and_kept_by_old_ones(loopback: 
     assert loopback.commits(repo, "dataset")[0] == "Mine"
     assert not loopback.owner.call(push, evaluated, repo).private
     assert loopback.nobody.call(load, repo)
-    assert "is public, not private as asked" in refused(
+    assert "is public, not private as requested" in refused(
         loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, repo, "--private")
     )
     told = loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, loopback.repository("dataset"))

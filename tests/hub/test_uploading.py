@@ -155,7 +155,7 @@ def test_a_new_repository_is_as_visible_as_asked(loopback: Loopback, kind: str, 
 def test_nothing_goes_to_a_repository_that_is_not_as_visible_as_asked(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(create, repo, private=False)
-    assert "is public, not private as asked" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
+    assert "is public, not private as requested" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
     assert loopback.files(repo) == {}
 
 
