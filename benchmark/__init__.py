@@ -1,1 +1,1 @@
-"""The benchmark: definitions, and what was measured. Run from the root of the clone."""
+"""The benchmark: definitions and results. Run it from the root of the clone."""

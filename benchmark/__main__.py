@@ -1,9 +1,9 @@
 """`python -m benchmark run|report|check|freeze`, from the root of the clone.
 
-run      plays every player of players.toml on its suite, into results/; what is there already is not played again
+run      plays every player of players.toml on its suite into results/; stored runs are not played again
 report   writes the table in README.md from results/
-check    fails where that table is stale, or where a stored run does not agree with the rules
-freeze   writes the hashes of the games into suites/; only before a release, or for a new version of a game
+check    fails if that table is stale or a stored run does not replay
+freeze   writes the hashes of the games into suites/; use it only before a release or for a new version of a game
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEGIN, END = "<!-- table: python -m benchmark report -->", "<!-- end of table --
 
 
 def main(arguments: list[str]) -> None:
-    """Runs one of the commands."""
+    """Runs the command."""
     commands = {"run": run, "report": report, "check": check, "freeze": freeze_suites}
     if len(arguments) != 1 or arguments[0] not in commands:
         raise UserError(f"python -m benchmark {' '.join(arguments)}: expected one of {', '.join(commands)}")
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
 
 
 def listed() -> tuple[str, list[dict[str, Any]]]:
-    """The suite, and the players in their order."""
+    """The suite and the players, in order."""
     values = tomllib.loads((HERE / "players.toml").read_text())
     return values["suite"], values["player"]
 
@@ -67,7 +67,7 @@ def freeze_suites() -> None:
 
 
 def with_table(text: str, results: list[Result]) -> str:
-    """The README with its table made anew."""
+    """The README with an updated table."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     blocks = [markdown_table(group, _linked, _published(group[0].task)) for group in same_episodes(results)]
@@ -86,7 +86,7 @@ def _label(result: Result) -> str:
 
 
 def _published(task: str) -> list[tuple[float, list[str]]]:
-    """What others have published on a task: rewards, and rows among ours."""
+    """Published figures on a task: their rewards, and their rows in our table."""
     figures = [figure for figure in tomllib.loads((HERE / "published.toml").read_text())["figure"] if figure["task"] == task]
     return [(figure["reward"], _published_row(figure)) for figure in figures]
 

@@ -32,12 +32,12 @@ from msgrpo_hub.players.dqn import DqnPlayer, QNetwork, centred
 from msgrpo_hub.rollout import play_episodes
 
 HELD_OUT = {"test": 1000, "validation": 200}
-"""Split → how many of its first boards no training episode starts from: all that the largest suite plays."""
+"""Split → number of its first boards that are held out from training: all boards of the largest suite."""
 
 ENVIRONMENTS = 8
 CHECKPOINT_STEPS = 20_000
 WARM_UP = 5_000
-"""Steps of random play before the first update, also after an interruption: the replay buffer is not kept."""
+"""Steps of random play before the first update; also after an interruption, since the replay buffer is not saved."""
 
 HYPERPARAMETERS: dict[str, Any] = {
     "learning_rate": 5e-4,
@@ -51,11 +51,11 @@ HYPERPARAMETERS: dict[str, Any] = {
     "exploration_final_eps": 0.05,
     "policy_kwargs": {"net_arch": [192, 128]},
 }
-"""Chosen on validation episodes of Snake-Standard-v1; one update per 4 steps of play."""
+"""Hyperparameters chosen on validation episodes of Snake-Standard-v1; one update per 4 steps of play."""
 
 
 class SeenFromTheMiddle(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], np.int64, Any]):
-    """The planes as a network reads them (`evaluation.dqn.centred`), flat."""
+    """Flattens the planes as the network reads them (`players.dqn.centred`)."""
 
     def __init__(self, env: gymnasium.Env[Any, np.int64]) -> None:
         super().__init__(env)
@@ -68,7 +68,7 @@ class SeenFromTheMiddle(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], np.i
 
 
 class NoHeldOutStarts(gymnasium.Wrapper[Any, np.int64, Any, np.int64]):
-    """Draws another initial state while the one drawn is a board that players are evaluated on.
+    """Redraws the initial state while its board is one that players are evaluated on.
 
     The environment's generator never meets an episode seed, but a small lake is drawn again by chance.
     """
@@ -86,14 +86,14 @@ class NoHeldOutStarts(gymnasium.Wrapper[Any, np.int64, Any, np.int64]):
 
 
 def held_out_boards(game_id: str) -> frozenset[str]:
-    """The boards, as text, that test and validation episodes start from."""
+    """The initial boards of test and validation episodes, as text."""
     game = make_game(game_id)
     seeds = [episode_seed(game_id, split, index) for split, count in HELD_OUT.items() for index in range(count)]  # type: ignore[arg-type]
     return frozenset(game.observe(game.initial_state(stream(seed, "initial_state"))) for seed in seeds)
 
 
 def environments(game_id: str, count: int = ENVIRONMENTS) -> DummyVecEnv:
-    """Vectorised environments to train on."""
+    """Vectorised training environments."""
     held_out = held_out_boards(game_id)
 
     def one() -> gymnasium.Env[Any, Any]:
@@ -109,7 +109,7 @@ def exported(model: DQN) -> dict[str, npt.NDArray[np.float16]]:
 
 
 def validation_reward(model: DQN, game_id: str, episodes: int = 200) -> float:
-    """The mean reward on validation episodes of just what would be exported."""
+    """The mean reward of the exported network on validation episodes."""
     tensors = {name: tensor.astype(np.float32) for name, tensor in exported(model).items()}
     names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
     network = QNetwork(tuple((tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in names))
@@ -119,7 +119,7 @@ def validation_reward(model: DQN, game_id: str, episodes: int = 200) -> float:
 
 
 class Checkpoints(BaseCallback):
-    """Saves the training as it goes, and exports the network where it is the best so far on validation episodes."""
+    """Saves checkpoints, and exports the network whenever it is the best so far on validation episodes."""
 
     def __init__(self, game_id: str, folder: Path, seed: int, best: float, every: int) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Checkpoints(BaseCallback):
         if reward > self.best:
             self.best = reward
             self.export(model, reward)
-        # Replaced in one go: an interruption leaves the last checkpoint or this one.
+        # Replaced atomically: an interruption leaves the last checkpoint or this one.
         model.best_reward, model.seed_of_run = self.best, self.seed
         new = self.folder / f"{self.game_id}.new.zip"
         model.save(new)
@@ -175,14 +175,15 @@ class Checkpoints(BaseCallback):
 
 
 def checkpoint(folder: Path, game_id: str) -> Path:
-    """Where a training that is not finished lies; deleted at its end."""
+    """The checkpoint of an unfinished training; deleted at its end."""
     return folder / f"{game_id}.checkpoint.zip"
 
 
 def train_dqn(game_id: str, folder: Path, steps: int, seed: int, every: int = CHECKPOINT_STEPS, **changes: Any) -> Any:
-    """Trains one game, from its checkpoint if there is one, and writes `<game id>.safetensors`; returns the trained `DQN`.
+    """Trains on one game, resuming from a checkpoint if one exists. Writes `<game id>.safetensors` and returns the `DQN`.
 
-    Raises `UserError` for an unknown game, or a checkpoint of another seed.
+    Raises:
+        UserError: the game is unknown, or the checkpoint has another seed.
     """
     make_game(game_id)
     folder.mkdir(parents=True, exist_ok=True)
@@ -192,10 +193,10 @@ def train_dqn(game_id: str, folder: Path, steps: int, seed: int, every: int = CH
         model = DQN.load(saved, env=environments(game_id), device="cpu")
         if model.seed_of_run != seed:
             raise UserError(
-                f"{str(saved)!r} is of seed {model.seed_of_run}, not {seed}: give --seed {model.seed_of_run}, or delete it"
+                f"{str(saved)!r} has seed {model.seed_of_run}, not {seed}: give --seed {model.seed_of_run}, or delete it"
             )
         best = model.best_reward
-        model.set_random_seed(seed + model.num_timesteps)  # not the same boards once more
+        model.set_random_seed(seed + model.num_timesteps)  # avoids repeating the same boards
         model.learning_starts = model.num_timesteps + WARM_UP
     else:
         options = {"learning_starts": WARM_UP, **HYPERPARAMETERS, **changes}
@@ -207,7 +208,7 @@ def train_dqn(game_id: str, folder: Path, steps: int, seed: int, every: int = CH
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Trains the games named on the command line, one after the other."""
+    """Trains on the games of the command line, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.dqn.train", description=__doc__)
     parser.add_argument("games", nargs="+", metavar="GAME")
     parser.add_argument("--output-dir", type=Path, default=Path("benchmark/dqn/weights"))

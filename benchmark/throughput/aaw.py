@@ -1,4 +1,4 @@
-"""What drawing 25 of 100 episodes is worth: `python -m benchmark.throughput.aaw OUTPUT.json`.
+"""The benefit of selecting 25 of 100 episodes: `python -m benchmark.throughput.aaw OUTPUT.json`.
 
 Learning at equal wall-clock from the same groups of G = 100: absolute-advantage-weighted, uniform and top-|A| drawing of
 G' = 25, and all 100. The time of an arm is that of its updates: the clock stands still while the validation episodes are played.
@@ -29,17 +29,17 @@ ARMS: dict[str, dict[str, Any]] = {
     "all 100": {"sampler": "uniform", "selected_per_group": 100},
 }
 SECONDS = {LAKE: 20.0, SNAKE: 300.0}
-"""Of training, per run."""
+"""Seconds of training per run."""
 
 
 def config_of(game: str, arm: str, seed: int) -> TrainConfig:
-    """The preset of a game with one group of 100; the rate does not decay, since the number of updates is not known."""
+    """The preset of a game with one group of 100. The learning rate is constant, since the number of updates is unknown."""
     sizes: dict[str, Any] = {"groups": 1, "group_size": 100, "eval_episodes": 100, "test_episodes": 0, "eval_temperature": 1.0}
     return replace(preset(PRESETS[game]), seed=seed, learning_rate_end=1.0, **sizes, **ARMS[arm])
 
 
 def run(game: str, arm: str, seed: int, seconds: float) -> Row:
-    """Trains for some seconds; validation reward before and after, and what an update took."""
+    """Trains for some seconds. Returns the validation reward before and after, and the seconds per update."""
     trainer = Trainer(config_of(game, arm, seed), Accelerator(cpu=True))
     before = trainer.evaluate()["validation_reward"]
     spent, lines = 0.0, list[Metrics]()
@@ -60,12 +60,12 @@ def run(game: str, arm: str, seed: int, seconds: float) -> Row:
 
 
 def main() -> None:
-    """Runs what is missing in the file, the arms taking turns, seed by seed."""
+    """Runs what is missing in the file, alternating between arms, seed by seed."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.aaw", description=__doc__)
     parser.add_argument("output", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--games", nargs="*", default=list(SECONDS), choices=list(SECONDS))
-    parser.add_argument("--scale", type=float, default=1.0, help="of the seconds per run")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the seconds per run")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,4 +1,4 @@
-"""That the sides do the same work: the same loss and gradient from the same episodes, the same distribution of replies."""
+"""Checks that the sides do the same work: equal loss and gradient on the same episodes, equal distribution of replies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> di
 
 
 def first_selected(trainer: MeasuredTrainer) -> Sequence[SelectedEpisode]:
-    """The selected episodes of the first update that has any, played by the engine."""
+    """The selected episodes of the first update that has any; the engine plays them."""
     for index in range(1, 20):
         groups = MeasuredTrainer.play(trainer, trainer.starts.of_update(index))
         if selected := trainer.select(groups, index).selected:
@@ -46,7 +46,7 @@ def first_selected(trainer: MeasuredTrainer) -> Sequence[SelectedEpisode]:
 
 
 def stir(trainer: MeasuredTrainer) -> None:
-    """Gives LoRA's second matrices values: zeros would make half of the gradient vanish, and the KL with it."""
+    """Fills LoRA's second matrices: zeros would make half of the gradient and the KL vanish."""
     torch.manual_seed(0)
     for name, parameter in trainer.parameters.items():
         if "lora_B" in name:
@@ -59,7 +59,7 @@ def gradients(trainer: MeasuredTrainer) -> dict[str, Tensor]:
 
 
 def log_prob_difference(case: Case, models: Path, prompts: int = 4, **changes: Any) -> float:
-    """The largest difference between what `model.generate` sampled a token with and what the engine says of it, in nats."""
+    """The largest difference in a token's log-probability between `model.generate` and the engine, in nats."""
     trainer = make_trainer(case, models, **changes)
     agent = getattr(trainer.agent, "policy", trainer.agent)
     asked = [build_prompt(trainer.game, trainer.game.initial_state(stream(seed, "initial_state"))) for seed in range(prompts)]

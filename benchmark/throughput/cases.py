@@ -1,4 +1,4 @@
-"""What is measured: one case is one kind of update, the same work for every side."""
+"""The measured cases: one case is one kind of update, the same work for every side."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ class Case:
     """One kind of update. All sides play the same starts with the same settings."""
 
     game: str
-    """Its preset gives everything that is not said here."""
+    """Game; its preset sets everything that the case does not."""
     model: str = "pocket"
     """The built-in base, or a shape of `shapes.py` with random weights."""
     reply: int = 0
-    """Every reply has exactly so many tokens, and the play is at random; 0: natural replies, read as always."""
+    """Number of tokens of every forced reply, with random actions; 0 for natural replies."""
     groups: int = 8
     group_size: int = 32
     drawn: int = 8
     policy_updates: int = 0
-    """The policy is the base after so many updates of the preset."""
+    """The policy is the base after this many updates of the preset."""
     horizon: int = 0
-    """Of the game; 0 leaves it."""
+    """Horizon of the game; 0 keeps the default."""
     size: int = 0
-    """Edge of the board; 0 leaves it."""
+    """Edge of the board; 0 keeps the default."""
 
     @property
     def name(self) -> str:
-        """As tables show it."""
-        given = {key: value for key, value in asdict(self).items() if value and key != "game"}
-        return " ".join([self.game, *(f"{key}={value}" for key, value in given.items())])
+        """The name of the case in tables."""
+        settings = {key: value for key, value in asdict(self).items() if value and key != "game"}
+        return " ".join([self.game, *(f"{key}={value}" for key, value in settings.items())])
 
     def registered_game(self) -> str:
-        """The id of the game; one of another size or horizon is registered for this process."""
+        """The id of the game. A game of another size or horizon is registered for this process."""
         game: Any = make_game(self.game)
         changes = {key: value for key in ("horizon", "size") if (value := getattr(self, key))}
         if changes:
@@ -66,7 +66,7 @@ class Case:
         return str(game.id)
 
     def config(self, models: Path, **changes: Any) -> TrainConfig:
-        """The preset of the game with the sizes of this case, and a rate so small that the policy stays what it is."""
+        """The preset of the game with the sizes of this case, and a learning rate so small that the policy stays the same."""
         return replace(
             preset(PRESETS[self.game]),
             **{
@@ -82,8 +82,8 @@ class Case:
 
 @dataclass
 class ForcedReply:
-    """A policy whose replies end at the limit only and say something drawn at random: an action, or in one of five cases
-    nothing that can be read.
+    """A policy whose replies end only at the limit and have random content: one of four actions, or no action in one of
+    five cases.
 
     Random weights never write an action: a player who never moves would show the same prompt at every step, and a group
     whose returns are all equal would leave nothing to train.
@@ -93,18 +93,18 @@ class ForcedReply:
     actions: Sequence[str] = field(default=("Up", "Right", "Down", "Left"))
 
     def caching(self) -> AbstractContextManager[None]:
-        """What the policy behind it does while episodes are played."""
+        """The cache of the wrapped policy, while episodes are played."""
         return self.policy.caching() if isinstance(self.policy, SupportsCaching) else nullcontext()
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         replies = self.policy.complete(prompts, rngs)
         texts = [*(f"<action>{action}</action>" for action in self.actions), ""]
-        said = [texts[int(rng.spawn(1)[0].integers(5))] for rng in rngs]  # however many numbers a side has drawn: all play alike
-        return [replace(reply, text=text) for reply, text in zip(replies, said, strict=True)]
+        contents = [texts[int(rng.spawn(1)[0].integers(5))] for rng in rngs]  # spawned, so that all sides play alike
+        return [replace(reply, text=text) for reply, text in zip(replies, contents, strict=True)]
 
 
 class MeasuredTrainer(Trainer):
-    """The library's trainer; it keeps what was played and what was learned from, so that the work can be counted."""
+    """The library's trainer. It records the episodes played and trained on, to count the work."""
 
     played: list[Group]
     packs: Sequence[Pack] = ()
@@ -113,7 +113,7 @@ class MeasuredTrainer(Trainer):
 
     @property
     def game(self) -> Game:
-        """A case is about one game."""
+        """The one game of the case."""
         [game] = self.starts.games.values()
         return game
 
@@ -124,7 +124,7 @@ class MeasuredTrainer(Trainer):
         return self.played
 
     def play(self, starts: Sequence[Start]) -> list[Group]:
-        """Acts in the way of this side."""
+        """Acts as this side does."""
         return super().act(starts)
 
     def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
@@ -146,11 +146,11 @@ def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = Measure
 
 
 def forced(trainer: Trainer) -> Any:
-    """Its agent with forced replies."""
+    """The trainer's agent with forced replies."""
     assert isinstance(trainer.agent, LanguageModel)
     return ForcedReply(trainer.agent, tuple(trainer.game.actions))
 
 
 def adapter_file(case: Case, models: Path) -> Path:
-    """Where the adapter of a policy that has learnt is kept."""
+    """The file of a trained policy's adapter."""
     return models / f"{case.game}-{case.policy_updates}.safetensors"

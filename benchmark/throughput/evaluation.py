@@ -1,4 +1,4 @@
-"""How much faster an evaluation is than one episode at a time: `python -m benchmark.throughput.evaluation OUTPUT.json`.
+"""Compares an evaluation with playing one episode at a time: `python -m benchmark.throughput.evaluation OUTPUT.json`.
 
 Both sides load the same model through transformers, see the same prompts, sample at the same temperature with the same
 limit and score by the same rules. The plain side is the loop that one would write first: one episode at a time, one
@@ -30,12 +30,12 @@ SETTINGS = PlayerSettings(temperature=1.0, max_new_tokens=32)
 
 
 def main() -> None:
-    """Measures every task of the suite `standard`, ours and plain in turns, and writes one JSON file."""
+    """Measures every task of the suite `standard`, alternating between ours and plain, and writes one JSON file."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.evaluation", description=__doc__)
     parser.add_argument("output", type=Path)
     parser.add_argument("--player", default="pocket")
-    parser.add_argument("--episodes", type=int, default=200, help="that ours plays, per task")
-    parser.add_argument("--plain-episodes", type=int, default=5, help="that the plain loop plays, per task")
+    parser.add_argument("--episodes", type=int, default=200, help="episodes per task on our side")
+    parser.add_argument("--plain-episodes", type=int, default=5, help="episodes per task in the plain loop")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, suite: Suite, task: str) -> dict[str, Any]:
-    """Seconds of both sides on one task; ours with everything that `msgrpo eval` does after loading the model."""
+    """Seconds of both sides on one task; ours includes everything that `msgrpo eval` does after loading the model."""
     player = identify(options.player, SETTINGS)
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()

@@ -36,12 +36,12 @@ from msgrpo_hub.training.metrics import memory_mb  # noqa: E402
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 TESTS = ("tests/test_throughput.py", "tests/models/test_engine.py")
-"""They load their models onto the GPU where there is one."""
+"""Tests that load their models onto the GPU if one exists."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run on a device."""
+    """Settings for a device."""
 
     device: str
     tiny: bool
@@ -50,7 +50,7 @@ class Settings:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the timed models."""
+        """The type of the timed models' weights."""
         return torch.float32 if self.device == "cpu" else torch.bfloat16
 
     @property
@@ -58,13 +58,13 @@ class Settings:
         return str(self.dtype).removeprefix("torch.")
 
     def changes(self, case: Case) -> dict[str, Any]:
-        """What a case's configuration becomes on this device."""
+        """Changes to a case's configuration on this device."""
         model = model_folder(case.model, self.models, self.dtype, self.device)
         return {"model": model, "dtype": self.dtype_name, "token_budget": 8192 if self.device != "cpu" else 2048}
 
     @property
     def cases(self) -> list[Case]:
-        """In order of worth: what does not fit into the time is left out from the end."""
+        """The cases in order of priority: those at the end are left out if time is short."""
         if self.tiny:
             return [Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=2)]
         sizes: dict[str, Any] = {"groups": 1, "group_size": 100, "drawn": 25}
@@ -82,7 +82,9 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to try the script itself")
-    parser.add_argument("--seconds", type=float, default=430.0, help="no row is begun when it would probably end later")
+    parser.add_argument(
+        "--seconds", type=float, default=430.0, help="time limit: no row is started that would probably end later"
+    )
     options = parser.parse_args()
     if options.device != "cpu" and not torch.cuda.is_available():
         sys.exit("no CUDA GPU here: give --device cpu --tiny to try the script")
@@ -104,7 +106,7 @@ def main() -> None:
 
 
 def agreement(settings: Settings) -> dict[str, Any]:
-    """The sides compared on the device, with small models: exactly in float32, and for the record in the type that is timed."""
+    """Compares the sides on the device with small models: exactly in float32, and for the record in the timed type."""
     case = Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=3)
     same = loss_and_gradient_difference(case, settings.models)
     nats = log_prob_difference(case, settings.models)
@@ -115,7 +117,7 @@ def agreement(settings: Settings) -> dict[str, Any]:
 
 
 def measure_all(settings: Settings, file: ResultFile, began: float) -> None:
-    """Every case on both sides, as long as there is time: a row is taken to need as long as the longest so far, twice."""
+    """Measures every case on both sides while time allows. A row is assumed to take twice as long as the longest so far."""
     file.record["left_out"] = []
     longest = 0.0
     for case in settings.cases:
@@ -150,7 +152,7 @@ def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float
 
 
 def used(work_needed: dict[str, float], line: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
-    """Shares of the measured ceilings: what the update needed over what the card could have done in the time."""
+    """Shares of the measured peak rates: what the update needed over what the GPU could have done in the time."""
     return {
         f"{what}_share_{stage}": work_needed[f"{what}_{stage}"] / line[f"seconds_{stage}"] / rates[f"{what}_per_second"]
         for what in ("operations", "bytes")
@@ -159,7 +161,7 @@ def used(work_needed: dict[str, float], line: dict[str, float], rates: dict[str,
 
 
 def run_tests(tiny: bool, seconds: float) -> dict[str, Any]:
-    """The part of the test-suite that uses the GPU where there is one; only the trial of this script leaves it out."""
+    """Runs the tests that use a GPU if one exists; a trial run of this script skips them."""
     if tiny or any(find_spec(name) is None for name in ("pytest", "hypothesis")):
         return {"exit_status": 0, "said": "not run: " + ("tiny" if tiny else "pytest and hypothesis are not installed")}
     program = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]

@@ -1,4 +1,4 @@
-"""How an update grows: `python -m benchmark.throughput.growth OUTPUT.json`.
+"""How the cost of an update grows: `python -m benchmark.throughput.growth OUTPUT.json`.
 
 Seconds and peak memory of our update against G, horizon, board size, reply length and model size, one at a time, each in a
 process of its own. Work that is merged does not grow with G: a 4×4 lake has few live states, so beyond some G no prompt is
@@ -20,7 +20,7 @@ from benchmark.throughput.cases import Case
 from benchmark.throughput.rows import Key, ResultFile, Row, in_a_process
 from benchmark.throughput.update import LAKE, SNAKE, prepare
 
-_LAKE = Case(game=LAKE, groups=1, group_size=100, drawn=25, policy_updates=20)  # the base hardly ever reaches the goal
+_LAKE = Case(game=LAKE, groups=1, group_size=100, drawn=25, policy_updates=20)  # the base rarely reaches the goal
 _SNAKE = Case(game=SNAKE, groups=1, group_size=100, drawn=25)
 
 CURVES: dict[str, dict[float, Case]] = {
@@ -37,11 +37,11 @@ CURVES: dict[str, dict[float, Case]] = {
         w: replace(_LAKE, policy_updates=0, model=f"width-{w}", reply=16, group_size=40, drawn=10) for w in (64, 128, 256, 512)
     },
 }
-"""By curve: the varied size → the case. G' is G/4 throughout."""
+"""Curve → varied size → case. G' is always G/4."""
 
 
 def exponent(sizes: list[float], seconds: list[float]) -> float:
-    """The slope of log seconds over log size: 1 is linear growth.
+    """The slope of log seconds over log size; 1 is linear growth.
 
     >>> round(exponent([1, 2, 4], [3, 6, 12]), 6)
     1.0
@@ -50,18 +50,18 @@ def exponent(sizes: list[float], seconds: list[float]) -> float:
 
 
 def exponents(rows: Sequence[Row]) -> dict[str, float]:
-    """The exponent of each curve of which two points are there."""
+    """The exponent of each curve with at least two points."""
     points = {name: [(row["key"][1], row["seconds"]) for row in rows if row["key"][0] == name] for name in CURVES}
     return {name: exponent(*map(list, zip(*found, strict=True))) for name, found in points.items() if len(found) > 1}
 
 
 def main() -> None:
-    """Measures what is missing in the file, then writes the exponents."""
+    """Measures the missing rows of the file, then writes the exponents."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.growth", description=__doc__)
     parser.add_argument("output", type=Path)
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
     parser.add_argument("--only", nargs="*", default=list(CURVES), choices=list(CURVES), metavar="CURVE")
-    parser.add_argument("--updates", type=int, default=5, help="that are timed; the median counts")
+    parser.add_argument("--updates", type=int, default=5, help="number of timed updates, of which the median counts")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,9 +1,9 @@
-"""Side (c), the limit of the machine: the operations and bytes that an update cannot do without, over measured rates.
+"""Side (c), the limit of the machine: the operations and bytes that an update requires, over measured rates.
 
-Counted is what the method needs, whatever computes it: every distinct context (the rules, a state, a reply so far) goes
-through the model once while acting; every distinct context of the drawn episodes goes through it three times while
-training, forward, backward to the activations, and the reference. Each of the sequential decoding steps reads the
-weights once. Adapters, norms and rotary embeddings are left out: a bound from below stays one.
+The count is independent of the implementation. Every distinct context (the rules, a state, a reply so far) passes the
+model once while acting. Every distinct context of the selected episodes passes it three times while training: forward,
+backward to the activations, and the reference. Each sequential decoding step reads the weights once. Adapters, norms and
+rotary embeddings are left out, so that the result is a lower bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgrpo_hub.models.token_tree import build_tree
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 20) -> float:
-    """The shortest of some runs, after one to warm up: others on the machine only make runs longer."""
+    """The shortest of some runs after a warm-up: other processes only make runs longer."""
     spent = []
     for _ in range(repeats + 1):
         began = clock()
@@ -45,7 +45,7 @@ def ceilings(device: str = "cpu", dtype: torch.dtype = torch.float32, size: int 
 
 
 def contexts(rows: Iterable[tuple[TokenIds, TokenIds]]) -> tuple[int, float, int]:
-    """Of (prompt, reply) pairs: the distinct contexts, the sum of their lengths, and how many of them predict a token."""
+    """Counts over (prompt, reply) pairs: distinct contexts, the sum of their lengths, and those that predict a token."""
     distinct = list(dict.fromkeys(rows))
     tree = build_tree([prompt + reply[:-1] for prompt, reply in distinct])
     paths = zip(tree.paths, distinct, strict=True)
@@ -54,7 +54,7 @@ def contexts(rows: Iterable[tuple[TokenIds, TokenIds]]) -> tuple[int, float, int
 
 
 def forward_operations(model: Any, counted: tuple[int, float, int]) -> float:
-    """Of one forward pass over contexts: linear layers, attention to all before, and the vocabulary where it predicts."""
+    """Operations of one forward pass over contexts: linear layers, causal attention, and the output layer if it predicts."""
     tokens, lengths, predicting = counted
     config = model.config
     layers = [m for name, m in model.named_modules() if name.endswith("proj") and hasattr(m, "in_features")]
@@ -65,19 +65,19 @@ def forward_operations(model: Any, counted: tuple[int, float, int]) -> float:
 
 
 def decoding_steps(trainer: MeasuredTrainer) -> int:
-    """Forward calls that must follow one another: per turn as many as the longest reply has tokens."""
+    """Number of sequential forward calls: per turn, the number of tokens of the longest reply."""
     episodes = [episode for group in trainer.played for episode in group.episodes]
     turns = max(len(episode.steps) for episode in episodes)
     return sum(max(len(e.steps[t].completion.token_ids) for e in episodes if t < len(e.steps)) for t in range(turns))
 
 
 def weight_bytes(model: Any) -> int:
-    """What a decoding step has to read: every weight of the base, the tied embedding once as the output layer."""
+    """Bytes that a decoding step reads: every weight of the base; the tied embedding counts once, as the output layer."""
     return sum(p.nbytes for name, p in model.named_parameters() if "lora" not in name)
 
 
 def needed(trainer: MeasuredTrainer) -> dict[str, float]:
-    """Operations and bytes that the last update of a trainer could not do without."""
+    """Operations and bytes that the last update of a trainer required."""
     steps = [step.completion for group in trainer.played for episode in group.episodes for step in episode.steps]
     acting = forward_operations(trainer.model, contexts((c.prompt_ids, c.token_ids) for c in steps))
     rows = list(learnt(trainer))
@@ -93,7 +93,7 @@ def needed(trainer: MeasuredTrainer) -> dict[str, float]:
 
 
 def learnt(trainer: MeasuredTrainer) -> Iterable[tuple[TokenIds, TokenIds]]:
-    """The rows of the last update as (context, reply), as far as the trees tell them apart."""
+    """The rows of the last update as (context, reply), as far as the trees distinguish them."""
     for packed in trainer.packs:
         predicting = set(packed.slots.tolist())
         length = max(map(len, packed.trees))
@@ -107,7 +107,7 @@ def learnt(trainer: MeasuredTrainer) -> Iterable[tuple[TokenIds, TokenIds]]:
 
 
 def bound(work: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
-    """Seconds per stage below which the machine cannot go: the larger of operations and bytes over their rates."""
+    """Lower bound on the seconds per stage: the larger of operations and bytes over their rates."""
     return {
         stage: max(
             work[f"operations_{stage}"] / rates["operations_per_second"], work[f"bytes_{stage}"] / rates["bytes_per_second"]
@@ -117,7 +117,7 @@ def bound(work: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
 
 
 def limits(case: Case, models: Path, rates: dict[str, float], indices: Sequence[int] = (2,)) -> dict[str, Any]:
-    """The bound of an update of a case, and the operations that ours really does in it."""
+    """The bound on an update of a case, and the operations that our side performs in it."""
     trainer = make_trainer(case, models)
     trainer.update(1)
     with FlopCounterMode(display=False) as counter:

@@ -1,4 +1,4 @@
-"""Where and with what something was measured: every result file carries this."""
+"""Machine and versions of a measurement, which every result file has."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PACKAGES = ("torch", "transformers", "peft", "trl", "numpy")
 
 
 def clock() -> float:
-    """Seconds, to be subtracted: of the processor for a single thread, which others hardly change; else of the wall."""
+    """A clock in seconds: processor time for a single thread, which other processes hardly affect; else wall time."""
     return time.process_time() if torch.get_num_threads() == 1 and not torch.cuda.is_available() else time.perf_counter()
 
 
 def clock_name() -> str:
-    """Which of the two it is."""
+    """The kind of clock that `clock` reads."""
     return "processor" if torch.get_num_threads() == 1 and not torch.cuda.is_available() else "wall"
 
 
@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the installed ones of the packages that matter."""
+    """Versions of Python and of the relevant installed packages."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -50,14 +50,14 @@ def versions() -> dict[str, str]:
 
 
 def provenance() -> dict[str, Any]:
-    """What stands beside every measurement: machine, versions and command."""
+    """The provenance of a measurement: machine, versions and command."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = f"python -m {module.name}" if module else Path(sys.argv[0]).name
     return {"machine": machine(), "versions": versions(), "command": " ".join([program, *sys.argv[1:]])}
 
 
 def _processor() -> str:
-    """The name in /proc/cpuinfo where there is one: platform knows the architecture only."""
+    """The processor's name in /proc/cpuinfo if it exists; `platform` knows only the architecture."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

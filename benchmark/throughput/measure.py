@@ -1,7 +1,7 @@
 """Measures one side of one case in a process of its own: `python -m benchmark.throughput.measure SIDE CASE.json`.
 
-A process per measurement, so that its peak memory is its own. All sides are timed on the same updates, that is on the same
-starts.
+Each measurement has its own process, so that its peak memory is its own. All sides are timed on the same updates, with the
+same initial states.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgrpo_hub.training.metrics import Metrics, memory_mb
 SIDES: dict[str, type[MeasuredTrainer] | None] = {
     **{"ours": MeasuredTrainer, "naive": NaiveTrainer, "merged": MergedNaiveTrainer, "trl": None}
 }
-"""By name; TRL has a trainer of its own."""
+"""Side → trainer; TRL has its own trainer."""
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure(side: str, case: Case, models: Path, updates: int) -> dict[str, Any]:
-    """Seconds per update, split, and the work done: medians over the updates."""
+    """Seconds per update by stage, and the work done: medians over updates."""
     before = os.getloadavg()[0]
     metrics, played = run_updates(side, case, models, updates)
     rows = [line | work(groups) for line, groups in zip(metrics, played, strict=True)]
@@ -69,7 +69,7 @@ def run_updates(side: str, case: Case, models: Path, updates: int) -> tuple[list
 
 
 def warm_up(trainer: MeasuredTrainer, case: Case, tokens: int = 4) -> None:
-    """Forced replies: an update with short ones, on every side; else the first update, on our side, which is over in no time."""
+    """One warm-up update: with short forced replies on every side, or else the first update, on our side only."""
     if case.reply:
         policy: Any = trainer.agent
         policy.policy.max_new_tokens = tokens
@@ -80,7 +80,7 @@ def warm_up(trainer: MeasuredTrainer, case: Case, tokens: int = 4) -> None:
 
 
 def timed_update(trainer: MeasuredTrainer, index: int) -> Metrics:
-    """Seconds of one update, split into acting and training, and those on the wall."""
+    """Seconds of one update, split into acting and training, and its wall time."""
     began, wall = clock(), time.monotonic()
     trainer.update(index)
     if torch.cuda.is_available():
@@ -94,7 +94,7 @@ def timed_update(trainer: MeasuredTrainer, index: int) -> Metrics:
 
 
 def peak_mb() -> float:
-    """Peak memory in MB of the GPU or of this program; what getrusage says on Linux includes the process that started it."""
+    """Peak memory in MB of the GPU or of this program. On Linux getrusage would include the parent process."""
     status = Path("/proc/self/status")
     if torch.cuda.is_available() or not status.exists():
         return memory_mb()
@@ -102,7 +102,7 @@ def peak_mb() -> float:
 
 
 def work(groups: list[Group]) -> Metrics:
-    """How much was played: the sides of a case must agree in it, up to chance."""
+    """The amount of play, in which the sides of a case must agree up to chance."""
     steps = [step for group in groups for episode in group.episodes for step in episode.steps]
     return {
         "episodes": float(sum(len(group.episodes) for group in groups)),

@@ -2,8 +2,8 @@
 
 Acting: `model.generate` over all live episodes in lockstep, prompts padded on the left, finished episodes removed.
 Training: one row per step of the selected episodes, prompts padded on the left and replies on the right, logits of the
-replies only, sorted by length into micro-batches, the same loss. Old log-probs need no pass of their own, because one
-optimiser step follows: they are those of the training pass.
+replies only, sorted by length into micro-batches, the same loss. Old log-probs need no separate pass: with one optimiser
+step they equal those of the training pass.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class GeneratePolicy:
         )
 
     def cut(self, reply: list[int]) -> list[int]:
-        """Up to the first end token, where the model may end at all."""
+        """The reply up to the first end token, if the model has one."""
         if self.agent.model.generation_config.eos_token_id is None:
             return reply
         ends = end_tokens(self.agent.model, self.agent.tokenizer)
@@ -148,7 +148,7 @@ class NaiveTrainer(MeasuredTrainer):
 
 
 class MergedNaiveTrainer(NaiveTrainer):
-    """The same with LoRA merged into the base while it acts: what a user may do who has measured what LoRA costs there."""
+    """The same with LoRA merged into the base while acting, as a user might who has measured the cost of LoRA."""
 
     def play(self, starts: Sequence[Start]) -> list[Group]:
         with merged(self.model):
@@ -156,7 +156,7 @@ class MergedNaiveTrainer(NaiveTrainer):
 
 
 def padded_log_probs(model: PeftModel, completions: Sequence[Completion], temperature: float) -> tuple[Tensor, Tensor]:
-    """log p of the reply tokens (R, C), and which of them there are."""
+    """log p of the reply tokens (R, C), and the mask of real tokens."""
     longest_prompt = max(len(completion.prompt_ids) for completion in completions)
     longest_reply = max(len(completion.token_ids) for completion in completions)
     ids = torch.zeros(len(completions), longest_prompt + longest_reply, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""What stands in for tomli_w on a machine that has PyTorch, transformers and peft only."""
+"""A stand-in for tomli_w on a machine with only PyTorch, transformers and peft."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from types import ModuleType
 
 
 def stand_in() -> None:
-    """Puts an empty module where the package is missing: nothing is written as TOML there."""
+    """Installs an empty module if the package is missing; the script writes no TOML."""
     if util.find_spec("tomli_w") is None:
         sys.modules["tomli_w"] = ModuleType("tomli_w")

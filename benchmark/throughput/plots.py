@@ -1,6 +1,6 @@
 """The table and the plots of the results: `python -m benchmark.throughput.plots [RESULTS_DIR]`.
 
-Reads update.json, growth.json, stages.json and aaw.json where they are, writes table.md and one PNG each.
+Reads those of update.json, growth.json, stages.json and aaw.json that exist; writes table.md and one PNG for each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmark.throughput.growth import exponents
 RESULTS = Path(__file__).parent / "results"
 
 COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "trl": "#9a7bd0", "limit": "#5fae6b"}
-"""Legible on white and on dark grounds alike; text and frames are grey, the ground is transparent."""
+"""Legible on light and dark backgrounds; text and frames are grey, the background is transparent."""
 NAMES = {
     "ours": "msgrpo_hub",
     "naive": "generate + padded batch",
@@ -34,7 +34,7 @@ GREY = "#8a8a8a"
 
 
 def main() -> None:
-    """Writes what the folder's results allow."""
+    """Writes the plots of the results in the folder."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.plots", description=__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     folder = parser.parse_args().results
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Figure, list[Axes]]:
-    """A figure with some axes, grey on nothing."""
+    """A figure with `count` axes, grey on a transparent background."""
     rows = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
@@ -67,12 +67,12 @@ def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) ->
 
 
 def legend(axis: Axes, **options: Any) -> None:
-    """A legend without a ground of its own."""
+    """A legend without a background."""
     axis.legend(frameon=False, labelcolor=GREY, fontsize=8, **options)
 
 
 def seconds(line: dict[str, Any], side: str) -> float | None:
-    """Seconds of a side of a case; of the limit its bound."""
+    """Seconds of a side in a case; the bound for the limit."""
     if side == "limit" and "limit_bound_seconds_acting" in line:
         return float(line["limit_bound_seconds_acting"] + line["limit_bound_seconds_training"])
     return line.get(f"{side}_seconds")
@@ -115,7 +115,7 @@ def draw_growth(record: dict[str, Any]) -> Figure:
 
 
 def draw_stages(record: dict[str, Any]) -> Figure:
-    """Where the time of an update goes, as shares."""
+    """Shares of the stages in the time of an update."""
     cases = record["cases"]
     stages = sorted(dict.fromkeys(stage for case in cases for stage in case["stages"]), key="other".__eq__)
     figure, (axis,) = panels(1, 1, 8.0, 0.6 * len(cases) + 2.0)
@@ -139,7 +139,7 @@ def draw_stages(record: dict[str, Any]) -> Figure:
 
 
 def draw_aaw(record: dict[str, Any]) -> Figure:
-    """Reward after equal time by arm, a point per seed, and what an update took."""
+    """Reward after equal time by arm, one point per seed, and the seconds per update."""
     games = list(dict.fromkeys(row["key"][0] for row in record["rows"]))
     figure, axes = panels(2 * len(games), 2, 4.5, 2.6)
     for number, game in enumerate(games):

@@ -1,4 +1,4 @@
-"""A result file that grows row by row: a row that is there already is not measured again, so an interrupted run goes on."""
+"""A result file that grows row by row. Stored rows are not measured again, so an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class ResultFile:
-    """A JSON file with provenance and rows; each row has a key of its own."""
+    """A JSON file with provenance and rows; each row has a unique key."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class ResultFile:
         return found
 
     def measure(self, keys: Iterable[Key], measure: Callable[[Key], Row]) -> None:
-        """Measures what is missing, in this order, and saves after each row."""
+        """Measures the missing rows in this order and saves after each."""
         done = {tuple(row["key"]) for row in self.rows}
         missing = [key for key in keys if key not in done]
         for key in tqdm(missing, desc=self.path.name, unit="row"):
@@ -42,7 +42,7 @@ class ResultFile:
             self.save()
 
     def save(self) -> None:
-        """Puts the file in place at once."""
+        """Replaces the file atomically."""
         beside = self.path.with_name(f".{self.path.name}.new")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text(json.dumps(self.record, indent=1) + "\n")
@@ -50,7 +50,7 @@ class ResultFile:
 
 
 def in_a_process(side: str, case: Case, models: Path, updates: int, threads: int) -> Row:
-    """One measurement in a process of its own, so that the peak memory is its own."""
+    """Runs one measurement in a separate process, so that the peak memory is its own."""
     program = [sys.executable, "-W", "ignore", "-m", "benchmark.throughput.measure", side, json.dumps(asdict(case))]
     program += ["--models", str(models), "--updates", str(updates), "--threads", str(threads)]
     done = subprocess.run(

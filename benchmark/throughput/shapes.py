@@ -1,4 +1,4 @@
-"""Randomly initialised models of known shapes: speed depends on the shape alone, and nothing has to be downloaded."""
+"""Randomly initialised models of known shapes: speed depends only on the shape, and no download is needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         **{"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
         **{"num_attention_heads": 16, "num_key_value_heads": 2},
     },
-    # Between the built-in base and Qwen's smallest, for the growth with model size on a CPU.
+    # Sizes between the built-in base and the smallest Qwen, for growth with model size on a CPU.
     **{
         f"width-{width}": {
             **{"vocab_size": 1024, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 4},
@@ -41,11 +41,11 @@ SHAPES: dict[str, dict[str, Any]] = {
         for width in (64, 128, 256, 512)
     },
 }
-"""Configurations of Qwen2 by name; those of Qwen2.5 are the published ones."""
+"""Name → configuration of Qwen2; those of Qwen2.5 are as published."""
 
 
 def model_folder(name: str, models: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> str:
-    """What to load for a shape: `pocket` is itself; others are made once in `models`, with the built-in base's tokenizer.
+    """The model to load for a shape. `pocket` stays as it is; others are made once in `models`, with its tokenizer.
 
     The tokenizer knows fewer tokens than a large vocabulary has; the others decode to nothing.
     """

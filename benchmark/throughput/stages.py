@@ -1,7 +1,7 @@
 """Where the time of an update goes: `python -m benchmark.throughput.stages OUTPUT.json`.
 
-The functions at the seams of the library are timed while they stand in for themselves. Times are exclusive: a stage that
-is entered stops the clock of the one around it, so that all stages and the rest add up to the whole.
+Wrappers time the functions at the library's interfaces. Times are exclusive: entering a stage stops the clock of the
+enclosing stage, so that all stages and the rest add up to the whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from msgrpo_hub.training import trainer as training
 
 OTHER = "other"
 OUTSIDE = ("environment", "prompts", "tokenisation")
-"""What is not the model: together it should stay under 5 % of an update."""
+"""Stages outside the model, which together should stay under 5 % of an update."""
 
 LABELS = ("lake", "lake, later", "snake", "snake, later", "snake, 64 tokens")
 """The layouts of the presets, at the base and some updates later, and long replies."""
@@ -51,7 +51,7 @@ class Stages:
         self._since = now
 
     def wrap(self, function: Callable[..., Any], stage: str | Callable[[], str], leaf: bool) -> Callable[..., Any]:
-        """A function that does the same under the clock of a stage; inside a leaf no other stage begins."""
+        """Wraps a function with the clock of a stage; inside a leaf no other stage starts."""
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -69,7 +69,7 @@ class Stages:
 
     @contextmanager
     def watching(self, trainer: MeasuredTrainer) -> Iterator[None]:
-        """Times an update; afterwards every function is itself again."""
+        """Times an update, then restores every function."""
         replaced = [(owner, name, owner.__dict__.get(name)) for owner, name, *_ in watched(trainer)]
         for owner, name, stage, leaf in watched(trainer):
             setattr(owner, name, self.wrap(getattr(owner, name), stage, leaf))
@@ -86,7 +86,7 @@ class Stages:
 
 
 def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[], str], bool]]:
-    """(owner, function, stage, leaf): what is timed, and as what."""
+    """The timed functions, as (owner, function, stage, leaf)."""
     game, agent = type(trainer.game), trainer.agent
     tokenizer = type(getattr(agent, "policy", agent).tokenizer)
     return [
@@ -113,7 +113,7 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
 
 
 def profile(case: Case, models: Path, updates: int = 5) -> dict[str, Any]:
-    """Seconds by stage of an update, the mean over some after the first, and the share of what is not the model."""
+    """Mean seconds by stage over some updates after the first, and the share outside the model."""
     trainer = make_trainer(case, models)
     trainer.update(1)
     stages = Stages()

@@ -1,8 +1,8 @@
-"""How much faster a whole update is: `python -m benchmark.throughput.update OUTPUT.json`.
+"""Compares whole updates: `python -m benchmark.throughput.update OUTPUT.json`.
 
 Ours against (a) lockstep `model.generate` with a padded batch (`naive.py`), (b) TRL's `GRPOTrainer` (`with_trl.py`,
 needs `pip install trl==1.16.0 datasets`) and (c) the limit of the machine (`limit.py`). The sides take turns, each
-measurement in a process of its own; every row is saved as it is measured and a second run goes on after the last one.
+measurement in a separate process. Every row is saved as it is measured; a second run resumes after the last row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASES = {
     "snake, later": Case(game=SNAKE, **_SNAKE, policy_updates=10),
     "lake, all drawn": Case(game=LAKE, drawn=32),
     "snake, all drawn": Case(game=SNAKE, **{**_SNAKE, "drawn": 16}),
-    "lake, G = 100": Case(game=LAKE, **_PAPER, policy_updates=20),  # one group of the base would have nothing to learn from
+    "lake, G = 100": Case(game=LAKE, **_PAPER, policy_updates=20),  # a group of the base has no variance
     "snake, G = 100": Case(game=SNAKE, **_PAPER),
     **{
         f"{name}, {reply} tokens": Case(game=game, reply=reply, **_FORCED)
@@ -54,14 +54,14 @@ CASES = {
         for name, game in (("lake", LAKE), ("snake", SNAKE))
     },
 }
-"""By label: the presets' layouts, a quarter of them, some updates later, with G' = G, the paper's, forced replies, and a
+"""Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, and a
 large model."""
 
 
 def sides(label: str) -> list[str]:
     """The sides that are measured for a case."""
     if "all drawn" in label:
-        return ["ours"]  # the same work as TRL has, which cannot draw some of the episodes
+        return ["ours"]  # the same work as TRL, which cannot select episodes
     return ["ours", "naive", "merged", "trl"] if label in ("lake", "snake") else ["ours", "naive", "trl"]
 
 
@@ -71,14 +71,14 @@ def rounds(label: str, wanted: int) -> int:
 
 
 def keys(labels: Sequence[str], repeats: int) -> list[Key]:
-    """(label, side, round), the sides taking turns; then the limit of each case."""
+    """(label, side, round), alternating between sides; then the limit of each case."""
     cases = [(label, turn) for turn in range(repeats) for label in labels if turn < rounds(label, repeats)]
     turns: list[Key] = [(label, side, turn) for label, turn in cases for side in sides(label)]
     return [*turns, *((label, "limit", 0) for label in labels)]
 
 
 def prepare(cases: Sequence[Case], models: Path) -> None:
-    """Makes the models of random weights, and the adapters of the policies that have learnt."""
+    """Makes the models with random weights and the adapters of the trained policies."""
     models.mkdir(parents=True, exist_ok=True)
     for case in cases:
         model_folder(case.model, models)
@@ -91,7 +91,7 @@ def prepare(cases: Sequence[Case], models: Path) -> None:
 
 
 def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Per case: medians over the rounds of each side, and the ratios."""
+    """One line per case: medians over the rounds of each side, and the ratios."""
     lines = []
     for label in dict.fromkeys(row["key"][0] for row in rows):
         of_side = {side: [row for row in rows if row["key"][:2] == [label, side]] for side in (*SIDES, "limit")}
@@ -110,7 +110,7 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measures what is missing in the file, then writes its table."""
+    """Measures the missing rows of the file, then writes its table."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.update", description=__doc__)
     parser.add_argument("output", type=Path)
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
@@ -121,7 +121,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     file = ResultFile(options.output)
-    # In order of worth within a round: what is interrupted has every case once before any case twice.
+    # In order of priority within a round: every case is measured once before any case twice.
     prepare([CASES[label] for label in options.only], options.models)
     file.record.setdefault("ceilings", ceilings())
 

@@ -1,11 +1,11 @@
 """The other side (b): TRL's `GRPOTrainer` (`pip install trl==1.16.0 datasets`) on the same games, through `rollout_func`.
 
-How the work is matched. TRL learns from one row per episode: its prompt is the first prompt, its completion the whole
-rest of the conversation, with the environment's tokens masked out. Acting is the same memoryless play as on the other
-sides, by the same `model.generate` in lockstep as side (a), so tokens generated and environment steps are equal in
-distribution; sampling with the whole history, as its rows suggest, would only cost TRL more. Every row of the group is
-trained, since TRL has no selection of G' of G; `selected_per_group = group_size` on our side is the same amount of training.
-Each update is one optimiser step with the same loss: token mean, clip 0.2, the same β, advantages per group.
+How the work is matched. TRL learns from one row per episode: its prompt is the first prompt, its completion the rest of
+the conversation, with the environment's tokens masked out. Acting is without memory, by the same lockstep `model.generate`
+as side (a), so that generated tokens and environment steps have equal distributions. Sampling with the whole history, as
+TRL's rows suggest, would only cost TRL more. TRL trains on every row of a group, since it cannot select G' of G;
+`selected_per_group = group_size` on our side is the same amount of training. Each update is one optimiser step with the
+same loss: token mean, clip 0.2, the same β, advantages per group.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from msgrpo_hub.training.metrics import Metrics
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 MICRO_BATCH = 8
-"""Rows (episodes) of a forward and backward pass; they are long."""
+"""Rows (episodes) per forward and backward pass; few, since they are long."""
 
 
 class Clock(TrainerCallback):
-    """Seconds of each optimiser step, and of the acting in it."""
+    """Records the seconds of each optimiser step and of its acting."""
 
     def __init__(self) -> None:
         self.began, self.wall = 0.0, 0.0
@@ -59,7 +59,7 @@ class Clock(TrainerCallback):
 
 
 class TrlRun:
-    """A `GRPOTrainer` whose episodes are those of a case."""
+    """A `GRPOTrainer` on the episodes of a case."""
 
     def __init__(self, case: Case, models: Path, updates: int) -> None:
         self.ours = make_trainer(case, models)  # for its game, tokenizer and starts
@@ -112,14 +112,14 @@ class TrlRun:
         return self.ours.agent.policy if isinstance(self.ours.agent, ForcedReply) else self.ours.agent
 
     def updates(self) -> tuple[list[Metrics], list[list[Group]]]:
-        """Trains; the seconds of every update, and what was played."""
+        """Trains. Returns the seconds of every update and the episodes played."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.trainer.train()
         return self.clock.steps, self.played
 
     def _rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
-        """Plays one episode per prompt (the seed of its start) and lays each out as one row."""
+        """Plays one episode per prompt (the seed of its start) and turns each into one row."""
         began = clock()
         model = trainer.model
         was_training = model.training
@@ -138,7 +138,7 @@ class TrlRun:
         return {key: [row[key] for row in rows] for key in rows[0]}
 
     def row(self, episode: Episode) -> dict[str, Any]:
-        """The conversation: after the first prompt only what each turn adds, that is the user message and the reply."""
+        """The conversation: the first prompt, then the user message and the reply of each turn."""
         first = episode.steps[0].completion
         tokens, mine = list(first.token_ids), [1] * len(first.token_ids)
         rules = len(self._rules)
@@ -157,7 +157,7 @@ class TrlRun:
 
     @property
     def _rules(self) -> list[int]:
-        """The tokens of the system message, which a conversation has once."""
+        """The tokens of the system message, which occurs once per conversation."""
         game = self.ours.game
         prompt = build_prompt(game, game.initial_state(stream(0, "initial_state")))
         tokenizer = self._agent.tokenizer

@@ -22,7 +22,7 @@ Returns:
 
 
 class EpisodeReturn(evaluate.Metric):
-    """Answers for the checkpoint that played: the interval is over episodes, not over training seeds."""
+    """The interval is over episodes, not over training seeds: it describes the checkpoint that played."""
 
     def _info(self) -> evaluate.MetricInfo:
         features = datasets.Features({"rewards": datasets.Value("float64")})  # "float" would be float32

@@ -27,7 +27,7 @@ Returns:
 
 
 class PairedReturn(evaluate.Comparison):
-    """One comparison; where several are shown together, adjust their p (`msgrpo_hub.evaluation.paired.holm`)."""
+    """One comparison. If several are reported together, adjust their p-values (`msgrpo_hub.evaluation.paired.holm`)."""
 
     def _info(self) -> evaluate.ComparisonInfo:
         number = datasets.Value("float64")  # "float" would be float32
