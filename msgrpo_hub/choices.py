@@ -1,4 +1,4 @@
-"""Variants by name: a built-in one from a dictionary, or `module:object` for one of your own."""
+"""Variants by name: built-in ones from a dictionary, your own as `module:object`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool
     """The variant of a name.
 
     Args:
-        kind: what it is, for the messages, such as `sampler`.
+        kind: the kind of variant for messages, such as `sampler`.
         name: a key of `built_in`, or `module:object`; a class is called without arguments.
         built_in: name → variant, the only list of these names.
         may_import: whether `module:object` is allowed. Pass True only for a name that the user typed on this machine, never
-            for one that was read from an adapter, a dataset, a result or a configuration file: importing runs code.
+            for a name from an adapter, a dataset, a result or a configuration file: importing runs code.
 
     Raises:
-        UserError: for an unknown name, for a module that is missing or fails, and for `module:object` where it is not allowed.
+        UserError: the name is unknown, the module is missing or fails, or `module:object` is not allowed.
 
     >>> resolve("number", "two", {"one": 1, "two": 2})
     2
@@ -45,10 +45,10 @@ def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool
         )
     module, _, attribute = name.partition(":")
     if "" not in sys.path:
-        sys.path.insert(0, "")  # the folder that the command was typed in, as with `python -m`
+        sys.path.insert(0, "")  # the current folder, as with `python -m`
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        imported = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"cannot import the {kind} {name!r} ({error}): expected module:object, found from this folder") from error
-    chosen: T = found() if isinstance(found, type) else found
-    return chosen
+    variant: T = imported() if isinstance(imported, type) else imported
+    return variant

@@ -1,8 +1,8 @@
 """Credit: how the return of an episode becomes an advantage of each of its steps.
 
 The paper credits every step with the whole episode (`whole_episode`). A credit of your own is a function
-`(groups, returns, context) → advantages`, or an object with such a method; one that learns also has a state and an update
-of its own (`LearningCredit`). Whichever it is, episodes are selected by |A_j| of their returns.
+`(groups, returns, context) → advantages`, or an object with that method. A credit that learns also has a state and an update
+(`LearningCredit`). With any credit, episodes are selected by |A_j| of their returns.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class LearningCredit(Credit, Protocol):
         """
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that it has learned."""
+        """The learned state."""
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> Any:
-        """Takes a state that `state_dict` gave."""
+        """Restores a state from `state_dict`."""
 
 
 CreditFunction = Callable[[Sequence[Group], Sequence[Tensor], CreditContext], StepAdvantages]
@@ -90,13 +90,13 @@ class FunctionCredit:
         return self.function(groups, returns, context)
 
 
-def as_credit(given: Credit | CreditFunction) -> Credit:
-    """A credit as it is; a plain function wrapped."""
-    return given if hasattr(given, "advantages") else FunctionCredit(given)
+def as_credit(credit: Credit | CreditFunction) -> Credit:
+    """A credit unchanged, or a plain function wrapped."""
+    return credit if hasattr(credit, "advantages") else FunctionCredit(credit)
 
 
 def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
-    """The paper's: A_j, the advantage of the whole episode's return, for every step of episode j."""
+    """The paper's credit: every step of episode j gets A_j, the advantage of the episode's return."""
     return [
         [
             a.expand(len(episode.steps))
@@ -107,10 +107,10 @@ def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: C
 
 
 def reward_to_go(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
-    """The return from step t on, less its mean over the group at turn t, divided as A_j is.
+    """The return from step t on, minus its mean over the group at turn t, with the scale of A_j.
 
-    An episode that has ended counts in the mean with 0. Step 0 has the advantage A_j. All turns are divided by the same
-    number, so late turns with little spread are not blown up; a group whose returns are all equal gets 0.
+    An episode that has ended counts as 0 in the mean. Step 0 has the advantage A_j. All turns have the same scale, so late
+    turns with little spread are not amplified. A group whose returns are all equal gets 0.
     """
     return [_to_go(group, of_group, context) for group, of_group in zip(groups, returns, strict=True)]
 
@@ -129,16 +129,16 @@ def observation_and_turn(step: Step, turn: int) -> Hashable:
 
 @dataclass(frozen=True, kw_only=True)
 class AnchorState:
-    """GiGPO (arXiv 2505.10978): A_E + ω·A_S, the episode's advantage and that among the steps taken from one state.
+    """GiGPO (arXiv 2505.10978): A_E + ω·A_S, the episode's advantage plus that among the steps from the same state.
 
-    A_S compares the undiscounted returns to go, Φ included, of all steps of the group with the same key, normalised as
-    A_E is. A step that is alone with its key has A_S = 0.
+    A_S compares the undiscounted returns to go, including Φ, of all steps of the group with the same key. It is normalised
+    like A_E. A step with a unique key has A_S = 0.
     """
 
     omega: float = 1.0
     """ω, the weight of the step's own advantage."""
     key: Callable[[Step, int], Hashable] = observation_and_turn
-    """(step, turn) → what makes two states of a group the same."""
+    """(step, turn) → key; two states of a group are the same if their keys are equal."""
 
     def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
         episodes = whole_episode(groups, returns, context)
@@ -155,9 +155,9 @@ class AnchorState:
         for j, episode in enumerate(group.episodes):
             for turn, step in enumerate(episode.steps):
                 anchors.setdefault(self.key(step, turn), []).append((j, turn))
-        for places in anchors.values():
-            compared = group_advantages(torch.stack([to_go[j][turn] for j, turn in places]), context.scale)
-            for (j, turn), advantage in zip(places, compared, strict=True):
+        for indices in anchors.values():
+            compared = group_advantages(torch.stack([to_go[j][turn] for j, turn in indices]), context.scale)
+            for (j, turn), advantage in zip(indices, compared, strict=True):
                 advantages[j][turn] = advantage
         return advantages
 
@@ -170,15 +170,15 @@ CREDITS: dict[str, Credit | CreditFunction] = {
 
 
 def step_advantages(credit: Credit, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
-    """What a credit gives, checked.
+    """The advantages of a credit, checked.
 
     Raises:
-        UserError: it is not one finite number per step of every episode.
+        UserError: the result is not one finite number per step of every episode.
     """
-    given = credit.advantages(groups, returns, context)
+    result = credit.advantages(groups, returns, context)
     expected = [[len(episode.steps) for episode in group.episodes] for group in groups]
     try:
-        tensors = [[torch.as_tensor(steps, dtype=torch.float32) for steps in of_group] for of_group in given]
+        tensors = [[torch.as_tensor(steps, dtype=torch.float32) for steps in of_group] for of_group in result]
     except (TypeError, ValueError) as error:
         raise UserError(f"the credit gave no numbers ({error}): expected one per step of every episode") from error
     if [[tuple(steps.shape) for steps in of_group] for of_group in tensors] != [[(n,) for n in row] for row in expected]:

@@ -73,7 +73,7 @@ def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tens
         (G,) advantages; all zero if the returns are all equal.
 
     Raises:
-        ValueError: for anything but a flat list of finite returns.
+        ValueError: the returns are not a flat list of finite numbers.
 
     >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0])).tolist()
     [1.0, -1.0, -1.0, 1.0]
@@ -105,14 +105,14 @@ def sample_uniform(advantages: Tensor, count: int, generator: torch.Generator) -
 
 
 def sample_top(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:  # noqa: ARG001
-    """The `count` episodes of largest |A|; the first of equals."""
+    """The `count` episodes of largest |A|; the first among equals."""
     return advantages.abs().argsort(descending=True, stable=True)[:count].sort().values
 
 
 def sample_max_variance(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:  # noqa: ARG001
     """The `count` episodes whose advantages have the largest variance (PODS, arXiv 2504.13818).
 
-    Such a subset is some number k of the highest and count − k of the lowest, so count + 1 candidates suffice.
+    The best subset consists of the k highest and the count − k lowest for some k, so count + 1 candidates suffice.
     """
     order = advantages.argsort(stable=True)
     candidates = [torch.cat([order[: count - k], order[len(order) - k :]]) for k in range(count + 1)]
@@ -144,15 +144,15 @@ def select_episodes(
     sampler: Sampler,
     generator: torch.Generator,
 ) -> list[SelectedEpisode]:
-    """The episodes that an update learns from: G' of each group whose steps have any advantage.
+    """The episodes that an update learns from: G' of each group with any step advantage other than 0.
 
     Args:
-        groups: of G episodes each.
+        groups: groups of G episodes each.
         advantages: per group (G,), A_j of the episodes' returns, by which they are selected.
         step_advantages: per group and episode (S,), what the credit gives each step.
-        count: G', of each group.
-        sampler: chooses them.
-        generator: the randomness of the sampler.
+        count: G', the number of episodes per group.
+        sampler: selects the episodes of a group.
+        generator: randomness of the sampler.
     """
     return [
         SelectedEpisode(group.episodes[j], tuple(of_steps[j].tolist()))
@@ -224,11 +224,11 @@ def policy_loss(
         beta: weight of the KL penalty.
 
     Raises:
-        ValueError: for shapes that differ, or a KL penalty without reference.
+        ValueError: shapes differ, or there is a KL penalty without reference.
     """
-    given = (log_probs, old_log_probs, advantages, weights, *(() if reference_log_probs is None else (reference_log_probs,)))
-    if len({tensor.shape for tensor in given}) > 1 or log_probs.ndim != 1:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
+    tensors = (log_probs, old_log_probs, advantages, weights, *(() if reference_log_probs is None else (reference_log_probs,)))
+    if len({tensor.shape for tensor in tensors}) > 1 or log_probs.ndim != 1:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise ValueError(f"tensors of shapes {shapes}: expected one number per token in each, (K,)")
     if beta and reference_log_probs is None:
         raise ValueError(f"beta = {beta} without reference_log_probs: expected both, or beta = 0")

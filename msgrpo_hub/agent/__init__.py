@@ -1,6 +1,6 @@
-"""Agent: text in, action out. Prompt formats, the action parser, and the protocol of policies."""
+"""Agent: prompt formats, the action parser, and the protocol of policies."""
 
-from msgrpo_hub.agent.action import parse_action as parse_action  # `as`: known to the other rooms, and not public
+from msgrpo_hub.agent.action import parse_action as parse_action  # `as`: for the other rooms, not public
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt as Prompt
 from msgrpo_hub.agent.prompt import build_prompt as build_prompt

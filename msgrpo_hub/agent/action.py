@@ -1,4 +1,4 @@
-"""The action parser (the ψ of the paper's LAP): reply text → action, or None (⊥) where none can be read."""
+"""The action parser (the ψ of the paper's LAP): reply text → action, or None (⊥) if the reply has none."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def parse_action(text: str, actions: Sequence[str], before: Sequence[str] = ("th
 
     Args:
         text: the reply.
-        actions: those that the game has.
-        before: tags of the parts that come before the answer, in their order; what stands in them is not read.
+        actions: the actions of the game.
+        before: tags of the parts before the answer, in order; their content is not parsed.
 
     >>> parse_action("<think>Left? <action>Left</action></think><action> right </action>", ["Left", "Right"])
     'Right'
@@ -27,14 +27,14 @@ def parse_action(text: str, actions: Sequence[str], before: Sequence[str] = ("th
     if answer is None:
         return None
     begin = _BEGIN.search(answer)
-    end = _END.search(answer, begin.end()) if begin else None  # two searches: one pattern for both is slow on many beginnings
+    end = _END.search(answer, begin.end()) if begin else None  # two searches, since a single pattern is slow on many opening tags
     if begin is None or end is None:
         return None
     return named_action(answer[begin.end() : end.start()], actions)
 
 
 def answer_after(text: str, before: Sequence[str]) -> str | None:
-    """What a reply says after its thoughts; None if the thinking had not ended when the reply did.
+    """The text of a reply after its thoughts; None if the reply ended before its thoughts did.
 
     >>> answer_after("<think>Left or right?</think>Right", ["think"])
     'Right'
@@ -47,19 +47,19 @@ def answer_after(text: str, before: Sequence[str]) -> str | None:
 
 
 def named_action(name: str, actions: Sequence[str]) -> str | None:
-    """The available action of a name; blanks around it and upper or lower case do not matter."""
+    """The available action of a name, ignoring case and surrounding whitespace."""
     wanted = name.strip().casefold()
     return next((action for action in actions if action.casefold() == wanted), None)
 
 
 def first_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that begins at the first brace of a text, if one does.
+    """The JSON object that starts at the first brace of a text, if any.
 
     >>> first_object('Well: {"action": "Left"} and so on')
     {'action': 'Left'}
     """
     try:
-        found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-    except (ValueError, RecursionError):  # RecursionError: brackets within brackets within brackets
+        value, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    except (ValueError, RecursionError):  # RecursionError: deeply nested brackets
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

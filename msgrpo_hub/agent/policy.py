@@ -1,4 +1,4 @@
-"""Policies: the one-method seam between games and whatever plays them, and the scripted players."""
+"""Policies: the protocol of everything that plays games, and scripted policies."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Policy(Protocol):
     """Anything that answers prompts."""
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        """One reply per prompt; all randomness of reply i comes from `rngs[i]`, so company changes nothing."""
+        """One reply per prompt. All randomness of reply i comes from `rngs[i]`, so results do not depend on the batch."""
 
 
 @runtime_checkable
 class SupportsCaching(Protocol):
-    """A policy that saves work where prompts come up again."""
+    """A policy that saves work on repeated prompts."""
 
     def caching(self) -> AbstractContextManager[None]:
-        """While it lasts, it answers as ever, and computes no prompt twice."""
+        """A context in which no prompt is computed twice; replies are the same as outside."""
 
 
 def format_of(policy: Policy, chosen: PromptFormat | None = None, default: PromptFormat = THINK_ACTION) -> PromptFormat:
-    """The prompt format of a policy: the one chosen, or else its own `prompt_format` attribute, or else the default."""
+    """The prompt format of a policy: the one chosen, else its own `prompt_format` attribute, else the default."""
     return chosen or getattr(policy, "prompt_format", None) or default
 
 
@@ -41,7 +41,7 @@ Chooser = Callable[[Game, Any, np.random.Generator], str]
 
 @dataclass(frozen=True)
 class ScriptedPolicy:
-    """A player that looks at the state and always answers in the format of the prompt."""
+    """A policy that chooses actions from the state and replies in the format of the prompt."""
 
     choose: Chooser
 
@@ -52,5 +52,5 @@ class ScriptedPolicy:
         ]
 
     def action(self, game: Game, state: Any, rng: np.random.Generator) -> str:
-        """The chosen action, under the name that the game shows."""
+        """The chosen action, by its displayed name."""
         return display_name(game, self.choose(base_game(game), state, rng))

@@ -1,4 +1,4 @@
-"""The prompt of one turn: the messages of a prompt format, and the state that they tell of."""
+"""The prompt of one turn: the messages of a prompt format, and the state that they describe."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from msgrpo_hub.games import Game
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a policy is asked: language models read the messages alone, scripted players look at the state instead."""
+    """The input of a policy: language models use only the messages, scripted players the state."""
 
     contents: tuple[tuple[str, str], ...]
-    """(role, text) of each message. Prompts of equal messages are equal, so that one reply can serve both."""
+    """(role, text) of each message. Prompts with equal messages are equal, so that they can share one computation."""
     observation: str = field(compare=False, repr=False)
     game: Game = field(compare=False, repr=False)
     state: Any = field(compare=False, repr=False)
@@ -40,9 +40,9 @@ def build_prompt(game: Game, state: Any, prompt_format: PromptFormat = THINK_ACT
 
     Args:
         game: the rules.
-        state: the observation is made of it.
+        state: the state to observe.
         prompt_format: makes the messages.
-        history: the last turns (observation, reply text), the oldest first, for a format that shows them.
+        history: the last turns (observation, reply text), oldest first, for a format that shows them.
     """
     observation = game.observe(state)
     messages = prompt_format.render(game, observation, history)

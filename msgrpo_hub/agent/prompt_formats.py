@@ -1,8 +1,8 @@
-"""Prompt formats (the T and ψ of the paper's LAP): how a game is told, how a reply is written, how it is read.
+"""Prompt formats (the T and ψ of the paper's LAP): how a prompt is rendered, and how a reply is written and parsed.
 
-A prompt begins with a system message: [Instructions], [Available Actions], [Rules]. It is the same at every step of every
-episode of a game, so that its tokens are computed once. Then come the turns that the format remembers, if it remembers any,
-and last the current observation with the request for a reply.
+A prompt starts with a system message: [Instructions], [Available Actions], [Rules]. This message is the same at every step of
+a game, so that its tokens are computed once. Then follow past turns, if the format shows any, and the current observation with
+the request for a reply.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Message(TypedDict):
 
 
 Turns = Sequence[tuple[str, str]]
-"""(observation, reply text) of turns that have been played, the oldest first."""
+"""(observation, reply text) of past turns, oldest first."""
 
 
 def system_text(game: Game) -> str:
@@ -40,39 +40,39 @@ def system_text(game: Game) -> str:
 
 
 def user_text(observation: str, request: str = REPLY_FORMAT) -> str:
-    """The current observation, then what is asked about it."""
+    """The current observation, then the request."""
     return f"Current Observation:\n{observation}\n{request}"
 
 
 class PromptFormat(Protocol):
-    """How a player is asked and how its replies are read. A format of one's own subclasses it and writes the first four."""
+    """How prompts are rendered and replies are parsed. Your own format subclasses it and implements the first four members."""
 
     @property
     def name(self) -> str:
-        """What results show; no built-in format has it."""
+        """The name in results; it must differ from those of the built-in formats."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        """The chat messages of a turn; they must begin alike at every step of a game.
+        """The chat messages of a turn; their start must be the same at every step of a game.
 
         Args:
             game: the rules.
             observation: what the game shows now.
-            history: the last turns, the oldest first, at most `self.history` of them.
+            history: the last turns, oldest first, at most `self.history` of them.
         """
 
     def reply(self, action: str) -> str:
-        """The shortest reply that names an action: what scripted players write, and what scoring compares."""
+        """The shortest reply with an action, as scripted players write it and scoring compares it."""
 
     def parse(self, text: str, actions: Sequence[str]) -> str | None:
-        """The action that a reply names, or None. It is given any text and must not raise."""
+        """The action of a reply, or None. It must accept any text without raising."""
 
     @property
     def history(self) -> int:
-        """How many of the last turns a prompt shows; 0 is the paper's way."""
+        """Number of past turns in a prompt; 0 in the paper."""
         return 0
 
     def thought(self, text: str) -> str | None:  # noqa: ARG002
-        """What a reply thinks before it acts, for replays; None if it thinks nothing."""
+        """The thoughts in a reply, for replays; None if it has none."""
         return None
 
 
@@ -85,13 +85,13 @@ class TaggedFormat:
     """
 
     name: str
-    """What results show."""
+    """The name in results."""
     request: str = REPLY_FORMAT
-    """What is asked after each observation."""
+    """The request after each observation."""
     parts: tuple[str, ...] = ("think",)
-    """Tags of the parts before the action. Thoughts are skipped in any format, since some models always think."""
+    """Tags of the parts before the action. Every format skips thoughts, since some models always think."""
     history: int = 0
-    """How many of the last turns a prompt shows."""
+    """Number of past turns in a prompt."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
         return conversation(system_text(game), history, observation, self.request)
@@ -121,11 +121,11 @@ class JsonFormat:
     """
 
     name: str
-    """What results show."""
+    """The name in results."""
     request: str = 'Answer with a JSON object: {"thought": "your thoughts", "action": "one available action"}'
-    """What is asked after each observation."""
+    """The request after each observation."""
     history: int = 0
-    """How many of the last turns a prompt shows."""
+    """Number of past turns in a prompt."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
         return conversation(system_text(game), history, observation, self.request)
@@ -135,20 +135,20 @@ class JsonFormat:
 
     def parse(self, text: str, actions: Sequence[str]) -> str | None:
         answer = answer_after(text, ("think",))
-        named = (first_object(answer) or {}).get("action") if answer is not None else None
-        return named_action(named, actions) if isinstance(named, str) else None
+        name = (first_object(answer) or {}).get("action") if answer is not None else None
+        return named_action(name, actions) if isinstance(name, str) else None
 
     def thought(self, text: str) -> str | None:
-        said = (first_object(answer_after(text, ("think",)) or "") or {}).get("thought")
-        return said if isinstance(said, str) else None
+        thought = (first_object(answer_after(text, ("think",)) or "") or {}).get("thought")
+        return thought if isinstance(thought, str) else None
 
 
 def conversation(system: str, history: Turns, observation: str, request: str) -> list[Message]:
-    """Rules, past turns as they were asked and answered, and the current turn: each prompt begins with the one before it."""
+    """The messages of the rules, the past turns and the current turn; each prompt extends the one before it."""
     messages: list[Message] = [{"role": "system", "content": system}]
-    for seen, said in history:
-        messages.append({"role": "user", "content": user_text(seen, request)})
-        messages.append({"role": "assistant", "content": said})
+    for past, reply in history:
+        messages.append({"role": "user", "content": user_text(past, request)})
+        messages.append({"role": "assistant", "content": reply})
     return [*messages, {"role": "user", "content": user_text(observation, request)}]
 
 
@@ -168,28 +168,29 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
         JsonFormat(name="json"),
     )
 }
-"""The built-in formats; `think-plan-action` is that of the authors' later scenarios."""
+"""The built-in formats; the authors' later scenarios use `think-plan-action`."""
 
 
 def find_format(name: str, *, may_import: bool = False) -> PromptFormat:
     """The format of a name.
 
     Args:
-        name: of a built-in format, or `module:object`.
-        may_import: as for `choices.resolve`: only for a name that was typed on this machine.
+        name: a built-in format, or `module:object`.
+        may_import: as for `choices.resolve`: True only for a name that the user typed on this machine.
 
     Raises:
-        UserError: there is no such format, or it cannot be used.
+        UserError: the format does not exist, or cannot be used.
     """
-    found = resolve("prompt format", name, PROMPT_FORMATS, may_import=may_import)
+    prompt_format = resolve("prompt format", name, PROMPT_FORMATS, may_import=may_import)
     if not is_import(name):
-        return found
-    lacking = [part for part in ("name", "history", "render", "reply", "parse", "thought") if not hasattr(found, part)]
-    if lacking:
-        raise UserError(f"the prompt format {name!r} has no {lacking[0]}: expected a subclass of msgrpo_hub.agent.PromptFormat")
-    if PROMPT_FORMATS.get(found.name, found) != found:
-        raise UserError(f"the prompt format {name!r} is named {found.name!r}, as a built-in one is: give it another name")
-    return found
+        return prompt_format
+    members = ("name", "history", "render", "reply", "parse", "thought")
+    if missing := [member for member in members if not hasattr(prompt_format, member)]:
+        raise UserError(f"the prompt format {name!r} has no {missing[0]}: expected a subclass of msgrpo_hub.agent.PromptFormat")
+    if PROMPT_FORMATS.get(prompt_format.name, prompt_format) != prompt_format:
+        taken = prompt_format.name
+        raise UserError(f"the prompt format {name!r} has the name of a built-in format, {taken!r}: give it another name")
+    return prompt_format
 
 
 _PROBE_GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Standard-v1")
@@ -211,7 +212,7 @@ _PROBE_REPLIES = (
 
 
 def format_hash(prompt_format: PromptFormat) -> str:
-    """16 hexadecimal digits over what a format renders, writes and reads on fixed probes: a changed format has another hash."""
+    """A hash, 16 hexadecimal digits, of what a format renders, writes and parses on fixed probes."""
     record: list[object] = [prompt_format.history]
     for game in map(make_game, _PROBE_GAMES):
         first, other = game.actions[0], game.actions[-1]

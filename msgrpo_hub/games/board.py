@@ -1,4 +1,4 @@
-"""Cells, directions and their text: what both games share.
+"""Cells, directions and their text, shared by both games.
 
 A cell is (row, column), counted from (0, 0) at the top left. The order of the actions is gymnasium's.
 """
@@ -29,7 +29,7 @@ def neighbour(cell: Cell, action: str) -> Cell:
 
 
 def inside(cell: Cell, rows: int, columns: int) -> bool:
-    """Whether a cell lies on a board of so many rows and columns."""
+    """Whether a cell lies on a board of the given size."""
     return 0 <= cell[0] < rows and 0 <= cell[1] < columns
 
 

@@ -23,9 +23,9 @@ Observation = str | npt.NDArray[np.float32]
 
 
 class TextGameEnv(gymnasium.Env[Observation, np.int64]):
-    """One game, observed as the text that a language agent reads or as one-hot planes for a network.
+    """One game, observed as the text of a language agent or as one-hot planes for a network.
 
-    The initial state and the dynamics both come from the environment's own generator, as gymnasium has it. `info` holds
+    The initial state and the dynamics both use the environment's own generator, as usual in gymnasium. `info` has
     `legal_actions` (names) and `action_mask` (1 where the action is legal, in the order of the action space).
 
     >>> env = TextGameEnv("FrozenLake-NotSlippery-v1", render_mode="ansi")
@@ -41,7 +41,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
     └─────────┘
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  (gymnasium declares it so)
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  (gymnasium declares this attribute)
 
     def __init__(
         self, game_id: str, observation: Literal["text", "tensor"] = "text", render_mode: Literal["ansi"] | None = None
@@ -54,7 +54,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
             render_mode: `ansi` draws the board with characters.
 
         Raises:
-            UserError: for an unknown game, observation or render mode.
+            UserError: the game, observation or render mode is unknown.
         """
         self.game: Game = make_game(game_id)
         if observation not in ("text", "tensor"):
@@ -68,7 +68,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
         self.observation_space = space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Draws an initial state."""
+        """Samples an initial state."""
         super().reset(seed=seed, options=options)
         self.state = self.game.initial_state(self.np_random)
         return self._observe(), self._info()
@@ -84,7 +84,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
         return self._observe(), after.reward, after.terminated, after.truncated, self._info()
 
     def render(self) -> str | None:
-        """The board for people, or None where no render mode was asked for."""
+        """The board as text, or None without a render mode."""
         return render_text(self.game, self.state) if self.render_mode == "ansi" else None
 
     def _observe(self) -> Observation:
@@ -97,9 +97,9 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
 
 
 def text_space(game: Game) -> gymnasium.spaces.Text:
-    """A space that holds every text observation of a game; its largest length is a bound, not attained."""
+    """A space of all text observations of a game; its largest length is an upper bound."""
     labels = sum(len(name) + 24 for name in game.symbols.values())
-    # The player may stand on the goal or in a hole: then a cell is listed twice.
+    # A cell is listed twice if the player stands on the goal or in a hole.
     cells = (game.rows * game.columns + 1) * len(f"({game.rows}, {game.columns}) ")
     charset = {*string.ascii_letters, *string.digits, *" (),:\n", *game.symbols}
     return gymnasium.spaces.Text(labels + cells + 2 * game.rows * game.columns, charset=frozenset(charset))
@@ -111,9 +111,9 @@ def planes_space(game: Game) -> gymnasium.spaces.Box:
 
 
 def register_games() -> None:
-    """Registers every game with gymnasium, those of other packages by name: they are loaded by `gymnasium.make`.
+    """Registers every game with gymnasium. Games of other packages are registered by name and loaded by `gymnasium.make`.
 
-    Without `max_episode_steps`: a game truncates its episodes itself.
+    There is no `max_episode_steps`, since a game truncates its own episodes.
     """
     for game_id in game_ids():
         name = f"{NAMESPACE}/{game_id}"

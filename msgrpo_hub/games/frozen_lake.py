@@ -1,7 +1,8 @@
 """Frozen Lake: gymnasium's rules and maps, played through text.
 
-The episode's initial-state stream draws the seed of the map, and the map is gymnasium's for that seed (`lake_maps.py`). A slip
-goes to one of the two sides of the intended direction, each with chance 1/3. "No action" (⊥) stays on its cell and does not slip.
+The episode's initial-state stream gives the seed of the map, and the map is gymnasium's for that seed (`lake_maps.py`). A slip
+goes to one of the two sides of the intended direction, each with probability 1/3. With "no action" (⊥), the player stays on its
+cell and does not slip.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from msgrpo_hub.games.scene import Posture, Scene
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """Where the player stands on which lake, and how many turns have passed."""
+    """The lake, the player's cell, and the number of turns played."""
 
     size: int
     holes: tuple[Cell, ...]
@@ -47,7 +48,7 @@ class FrozenLake:
     slippery: bool = False
     horizon: int = 8
     exactly: bool = False
-    """Whether the goal gives its reward on the last turn only; the observation then shows the turns left."""
+    """Whether the goal gives its reward only on the last turn; the observation then shows the turns left."""
     view: View = "full"
 
     actions = tuple(DIRECTIONS)
@@ -83,7 +84,7 @@ class FrozenLake:
         return LakeState(self.size, tuple((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H"))
 
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
-        """P(s', r | s, a) as (probability, transition) pairs: one pair on firm ice, three on slippery ice."""
+        """P(s', r | s, a) as (probability, transition) pairs: one pair without slipping, three on slippery ice."""
         check_action(self, action)
         if state.terminal or state.turn >= self.horizon:
             raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
@@ -92,8 +93,8 @@ class FrozenLake:
 
     def step(self, state: LakeState, action: str | None, rng: np.random.Generator) -> Transition[LakeState]:
         outcomes = self.outcomes(state, action)
-        drawn = int(rng.integers(len(outcomes))) if len(outcomes) > 1 else 0
-        return outcomes[drawn][1]
+        chosen = int(rng.integers(len(outcomes))) if len(outcomes) > 1 else 0
+        return outcomes[chosen][1]
 
     @cached_property
     def _entered(self) -> dict[tuple[Cell, str | None], tuple[Cell, ...]]:
@@ -109,7 +110,7 @@ class FrozenLake:
         return entered
 
     def goal_counts(self, turns_left: int) -> bool:
-        """Whether reaching the goal gives its reward, with so many turns left before the move."""
+        """Whether reaching the goal gives its reward; `turns_left` counts from before the move."""
         return turns_left == 1 or not self.exactly
 
     def observe(self, state: LakeState) -> str:
@@ -142,7 +143,7 @@ class FrozenLake:
 
 
 class _Arrivals(dict[Cell, Transition[LakeState]]):
-    """Cell → the transition that enters it on one turn of one lake, made when it is first asked for."""
+    """Cell → the transition that enters it on one turn of one lake, made on first use."""
 
     def __init__(self, game: FrozenLake, holes: tuple[Cell, ...], turn: int) -> None:
         super().__init__()
@@ -157,4 +158,4 @@ class _Arrivals(dict[Cell, Transition[LakeState]]):
 
 
 _arrivals = lru_cache(maxsize=256)(_Arrivals)
-"""The tables of the turns played last: solving a lake asks for each transition a dozen times."""
+"""Tables of the most recent turns: solving a lake uses each transition a dozen times."""

@@ -1,4 +1,4 @@
-"""What a game is: rules as pure functions on a frozen, hashable state, with chance only through an explicit generator."""
+"""The protocol of games: pure functions of a frozen, hashable state, with all randomness from an explicit generator."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 State = TypeVar("State")
 View = Literal["full", "coordinates", "grid"]
-"""What the text observation shows: the coordinate list, the character grid, or both."""
+"""What the text observation contains: the list of coordinates, the grid, or both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition(Generic[State]):
-    """What one step leads to: `(s', r, terminated, truncated)`, the words as in gymnasium."""
+    """The result of one step: `(s', r, terminated, truncated)`, named as in gymnasium."""
 
     state: State
     reward: float
@@ -26,8 +26,8 @@ class Transition(Generic[State]):
 class Game(Protocol):
     """A text game (a TSMG of the paper without its text policy): S, A, P, R and the text observation O.
 
-    A game holds only its parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no
-    action": the player does nothing, while the rest of the world goes on.
+    A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action":
+    the player does nothing, and the rest of the game continues.
     """
 
     @property
@@ -60,60 +60,60 @@ class Game(Protocol):
 
     @property
     def symbols(self) -> Mapping[str, str]:
-        """Grid symbol → what it stands for."""
+        """Grid symbol → its meaning."""
 
     @property
     def reward_range(self) -> tuple[float, float]:
         """The smallest and largest reward of one step."""
 
     def initial_state(self, rng: np.random.Generator) -> Any:
-        """Draws s0."""
+        """Samples s0."""
 
     def step(self, state: Any, action: str | None, rng: np.random.Generator) -> Transition[Any]:
         """Plays one turn. Raises `ValueError` for an action that is not available or an episode that has ended."""
 
     def observe(self, state: Any) -> str:
-        """The text observation: all that a language agent sees of the state."""
+        """The text observation: everything that a language agent sees of the state."""
 
     def grid(self, state: Any) -> list[str]:
         """The board as `rows` strings of `columns` one-character symbols."""
 
     def legal_actions(self, state: Any) -> tuple[str, ...]:
-        """The actions that move the player: not into a wall, nor into its own body. May be empty."""
+        """The actions that move the player neither into a wall nor into its own body. May be empty."""
 
     def safe_actions(self, state: Any) -> tuple[str, ...]:
-        """The legal actions that do not walk into a danger that the board shows. May be empty."""
+        """The legal actions that do not enter a danger visible on the board. May be empty."""
 
     def succeeded(self, state: Any) -> bool:
         """Whether an episode that ends in this state is a success."""
 
 
 class Solvable(Game, Protocol):
-    """A game whose chances are known and whose states are few: its exact values are computed (see `games.solving`).
+    """A game with known probabilities and few states, whose exact values can be computed (see `games.solving`).
 
-    The game and its states must be hashable. A state must tell the turn, since values depend on the turns left.
+    The game and its states must be hashable. A state must include the turn, since values depend on the turns left.
     """
 
     def __hash__(self) -> int:
-        """Solved values are kept by game."""
+        """Solved values are cached by game."""
 
     def outcomes(self, state: Any, action: str | None) -> Sequence[tuple[float, Transition[Any]]]:
-        """P(s', r | s, a) as (probability, transition) pairs, of which `step` draws one. Raises `ValueError` as `step` does."""
+        """P(s', r | s, a) as (probability, transition) pairs; `step` samples one of them. Raises `ValueError` as `step` does."""
 
 
 def is_solvable(game: Game) -> TypeGuard[Solvable]:
-    """Whether a game tells its outcomes, so that its exact values can be computed."""
+    """Whether a game has `outcomes`, so that its exact values can be computed."""
     return callable(getattr(game, "outcomes", None))
 
 
 def check_action(game: Game, action: str | None) -> None:
-    """Refuses an action that the game does not have."""
+    """Raises `ValueError` for an action that the game does not have."""
     if action is not None and action not in game.actions:
         raise ValueError(f"{game.id} has no action {action!r}: expected one of {', '.join(game.actions)}, or None")
 
 
 def return_range(game: Game) -> tuple[float, float]:
-    """The smallest and largest return of an episode: the game's own `return_range`, else what its rewards allow.
+    """The smallest and largest return of an episode: the game's own `return_range`, else the bounds from its rewards.
 
     >>> from msgrpo_hub.games import make_game
     >>> return_range(make_game("FrozenLake-NotSlippery-v1")), return_range(make_game("Snake-Solo-v1"))
@@ -125,7 +125,7 @@ def return_range(game: Game) -> tuple[float, float]:
 
 
 def render_text(game: Game, state: Any) -> str:
-    """The board in a frame, for people."""
+    """The board as text in a frame."""
     line = "─" * (2 * game.columns + 1)
     rows = [f"│ {' '.join(row)} │" for row in game.grid(state)]
     return "\n".join([f"┌{line}┐", *rows, f"└{line}┘"])

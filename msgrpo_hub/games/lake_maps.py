@@ -1,4 +1,4 @@
-"""Random maps of Frozen Lake: gymnasium's, drawn without loading gymnasium."""
+"""Random maps of Frozen Lake, the same as gymnasium's, without loading gymnasium."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgrpo_hub.games.board import DIRECTIONS, Cell, inside, neighbour
 
 
 def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
-    """The map that gymnasium's `generate_random_map` draws from a seed: drawn again until the goal can be reached.
+    """The map of gymnasium's `generate_random_map` for a seed: maps are sampled until the goal can be reached.
 
     >>> random_map(4, 0.8, seed=1)
     ['SHFH', 'FFHF', 'FFFF', 'FFFG']
@@ -23,7 +23,7 @@ def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
 
 
 def _reachable(board: npt.NDArray[np.str_]) -> set[Cell]:
-    """The cells that can be reached from the start without stepping into a hole."""
+    """The cells reachable from the start without stepping into a hole."""
     reached: set[Cell] = {(0, 0)}
     frontier = [(0, 0)]
     while frontier:

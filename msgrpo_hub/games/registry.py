@@ -1,4 +1,4 @@
-"""The registered games: versioned ids. A changed rule is a new version, never a new meaning of an old id."""
+"""The registered games: versioned ids. A changed rule gets a new version; ids never change their meaning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgrpo_hub.games.snake import APPLE, Item, Snake
 from msgrpo_hub.games.variants import make_variant
 
 GROUP = "msgrpo_hub.games"
-"""The entry point group through which other packages add games: the name is the id, the object the game or its class."""
+"""The entry point group through which other packages add games: the game's id, and the game or its class."""
 
 _POISON = replace(APPLE, reward=-1.0)
 _BANANA = Item("banana", "B", 3, 1.0)
@@ -40,7 +40,7 @@ GAMES: dict[str, Game] = {
 
 
 def make_game(game_id: str) -> Game:
-    """The game of an id, or of `ID:VARIANT` (see `variants.py`). Raises `UserError` with the nearest id for an unknown one.
+    """The game of an id, or of `ID:VARIANT` (see `variants.py`). Raises `UserError` for an unknown id, naming the nearest one.
 
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8
@@ -51,22 +51,22 @@ def make_game(game_id: str) -> Game:
 
 
 def game_ids() -> list[str]:
-    """The ids of all games: the registered ones, then those that other packages add, which are not loaded for it."""
+    """The ids of all games: the registered ones, then those of other packages, without loading them."""
     return [*GAMES, *sorted(entry_points(group=GROUP).names - GAMES.keys())]
 
 
 def all_games() -> dict[str, Game]:
-    """Id → game: the registered ones, and those that other packages add."""
+    """Id → game: the registered ones, and those of other packages."""
     return {game_id: make_game(game_id) for game_id in game_ids()}
 
 
 def _game_of_another_package(name: str) -> Game:
-    """The game that an entry point adds; it cannot take the id of a registered one."""
+    """The game of an entry point, which must have the id that it is registered under."""
     points = entry_points(group=GROUP)
     if name not in points.names:
         raise unknown("game", name, [*GAMES, *sorted(points.names)])
-    given = points[name].load()
-    game: Game = given() if isinstance(given, type) else given
+    loaded = points[name].load()
+    game: Game = loaded() if isinstance(loaded, type) else loaded
     if game.id != name:
-        raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected the same")
+        raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")
     return game

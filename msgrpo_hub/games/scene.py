@@ -1,7 +1,7 @@
-"""Scenes: what a state shows beyond its grid. Boards are drawn from it, and the player `greedy` finds its way by it.
+"""Scenes: a description of a state beyond its grid, for drawing boards and for the player `greedy`.
 
-A grid does not tell the order of a snake's cells, nor what the player stands on. A game that offers scenes says so itself,
-and nobody outside has to know its states. A game without scenes is drawn from its grid and its symbols alone.
+A grid has neither the order of a snake's cells nor what the player stands on. A game with scenes describes both, so that no
+other code depends on its states. A game without scenes is drawn from its grid and symbols alone.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.game import Game
 
 Posture = Literal["", "goal", "hole"]
-"""How a lone player stands: upright, beside the flag of the goal, or sunk into a hole."""
+"""The posture of a player without a body: upright, beside the flag of the goal, or in a hole."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Body:
-    """One who moves and covers several cells."""
+    """A moving body that covers several cells."""
 
     cells: tuple[Cell, ...]
     """From head to tail."""
     alive: bool = True
-    """Whether it is still alive."""
+    """Whether it is alive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """One state, for drawing and for finding a way. Cells are those of the board as the game shows it."""
+    """One state, for drawing and path finding. Cells are those of the displayed board."""
 
     player: Cell
-    """Where the player is, or its head."""
+    """The cell of the player, or of its head."""
     under: str = "."
-    """The symbol of what a lone player stands on, which the grid hides."""
+    """The symbol under a player without a body, which the grid hides."""
     posture: Posture = ""
-    """How a lone player stands."""
+    """The posture of a player without a body."""
     bodies: tuple[Body, ...] = ()
-    """The bodies on the board, the player's first; empty for a lone player."""
+    """The bodies on the board, the player's first; empty for a player without one."""
     wanted: frozenset[Cell] = frozenset()
     """The cells worth going to."""
     blocked: frozenset[Cell] = frozenset()
@@ -52,14 +52,14 @@ class HasScene(Game, Protocol):
 
     @property
     def directions(self) -> Mapping[str, Cell]:
-        """Action → where it leads on the board, as (rows, columns)."""
+        """Action → its move on the board, as (rows, columns)."""
 
     @property
     def pictures(self) -> Mapping[str, str]:
         """Grid symbol → the name of its drawing (see `rendering.board_art`)."""
 
     def scene(self, state: Any) -> Scene:
-        """What the state shows."""
+        """The scene of a state."""
 
 
 def has_scene(game: Game) -> TypeGuard[HasScene]:

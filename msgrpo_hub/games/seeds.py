@@ -1,8 +1,8 @@
 """Seeds: which episodes belong to which split, and one independent random stream per purpose.
 
 The seed of an episode is a hash of (game id, split, index), so splits never overlap and no two games share a seed.
-From it come separate streams: the initial state is shared by a group, the dynamics and the sampling are each member's
-own. Sharing the dynamics too would play the same episode G times and leave nothing to learn from.
+Separate streams derive from it. A group shares the stream of the initial state; each member has its own streams of dynamics
+and sampling. With shared streams, a group would play the same episode G times, and there would be nothing to learn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "draw
 
 
 def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
-    """A 63-bit seed for episode `index` of a split; `run` sets the training runs apart. Variants share their game's seeds.
+    """A 63-bit seed for episode `index` of a split; `run` separates training runs. Variants share their game's seeds.
 
     >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
     False
@@ -29,5 +29,5 @@ def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
-    """The random stream of one purpose (and, say, one member of a group): independent of every other stream."""
+    """The random stream of one purpose, and of further keys such as the member of a group; independent of all others."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, _PURPOSES.index(purpose), *keys))))

@@ -1,7 +1,7 @@
-"""Snake: walls kill, items give rewards, one opponent moves at random. The rules follow the authors' published engine.
+"""Snake: walls kill, items give rewards, and one opponent moves at random. The rules follow the authors' published engine.
 
-Heads are computed together. Equal heads kill both snakes; so does any cell that held a snake *before* the move, tails
-included. "No action" (⊥) leaves the snake where it is while the opponent moves on.
+Both heads move at the same time. If they meet, both snakes die. A snake also dies on any cell that was occupied *before* the
+move, tails included. With "no action" (⊥), the snake stays where it is and the opponent moves.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Snake:
 
     @cached_property
     def pictures(self) -> dict[str, str]:
-        """An apple that takes reward is drawn as poisoned, whatever the rules call it."""
+        """An apple of negative reward is drawn as a poison apple, whatever the rules call it."""
         poison = {item.symbol: "poison apple" for item in self.items if item.name == "apple" and item.reward < 0}
         return {**self.symbols, **poison}
 
@@ -115,8 +115,8 @@ class Snake:
 
     def initial_state(self, rng: np.random.Generator) -> SnakeState:
         total = 1 + self.has_opponent + sum(item.count for item in self.items)
-        drawn = rng.permutation(self.rows * self.columns)[:total].tolist()
-        cells = [divmod(index, self.columns) for index in drawn]
+        indices = rng.permutation(self.rows * self.columns)[:total].tolist()
+        cells = [divmod(index, self.columns) for index in indices]
         snake, opponent = (cells.pop(),), ((cells.pop(),) if self.has_opponent else ())
         items = tuple(tuple(sorted(cells.pop() for _ in range(item.count))) for item in self.items)
         return SnakeState(snake, opponent, items)
@@ -145,7 +145,7 @@ class Snake:
         return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
 
     def _opponent_head(self, state: SnakeState, rng: np.random.Generator) -> Cell | None:
-        """The opponent moves uniformly among the moves that hit neither a wall nor itself (any move where none is left)."""
+        """The opponent moves uniformly among the moves that hit neither a wall nor itself (any move if none is left)."""
         if not state.opponent:
             return None
         cells = [neighbour(state.opponent[0], action) for action in self.actions]
@@ -153,12 +153,12 @@ class Snake:
         return open_cells[int(rng.integers(len(open_cells)))]
 
     def _eat(self, state: SnakeState, cell: Cell) -> tuple[SnakeState, Item | None]:
-        """Takes the item that lies on a cell, if one does, off the board."""
+        """Removes the item on a cell, if any, from the board."""
         eaten = next((item for item, cells in zip(self.items, state.items, strict=True) if cell in cells), None)
         return replace(state, items=tuple(tuple(c for c in cells if c != cell) for cells in state.items)), eaten
 
     def _roll(self, state: SnakeState) -> SnakeState:
-        """Every item moves one cell down; one in the last row, or above an occupied cell, stays."""
+        """Moves every item one cell down, except in the last row or above an occupied cell."""
         taken = {*state.snake, *state.opponent, *(c for cells in state.items for c in cells)}
         rolled: list[list[Cell]] = [[] for _ in state.items]
         kinds = {cell: kind for kind, cells in enumerate(state.items) for cell in cells}
@@ -173,7 +173,7 @@ class Snake:
         return replace(state, items=tuple(tuple(sorted(cells)) for cells in rolled))
 
     def _replenish(self, state: SnakeState, rng: np.random.Generator) -> SnakeState:
-        """Eaten items reappear on free cells, drawn uniformly; none where the board is full."""
+        """Eaten items reappear on uniformly random free cells, as long as there are any."""
         if all(len(cells) == item.count for item, cells in zip(self.items, state.items, strict=True)):
             return state
         taken = {*state.snake, *state.opponent, *(c for cells in state.items for c in cells)}
@@ -221,15 +221,15 @@ class Snake:
         return tuple(action for action, cell in ahead.items() if inside(cell, self.rows, self.columns) and cell not in cells)
 
     def succeeded(self, state: SnakeState) -> bool:
-        """The player lives to the end."""
+        """Whether the player is alive at the end."""
         return state.alive
 
 
 def is_snake(game: Game) -> TypeGuard[Snake]:
-    """Whether a game is Snake: for what is made for Snake alone."""
+    """Whether a game is Snake, for code that works only on Snake."""
     return isinstance(game, Snake)
 
 
 def _moved(body: tuple[Cell, ...], head: Cell, eaten: Item | None) -> tuple[Cell, ...]:
-    """A snake after its move: the tail stays behind, unless what was eaten makes it grow."""
+    """A snake after its move: it loses its tail, unless it ate an item that makes it grow."""
     return (head, *(body if eaten is not None and eaten.grows else body[:-1]))

@@ -1,7 +1,7 @@
 """Exact values of solvable games, by finite-horizon value iteration (Puterman, Markov Decision Processes, 1994, §4.5).
 
-The states that can be reached from a start are expanded turn by turn; their values are then computed backwards, from the
-last turn to the start. Every `Solvable` game is solved this way, also those of other packages.
+The states reachable from a start are expanded turn by turn. Their values are then computed backwards, from the last turn to
+the start. Every `Solvable` game is solved this way, including those of other packages.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from msgrpo_hub.games.seeds import stream
 Floats = npt.NDArray[np.float64]
 
 TIE = 1e-12
-"""Actions whose values differ by less are equally good: what is left between them is rounding."""
+"""Actions whose values differ by less are equally good: smaller differences are rounding."""
 
 KEPT = 256
-"""Solved starts that are kept per game, the latest; one of the largest lake takes 0.3 MB."""
+"""Number of solved starts cached per game, the most recent ones; a start of the largest lake takes 0.3 MB."""
 
 LARGEST = 300_000
-"""The largest number of states that is expanded from one start."""
+"""Limit on the number of states expanded from one start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """Exact values of all states that can be reached from one start. Shapes: N states, A actions in the game's order.
+    """Exact values of all states reachable from one start. Shapes: N states, A actions in the game's order.
 
     >>> from msgrpo_hub.games import make_game
     >>> lake = make_game("FrozenLake-Slippery-v1")
@@ -52,14 +52,14 @@ class Values:
     optimal: Floats
     """optimal[n] = max_a q[n, a] over the actions of the game: optimal play always acts; (N,)."""
     uniform: Floats
-    """uniform[n]: the expected return of actions drawn uniformly; (N,)."""
+    """uniform[n]: the expected return of uniformly random actions; (N,)."""
 
     def best(self, state: Any) -> float:
         """V*(s), the expected return of optimal play."""
         return float(self.optimal[self.rows[state]])
 
     def blind(self, state: Any) -> float:
-        """The expected return of actions drawn uniformly."""
+        """The expected return of uniformly random actions."""
         return float(self.uniform[self.rows[state]])
 
     def of_actions(self, state: Any) -> Floats:
@@ -68,24 +68,24 @@ class Values:
         return values
 
     def of(self, state: Any, action: str | None) -> float:
-        """Q*(s, a), also of "no action"."""
+        """Q*(s, a); None means "no action"."""
         return float(self.q[self.rows[state], -1 if action is None else self.actions.index(action)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """All that may happen on one turn. Shapes: n states, K outcomes of all their actions, W = A + 1 columns of q."""
+    """All outcomes of one turn. Shapes: n states, K outcomes of all their actions, W = A + 1 columns of q."""
 
     states: Mapping[Any, int]
     """State → its row among the n states of this turn."""
     cells: list[int] = field(default_factory=list)
-    """Which entry of q an outcome counts for: W · row + column; (K,)."""
+    """The entry of q that an outcome belongs to: W · row + column; (K,)."""
     chances: list[float] = field(default_factory=list)
-    """(K,)."""
+    """Probability of each outcome; (K,)."""
     rewards: list[float] = field(default_factory=list)
-    """(K,)."""
+    """Reward of each outcome; (K,)."""
     ahead: list[int] = field(default_factory=list)
-    """The row of the next state among those of the next turn, −1 where the episode ends; (K,)."""
+    """The row of the next state among those of the next turn, −1 if the episode ends; (K,)."""
 
     def expected(self, width: int, next_values: Floats) -> Floats:
         """Σ P(s', r | s, a) (r + v(s')), shape (n, W), from the values v of the next turn's states."""
@@ -95,12 +95,12 @@ class _Turn:
 
 
 def solve(game: Solvable, start: Any) -> Values:
-    """Solves a game from one state on.
+    """Solves a game from one state.
 
-    Q(s, a) = Σ P(s', r | s, a) (r + V(s')) and V(s) = max_a Q(s, a); an episode that has ended is worth 0.
+    Q(s, a) = Σ P(s', r | s, a) (r + V(s')) and V(s) = max_a Q(s, a), with V = 0 after the end of an episode.
 
     Raises:
-        UserError: for a game with too many states, or with outcomes that go on after its horizon.
+        UserError: the game has too many states, or outcomes that continue after its horizon.
     """
     turns, width = _expand(game, start), len(game.actions) + 1
     q: list[Floats] = []
@@ -120,7 +120,7 @@ def solve(game: Solvable, start: Any) -> Values:
 
 
 def _expand(game: Solvable, start: Any) -> list[_Turn]:
-    """The states that can be reached from a start, turn by turn, and all that their actions may lead to."""
+    """The states reachable from a start, turn by turn, with the outcomes of all their actions."""
     options = (*game.actions, None)
     turns: list[_Turn] = []
     states, count = {start: 0}, 0
@@ -129,7 +129,9 @@ def _expand(game: Solvable, start: Any) -> list[_Turn]:
         if count > LARGEST:
             raise UserError(f"{game.id} has over {LARGEST} states from one start: expected fewer, or a game without `outcomes`")
         if len(turns) == game.horizon:
-            raise UserError(f"the outcomes of {game.id} go on after its {game.horizon} turns: expected `truncated` on the last")
+            raise UserError(
+                f"the outcomes of {game.id} continue after its {game.horizon} turns: expected `truncated` on the last"
+            )
         turn = _Turn(states)
         following: dict[Any, int] = {}
         for row, state in enumerate(states):
@@ -148,18 +150,18 @@ def _expand(game: Solvable, start: Any) -> list[_Turn]:
 
 @lru_cache(maxsize=64)
 def _latest(game: Solvable) -> deque[Values]:  # noqa: ARG001
-    """The values of a game that were computed last."""
+    """The most recently computed values of a game."""
     return deque(maxlen=KEPT)
 
 
 def values_at(game: Game, state: Any) -> Values:
-    """Values that know a state: of the start of its episode where that was solved already, else of the state itself.
+    """Values that include a state: those of a cached start that reaches it, else those of the state itself.
 
     Raises:
-        UserError: for a game that is not solvable.
+        UserError: the game is not solvable.
     """
     if not is_solvable(game):
-        raise UserError(f"{game.id} has no exact optimum: expected a game that tells its `outcomes`, such as Frozen Lake")
+        raise UserError(f"{game.id} has no exact optimum: expected a game with `outcomes`, such as Frozen Lake")
     latest = _latest(game)
     for values in reversed(latest):
         if state in values.rows:
@@ -174,7 +176,7 @@ def optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
 
 
 def best_actions(values: Values, state: Any, actions: Iterable[str]) -> tuple[str, ...]:
-    """Those of some actions that are as good as the best of them."""
+    """The best of some actions, including ties."""
     worth = {action: values.of(state, action) for action in actions}
     return tuple(action for action in worth if worth[action] >= max(worth.values()) - TIE)
 
@@ -182,8 +184,8 @@ def best_actions(values: Values, state: Any, actions: Iterable[str]) -> tuple[st
 def soonest_optimal_action(game: Game, state: Any) -> str:
     """The optimal action that leaves the most turns to spare. Raises `UserError` for a game that is not solvable.
 
-    With turns to spare, walking in circles is as good as walking to the goal. Of equally good actions it takes those that
-    would still be best if a turn had passed without an action, and so on; of those that are left, the first.
+    With turns to spare, walking in circles is as good as walking to the goal. Among equally good actions, this takes those
+    that would still be best after a turn without an action, and so on; among the remaining ones, the first.
     """
     values, best = values_at(game, state), game.actions
     assert is_solvable(game)

@@ -1,7 +1,7 @@
-"""Variants: the same game seen in a mirror, told in other words, or shown in part. Nothing about its play changes.
+"""Variants: the same game with mirrored or rotated cells, other names or symbols, or a partial view. Its rules do not change.
 
-`make_game("Snake-Standard-v1:reflected")` plays the very episodes of `Snake-Standard-v1`: same seeds, same chance, same
-rewards. A player that understands what it reads scores the same; one that has learned a habit does not.
+`make_game("Snake-Standard-v1:reflected")` plays the same episodes as `Snake-Standard-v1`: the same seeds, randomness and
+rewards. A player that reads the rules scores the same; a player that follows a habit does not.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ def _mirrored(cell: Cell, shape: Shape) -> Cell:
 
 
 def _turned(cell: Cell, shape: Shape) -> Cell:
-    """A quarter turn against the clock: rows become columns."""
+    """A quarter turn counterclockwise: rows become columns."""
     return shape[1] - 1 - cell[1], cell[0]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A game whose cells, action names and grid symbols are shown in another way; states are those of `game`."""
+    """A game with other cells, action names and grid symbols on display; its states are those of `game`."""
 
     game: HasScene
     id: str
     place: Callable[[Cell, Shape], Cell] = _same
-    """Where a cell is shown: (cell, rows and columns of the board of `game`) → cell."""
+    """(cell of `game`, rows and columns of its board) → displayed cell."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Action of the game → its name here; what is not listed keeps its name."""
+    """Action of the game → displayed name; actions not listed keep their names."""
     glyphs: Mapping[str, str] = field(default_factory=dict)
-    """Grid symbol → symbol shown."""
+    """Grid symbol → displayed symbol."""
     moves: str = _MOVES
-    """The rule that says what the actions do."""
+    """The rule that describes the actions."""
 
     @property
     def rows(self) -> int:
@@ -67,7 +67,7 @@ class Variant:
 
     @cached_property
     def _shape(self) -> Shape:
-        """A quarter turn swaps rows and columns: the corners tell."""
+        """Rows and columns of the displayed board, from its corners: a quarter turn swaps them."""
         corners = [self.placed((0, 0)), self.placed((self.game.rows - 1, self.game.columns - 1))]
         return max(row for row, _ in corners) + 1, max(column for _, column in corners) + 1
 
@@ -85,9 +85,9 @@ class Variant:
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
-        shown = {self.display_name(action) for action in self.game.actions}
-        kept = tuple(action for action in self.game.actions if action in shown)
-        return kept if len(kept) == len(shown) else tuple(self.display_name(action) for action in self.game.actions)
+        displayed = {self.display_name(action) for action in self.game.actions}
+        ordered = tuple(action for action in self.game.actions if action in displayed)
+        return ordered if len(ordered) == len(displayed) else tuple(self.display_name(action) for action in self.game.actions)
 
     @cached_property
     def symbols(self) -> dict[str, str]:
@@ -110,15 +110,15 @@ class Variant:
         return {name: (end[0] - row, end[1] - column) for name, end in ends.items()}
 
     def placed(self, cell: Cell) -> Cell:
-        """Where a cell of the game is shown."""
+        """The displayed cell of a cell of the game."""
         return self.place(cell, (self.game.rows, self.game.columns))
 
     def display_name(self, action: str) -> str:
-        """The name here of an action of the game."""
+        """The displayed name of an action of the game."""
         return self.names.get(action, action)
 
     def canonical_action(self, action: str) -> str:
-        """The action of the game that a name here stands for."""
+        """The action of the game for a displayed name."""
         return next((own for own, name in self.names.items() if name == action), action)
 
     def initial_state(self, rng: np.random.Generator) -> Any:
@@ -129,23 +129,23 @@ class Variant:
         return self.game.step(state, None if action is None else self.canonical_action(action), rng)
 
     def observe(self, state: Any) -> str:
-        written, grid, _ = self.game.observe(state).partition("Grid:\n")
-        lines = [self._line(line) for line in written.splitlines()]
+        coordinates, grid, _ = self.game.observe(state).partition("Grid:\n")
+        lines = [self._line(line) for line in coordinates.splitlines()]
         return "\n".join([*lines, *(["Grid:", *(" ".join(row) for row in self.grid(state))] if grid else [])])
 
     def _line(self, line: str) -> str:
-        """One line of coordinates; a list of cells stays in reading order, a body in its own."""
+        """One line of coordinates; cells are in reading order, except those of a body, which keep their order."""
         label, _, _ = line.partition(":")
         cells = [self.placed((int(r), int(c))) for r, c in _CELL.findall(line)]
         return f"{label}: {cells_text(cells if 'body' in label else sorted(cells))}" if cells else line
 
     def grid(self, state: Any) -> list[str]:
-        shown = [["."] * self.columns for _ in range(self.rows)]
+        displayed = [["."] * self.columns for _ in range(self.rows)]
         for r, row in enumerate(self.game.grid(state)):
             for c, symbol in enumerate(row):
-                there, across = self.placed((r, c))
-                shown[there][across] = self.glyphs.get(symbol, symbol)
-        return ["".join(row) for row in shown]
+                i, j = self.placed((r, c))
+                displayed[i][j] = self.glyphs.get(symbol, symbol)
+        return ["".join(row) for row in displayed]
 
     def scene(self, state: Any) -> Scene:
         scene = self.game.scene(state)
@@ -166,25 +166,25 @@ class Variant:
         return self._ordered(self.game.safe_actions(state))
 
     def _ordered(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        told = {self.display_name(action) for action in actions}
-        return tuple(action for action in self.actions if action in told)
+        displayed = {self.display_name(action) for action in actions}
+        return tuple(action for action in self.actions if action in displayed)
 
     def succeeded(self, state: Any) -> bool:
         return self.game.succeeded(state)
 
 
 def base_game(game: Game) -> Game:
-    """The game underneath, whose states and actions are meant: of a game that is no variant, itself."""
+    """The game that a variant displays; any other game is returned unchanged."""
     return game.game if isinstance(game, Variant) else game
 
 
 def display_name(game: Game, action: str) -> str:
-    """The name that an action of `base_game(game)` has in a game."""
+    """The displayed name of an action of `base_game(game)`."""
     return game.display_name(action) if isinstance(game, Variant) else action
 
 
 def display_symbol(game: Game, symbol: str) -> str:
-    """The symbol that a game shows for one of `base_game(game)`."""
+    """The displayed symbol for a symbol of `base_game(game)`."""
     return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
 
 
@@ -215,7 +215,7 @@ VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
 
 
 def make_variant(game: Game, name: str) -> Game:
-    """The variant of a game. Raises `UserError` for an unknown name, and where the game's rules would then say something false.
+    """The variant of a game. Raises `UserError` for an unknown name, and if the variant would make the game's rules false.
 
     >>> from msgrpo_hub.games import make_game
     >>> make_game("FrozenLake-NotSlippery-v1:compass").actions

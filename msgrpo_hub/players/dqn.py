@@ -1,7 +1,6 @@
-"""The player `dqn:FOLDER`: trained Q-networks, one per game, played by numpy alone.
+"""The player `dqn:FOLDER`: trained Q-networks, one per game, evaluated with numpy.
 
-`benchmark/dqn/train.py` trains and writes them. A network sees what the grid shows and nothing else, and plays
-argmax_a Q(s, a).
+`benchmark/dqn/train.py` trains and writes them. A network sees only the grid, and plays argmax_a Q(s, a).
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from msgrpo_hub.games.planes import planes
 Floats = npt.NDArray[np.float32]
 
 YOU = "@"
-"""The grid symbol of the player, in every game."""
+"""The grid symbol of the player in every game."""
 
 
 def centred(game: Game, board: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The planes of a board as the player sees them, who is always in the middle: what a Q-network reads.
+    """The planes of a board with the player in the centre: the input of a Q-network.
 
     Args:
         game: the rules.
-        board: planes (K symbols, R rows, C columns), as of `games.environment.planes`.
+        board: planes (K symbols, R rows, C columns), from `games.planes.planes`.
 
     Returns:
-        Zeros and ones ((K − 1) · (2R − 1) · (2C − 1),): all planes but the player's, shifted; off the board everything is 0, also
-        the plane of free cells, so that walls show.
+        Zeros and ones ((K − 1) · (2R − 1) · (2C − 1),): all planes except the player's, shifted. Off the board every plane is 0,
+        even that of free cells, so that walls are visible.
     """
     me, rows, columns = list(game.symbols).index(YOU), game.rows, game.columns
     ((row, column),) = np.argwhere(board[me])
@@ -50,20 +49,20 @@ class QNetwork:
     """A multilayer perceptron with rectified linear units: (inputs,) → (actions,)."""
 
     layers: tuple[tuple[Floats, Floats], ...]
-    """Of each layer, the weight (outputs, inputs) and the bias (outputs,)."""
+    """Per layer, the weight (outputs, inputs) and the bias (outputs,)."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def values(self, seen: npt.NDArray[Any]) -> Floats:
-        """Q(s, ·), from zeros and ones."""
+    def values(self, inputs: npt.NDArray[Any]) -> Floats:
+        """Q(s, ·), from inputs of zeros and ones."""
         (weight, bias), *rest = self.layers
-        hidden: Floats = weight[:, np.flatnonzero(seen)].sum(axis=1) + bias  # the input is sparse
+        hidden: Floats = weight[:, np.flatnonzero(inputs)].sum(axis=1) + bias  # the input is sparse
         for weight, bias in rest:
             hidden = weight @ np.maximum(hidden, 0) + bias
         return hidden
 
 
 def read_network(path: Path) -> QNetwork:
-    """The network of a safetensors file: `0.weight`, `0.bias`, `2.weight`, … Raises `UserError` where it is none."""
+    """The network of a safetensors file: `0.weight`, `0.bias`, `2.weight`, … Raises `UserError` for any other file."""
     try:
         with safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
@@ -72,7 +71,7 @@ def read_network(path: Path) -> QNetwork:
         return QNetwork(tuple((tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in numbers), metadata)
     except (SafetensorError, KeyError, ValueError) as error:
         raise UserError(
-            f"{str(path)!r} is no Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
+            f"{str(path)!r} is not a Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
         ) from error
 
 
@@ -85,22 +84,22 @@ class DqnPlayer:
     """Game id → network."""
 
     def choose(self, game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG002
-        """The action of highest Q, of equal ones the first."""
+        """The action of highest Q; the first among equals."""
         game_id = game.id.partition(":")[0]
         if game_id not in self.networks:
             known = ", ".join(self.networks)
             raise UserError(f"no DQN for {game_id} in {str(self.folder)!r}: expected one of {known}, or train it there")
-        network, seen = self.networks[game_id], centred(game, planes(game, state))
-        if network.layers[0][0].shape[1] != len(seen):
+        network, inputs = self.networks[game_id], centred(game, planes(game, state))
+        if network.layers[0][0].shape[1] != len(inputs):
             raise UserError(
-                f"the DQN for {game_id} in {str(self.folder)!r} reads {network.layers[0][0].shape[1]} cells, but the game shows "
-                f"{len(seen)}: train it again"
+                f"the DQN for {game_id} in {str(self.folder)!r} has {network.layers[0][0].shape[1]} inputs, but the game has "
+                f"{len(inputs)}: train it again"
             )
-        return game.actions[int(network.values(seen).argmax())]
+        return game.actions[int(network.values(inputs).argmax())]
 
 
 def load_dqn(folder: str | Path) -> ScriptedPolicy:
-    """The player of a folder that holds `<game id>.safetensors` for one game or more. Raises `UserError` where none is."""
+    """The player of a folder with `<game id>.safetensors` for at least one game. Raises `UserError` if there are none."""
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
         raise UserError(f"no DQN in {str(folder)!r}: expected <game id>.safetensors there, from `python -m benchmark.dqn.train`")
@@ -108,5 +107,5 @@ def load_dqn(folder: str | Path) -> ScriptedPolicy:
 
 
 def trained_games(folder: str | Path) -> tuple[str, ...]:
-    """The ids of the games that a folder has a network for."""
+    """The ids of the games for which a folder has a network."""
     return tuple(sorted(path.stem for path in Path(folder).glob("*.safetensors")))

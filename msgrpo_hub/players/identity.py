@@ -1,7 +1,7 @@
-"""Who plays: the player of a name, with all that decides its replies, pinned to commits, so that results never mix.
+"""Identities: the player of a name, with everything that determines its replies, pinned to commits.
 
-A Hub id is resolved to the commit that it names now and loaded at that commit; base and adapter have a revision each. A
-folder counts by the hash of its weights. A cache keyed by name alone would report one model's play as another's.
+A Hub id is resolved to its current commit and loaded at that commit; base and adapter each have a revision. A folder is
+identified by the hash of its weights. Results stored by name alone would mix those of different models.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Mode = Literal["generate", "score"]
 """`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
 
 VERSION = 1
-"""Version of the scripted players: raised when one of them would play otherwise."""
+"""Version of the scripted players, raised when one of them changes how it plays."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayerSettings:
-    """How players that are models act. Scripted players have no use for it."""
+    """How models act. Scripted players ignore these settings."""
 
     mode: Mode = "generate"
     """How a model acts: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
     temperature: float = 0.5
-    """Of sampling; 0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     max_new_tokens: int = 256
-    """Limit of a reply, in tokens."""
+    """Largest length of a reply, in tokens."""
     chat_template: str = ""
     """File with a Jinja chat template, for a model without one."""
     prompt_format: str = ""
-    """How players are asked and read, a built-in format or module:object; empty is the adapter's own, or else the suite's."""
+    """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
@@ -47,27 +47,27 @@ class PlayerSettings:
 
     @property
     def chosen_format(self) -> PromptFormat | None:
-        """The prompt format that was typed, if one was. Raises `UserError` for one that cannot be used."""
+        """The prompt format that the user chose, if any. Raises `UserError` if it cannot be used."""
         return find_format(self.prompt_format, may_import=True) if self.prompt_format else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Player:
-    """A policy, and what makes its results its own."""
+    """A policy with its name and identity."""
 
     name: str
-    """As results show it: the name that was given, of a folder its last part."""
+    """The name in results: the given name, or the last part of a folder's path."""
     policy: Policy
     identity: dict[str, Any]
-    """All that decides its replies, as plain data: part of the run hash."""
+    """Everything that determines its replies, as plain data: part of the run hash."""
     folder: str
     """`<org>__<model>/<commit>`, where its results go."""
     prompt_format: PromptFormat | None = None
-    """The one chosen for it; None is the policy's own, or else the suite's."""
+    """The prompt format chosen for it; None means the policy's own, else the suite's."""
 
 
 def identify(name: str, settings: PlayerSettings) -> Player:
-    """The player of a name, ready to play and pinned. Raises `UserError` where it cannot be found."""
+    """The player of a name, loaded and pinned to commits. Raises `UserError` if it cannot be found."""
     player = _identified(name, settings)
     return replace(player, prompt_format=settings.chosen_format) if settings.prompt_format else player
 
@@ -79,8 +79,8 @@ def _identified(name: str, settings: PlayerSettings) -> Player:
     if separator and kind in ("endpoint", "provider"):
         return _endpoint(name, settings)
     if separator and kind == "dqn":
-        shown = f"dqn:{Path(rest).name}" if Path(rest).is_absolute() else name
-        return _simple(shown, make_player(name), {"kind": "dqn", "weights": content_hash(Path(rest))})
+        display_name = f"dqn:{Path(rest).name}" if Path(rest).is_absolute() else name
+        return _simple(display_name, make_player(name), {"kind": "dqn", "weights": content_hash(Path(rest))})
     if point := entry_point(name):
         package = point.dist.name if point.dist else ""
         version = point.dist.version if point.dist else ""
@@ -94,7 +94,7 @@ def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
 
 def _endpoint(name: str, settings: PlayerSettings) -> Player:
     if settings.mode == "score":
-        raise UserError(f"{name!r} is behind a server, which gives no log-probabilities of our choosing: take --mode generate")
+        raise UserError(f"{name!r} is behind a server, which cannot score given replies: use --mode generate")
     policy = make_player(name, temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
     identity = {
         "kind": "endpoint",
@@ -120,9 +120,11 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
         chat_template=settings.chat_template or None,
         prompt_format=settings.chosen_format,
     )
-    policy.name = name  # in errors; what it was loaded from is pinned and may be a path
+    policy.name = name  # for error messages; the pinned source may be a local path
     if sources.adapter and adapter_effect(policy) == 0:
-        raise UserError(f"the adapter {sources.adapter!r} does not change its base: after a probe prompt both say the same")
+        raise UserError(
+            f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
+        )
     identity = {
         "kind": "language model",
         **sources.identity(),
@@ -139,12 +141,12 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
 
         policy = ScorePolicy(policy)
     folder = "+".join(_folder_name(source) for source, _ in named(name))
-    shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
-    return Player(name=shown, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}")
+    display_name = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
+    return Player(name=display_name, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}")
 
 
 def _folder_name(name: str) -> str:
-    """A name as one folder: `org/model` is `org__model`; of a path, the last two parts."""
+    """A name as one folder name: `org/model` becomes `org__model`, and a path is reduced to its last two parts."""
     path = Path(name)
     last = path.parts[-2:] if path.name.strip(".") else path.resolve().parts[-1:]
     short = "/".join(last) if path.exists() or path.is_absolute() else name

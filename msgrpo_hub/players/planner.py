@@ -1,8 +1,8 @@
-"""The player `planner`: Snake with foresight, the upper end of the bracket in which a model's score is read.
+"""The player `planner`: plans ahead in Snake. Its score is the upper reference for models.
 
-Snake has too many states to be solved. The planner solves a simpler Snake on every turn, by dynamic programming over the
-turns left (Bellman, Dynamic Programming, 1957): what is eaten does not come back, the player's tail is only what it is
-now, and the opponent is not one snake but a probability per cell and turn.
+Snake has too many states to be solved. The planner solves a simplified Snake on every turn, by dynamic programming over the
+turns left (Bellman, Dynamic Programming, 1957): eaten items do not reappear, the player's body is the current one, and the
+opponent is a probability per cell and turn.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ from msgrpo_hub.games.solving import TIE
 Floats = npt.NDArray[np.float64]
 
 HASTE = 0.1
-"""What each turn left after an item is eaten adds to its worth, as a share: it reappears, and may be eaten once more.
+"""Bonus per turn left after an item is eaten, as a share of its reward: the item reappears and may be eaten again.
 
-Chosen on validation episodes, where anything from 0.05 to 0.2 is worth the same."""
+Chosen on validation episodes, where all values from 0.05 to 0.2 score the same."""
 
 PLANNED = 6
-"""How many items are planned for, the nearest: 2^6 sets of them. No registered game has more that are wanted."""
+"""The planner considers the 6 nearest wanted items (2^6 sets). No registered game has more."""
 
 
 def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The first move of a best plan, of equally good ones the first: the player `planner`.
+    """The player `planner`: the first move of a best plan; the first among equals.
 
     Raises `UserError` for a game other than Snake.
     """
     if not is_snake(game):
-        raise UserError(f"{game.id} has no planner, only Snake has: use the player 'optimal' instead of 'planner'")
+        raise UserError(f"the planner plays only Snake, not {game.id}: use the player 'optimal' instead of 'planner'")
     values = move_values(game, state)
     return game.actions[int(np.argmax(values >= values.max() - TIE))]
 
 
 def move_values(game: Snake, state: SnakeState) -> Floats:
-    """The worth of each action in the simpler Snake, then best play; shape (4,), in the order of the actions.
+    """The value of each action followed by best play in the simplified Snake; shape (4,), in the order of the actions.
 
-    Shapes: D = 4 directions, the last move; W = 2^k sets of wanted items left, for the k nearest items that give a
-    positive reward; S × S cells. V_t[d, w, c] is the worth of standing on c with turns t + 1, t + 2, … to come, and
+    Shapes: D = 4 directions of the last move; W = 2^k sets of wanted items left, for the k nearest items with a positive
+    reward; S × S cells. V_t[d, w, c] is the value of standing on c with turns t + 1, t + 2, … to come, and
 
     Q_t[d, w, c] = p_t(c) · death + (1 − p_t(c)) · (r(c, w) + (1 − h_t(c)) · V_t[d, w minus what lies on c, c])
 
-    that of entering c by d on turn t: p_t is the chance that the opponent's head enters it too, h_t that it runs into the
-    player there later on, which ends the game. V_{t−1} = max Q_t over neighbours, never straight back.
+    is the value of entering c by d on turn t. p_t is the probability that the opponent's head enters c too. h_t is the
+    probability that it later runs into the player there, which ends the game. V_{t−1} = max Q_t over neighbours, never
+    straight back.
     """
     board = _Board(game, state)
     value = np.zeros((len(DIRECTIONS), 2 ** len(board.wanted), game.size, game.size))
@@ -67,9 +68,9 @@ def move_values(game: Snake, state: SnakeState) -> Floats:
 
 
 def _can_go_on(game: Snake, state: SnakeState, cell: Cell) -> bool:
-    """Whether, once on a cell, the snake can still make as many moves as it has cells, or to the end of the game.
+    """Whether the snake, once on a cell, can still make as many moves as it has cells, or survive to the end of the game.
 
-    The plan knows the player's tail only as it is now, and might lead into a pocket that the tail closes.
+    The plan uses the current body only, and might lead into a pocket that the body closes.
     """
     food = {cell for item, cells in zip(game.items, state.items, strict=True) if item.grows for cell in cells}
     body = _moved(state.snake, cell, food)
@@ -77,7 +78,7 @@ def _can_go_on(game: Snake, state: SnakeState, cell: Cell) -> bool:
 
 
 def _can_move(game: Snake, body: tuple[Cell, ...], others: Collection[Cell], food: Collection[Cell], moves: int) -> bool:
-    """Whether a snake can make so many moves without meeting a wall, itself, or others, which stay where they are."""
+    """Whether a snake can make this many moves without hitting a wall, itself, or `others`, which do not move."""
     if not moves:
         return True
     ahead = [cell for action in game.actions if inside(cell := neighbour(body[0], action), game.rows, game.columns)]
@@ -90,7 +91,7 @@ def _moved(body: tuple[Cell, ...], head: Cell, food: Collection[Cell]) -> tuple[
 
 
 def _ahead(entering: Floats, outside: float) -> Floats:
-    """The value of the neighbour in each direction d, at the cell that it is left from: (D, W, S, S); a wall kills."""
+    """The value of the neighbour in each direction d, at the cell of departure: (D, W, S, S); a wall kills."""
     size = entering.shape[-1]
     padded = np.full((*entering.shape[:2], size + 2, size + 2), outside)
     padded[..., 1:-1, 1:-1] = entering
@@ -99,7 +100,7 @@ def _ahead(entering: Floats, outside: float) -> Floats:
 
 
 def _best_ahead(ahead: Floats) -> Floats:
-    """The best of the three directions that do not turn back, for each last move: (D, W, S, S)."""
+    """The best of the three directions that do not reverse, for each last move: (D, W, S, S)."""
     left, down, right, up = ahead
     left_down, right_up = np.maximum(left, down), np.maximum(right, up)
     pairs = [(left_down, up), (left_down, right), (right_up, down), (right_up, left)]
@@ -108,7 +109,7 @@ def _best_ahead(ahead: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Board:
-    """One state, and what is to be expected of the board on the turns to come (turn 1 is the move to be chosen)."""
+    """One state, with predictions for the following turns (turn 1 is the move to choose)."""
 
     game: Snake
     state: SnakeState
@@ -119,7 +120,7 @@ class _Board:
 
     @cached_property
     def wanted(self) -> list[int]:
-        """The nearest items that give a positive reward, by index."""
+        """Indices of the nearest items with a positive reward."""
         (row, column), *_ = self.state.snake
         good = [(abs(r - row) + abs(c - column), k) for k, (item, (r, c)) in enumerate(self.items) if item.reward > 0]
         return sorted(k for _, k in sorted(good)[:PLANNED])
@@ -130,32 +131,32 @@ class _Board:
 
     def entering(self, turn: int, value: Floats) -> Floats:
         """Q_t from V_t, both (D, W, S, S)."""
-        met, been, hit = self._opponent(turn)
+        entered, visited, hit = self._opponent(turn)
         later = value * (1 - hit)
         entering = later.copy()
-        worth = 1 + HASTE * (self.game.horizon - self.state.turn - turn)
+        bonus = 1 + HASTE * (self.game.horizon - self.state.turn - turn)
         for k, (item, cell) in enumerate(self.items):
             for way, (row, column) in self._where(cell, turn):
                 if k in self.wanted:
-                    there, gone = self._with_and_without(k, entering)[0], self._with_and_without(k, later)[1]
-                    gain = item.reward * worth * (1 - been[row, column])
-                    there[way, ..., row, column] = gain + gone[way, ..., row, column]
+                    present, eaten = self._with_and_without(k, entering)[0], self._with_and_without(k, later)[1]
+                    gain = item.reward * bonus * (1 - visited[row, column])
+                    present[way, ..., row, column] = gain + eaten[way, ..., row, column]
                 elif item.reward < 0:
                     entering[way, ..., row, column] += item.reward
-        entering *= 1 - met
-        entering += met * self.game.death_reward
+        entering *= 1 - entered
+        entering += entered * self.game.death_reward
         for snake in (self.state.snake, self.state.opponent):
             for row, column in snake[: max(len(snake) - turn + 1, 0)]:  # the rest has moved on by then
                 entering[..., row, column] = self.game.death_reward
         return entering
 
     def _with_and_without(self, k: int, values: Floats) -> tuple[Floats, Floats]:
-        """Views of the sets that hold item k, and of the same sets without it; each (D, W', W'', S, S)."""
+        """Views of the sets with item k, and of the same sets without it; each (D, W', W'', S, S)."""
         split = values.reshape(len(DIRECTIONS), -1, 2, 2 ** self.wanted.index(k), *values.shape[2:])
         return split[:, :, 1], split[:, :, 0]
 
     def _where(self, cell: Cell, turn: int) -> Iterator[tuple[Any, Cell]]:
-        """Where an item will lie, as (last moves, cell); one that rolls is held up by a head right below it."""
+        """Where an item will lie, as (last moves, cell); a head right below stops a rolling item."""
         if not self.game.down_hill:
             yield slice(None), cell
             return
@@ -165,20 +166,20 @@ class _Board:
             yield list(DIRECTIONS).index("Up"), before
 
     def _rolled(self, cell: Cell, turns: int) -> Cell:
-        """Rolls an item down to the last row, or onto the items that lie there already."""
+        """The cell of an item after some turns of rolling, down to the last row or onto the items there."""
         below = sum(row > cell[0] and column == cell[1] for _, (row, column) in self.items)
         held = turns > 0 and neighbour(cell, "Down") in self.bodies
         return min(cell[0] + turns - held, self.game.size - 1 - below), cell[1]
 
     def _opponent(self, turn: int) -> tuple[Floats, Floats, Floats]:
-        """The chance per cell that the opponent's head enters it on a turn, has before, or will while the player is there."""
+        """Per cell, the probability that the opponent's head enters it on a turn, before, or while the player is there."""
         length, sums = len(self.state.snake), self._entered
         so_far = sums[turn]
         return so_far - sums[turn - 1], np.minimum(sums[turn - 1], 1), np.minimum(sums[turn + length] - so_far, 1)
 
     @cached_property
     def _entered(self) -> Floats:
-        """How often the opponent's head is expected to have entered each cell after t turns: (T, S, S), zero for t = 0."""
+        """The expected number of times the opponent's head has entered each cell after t turns: (T, S, S), zero for t = 0."""
         size, opponent = self.game.size, self.state.opponent
         chance = np.zeros((self.game.horizon - self.state.turn + len(self.state.snake) + 1, size, size))
         ahead = [neighbour(opponent[0], action) for action in self.game.actions] if opponent else []

@@ -1,4 +1,4 @@
-"""Players by name: scripted ones, the built-in base, any model of the Hub or of this machine, and those of other packages."""
+"""Players by name: scripted players, the built-in base, models from the Hub or a folder, and players of other packages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SCRIPTED: dict[str, Chooser] = {
 }
 
 KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
-"""Scripted players that know some games only, and which."""
+"""Scripted players that know only some games → whether they know a game."""
 
 GROUP = "msgrpo_hub.players"
-"""The entry point group through which other packages add players: the name is the player's, the object makes its policy."""
+"""The entry point group through which other packages add players: the player's name, and a callable that makes its policy."""
 
 
 def make_player(
@@ -48,13 +48,13 @@ def make_player(
     Args:
         name: a scripted player, `pocket`, a Hub id or a folder (base or LoRA adapter, `@revision` allowed), `base+adapter`,
             `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, or a player of another package.
-        temperature: of a language model; 0 is greedy.
-        max_new_tokens: limit of a language model's reply.
+        temperature: sampling temperature of a language model; 0 is greedy.
+        max_new_tokens: largest length of a language model's reply, in tokens.
         chat_template: file with a Jinja chat template, for a model without one.
-        prompt_format: of a language model; None is the one stored with its adapter, if one is.
+        prompt_format: prompt format of a language model; None means the format stored with its adapter, if any.
 
     Raises:
-        UserError: no such player can be found.
+        UserError: no player of this name can be found.
     """
     if name in SCRIPTED:
         return ScriptedPolicy(SCRIPTED[name])
@@ -62,14 +62,14 @@ def make_player(
     if separator and kind == "dqn":
         return load_dqn(rest)
     if separator and kind in ("endpoint", "provider"):
-        from msgrpo_hub.models.endpoint import make_endpoint  # the HTTP client is loaded only where it is used
+        from msgrpo_hub.models.endpoint import make_endpoint  # loads the HTTP client only when needed
 
         return make_endpoint(name, temperature=temperature, max_new_tokens=max_new_tokens)
     if point := entry_point(name):
         policy: Policy = point.load()()
         return policy
     check_near_miss(name)
-    from msgrpo_hub.models.language_model import LanguageModel  # torch is loaded only for a language model
+    from msgrpo_hub.models.language_model import LanguageModel  # loads torch only when needed
 
     base, adapter = split_adapter(name)
     return LanguageModel.from_pretrained(
@@ -83,19 +83,19 @@ def make_player(
 
 
 def entry_point(name: str) -> EntryPoint | None:
-    """The player that another package adds under a name, if one does."""
+    """The entry point of a player that another package adds, if any."""
     return next(iter(entry_points(group=GROUP, name=name)), None)
 
 
 def can_play(name: str, game: Game) -> bool:
-    """Whether a player knows a game: only solved games have an optimal player, and a DQN knows what it was trained on."""
+    """Whether a player knows a game: `optimal` plays only solvable games, and a DQN only those it was trained on."""
     if name.startswith("dqn:"):
         return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
     return name not in KNOWS or KNOWS[name](base_game(game))
 
 
 def check_near_miss(name: str) -> None:
-    """Refuses a name that is nearly that of a player we know, before it is looked for on the Hub."""
+    """Rejects a name close to that of a known player, before the Hub is searched for it."""
     names = [*SCRIPTED, "pocket", *entry_points(group=GROUP).names]
     if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not Path(name).exists():
         raise unknown("player", name, names)

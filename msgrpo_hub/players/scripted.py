@@ -1,6 +1,6 @@
-"""Scripted players: rules that look at the state and choose an action. They are the references for a model's scores.
+"""Scripted players: rules that choose an action from the state. Their scores are the references for models.
 
-`optimal` plays every solvable game, such as Frozen Lake. Snake is not solved: its references are `greedy` and the `planner`.
+`optimal` plays every solvable game, such as Frozen Lake. Snake is not solved, so its references are `greedy` and `planner`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgrpo_hub.games.solving import soonest_optimal_action
 
 
 def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The optimal action that wins soonest: the player `optimal`. Raises `UserError` for a game that is not solvable."""
+    """The player `optimal`: the optimal action that wins soonest. Raises `UserError` for a game that is not solvable."""
     if not is_solvable(game):
         other = "greedy" if has_scene(game) else "random-safe"
         raise UserError(f"{game.id} has no exact optimum: use the player {other!r} instead of 'optimal'")
@@ -28,11 +28,11 @@ def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
 
 
 def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The first step of a shortest way: to the goal of a lake, or to the nearest item in Snake, whatever it is worth.
+    """The player `greedy`: the first step of a shortest path to the goal of a lake, or to the nearest item in Snake.
 
-    The player `greedy`. It knows neither slipping nor poison, and it steers clear of the cells that the opponent's head
-    can reach this turn: the authors' greedy must do so too, for its rewards with good and with bad apples, 4.76 and
-    −4.79, leave no room for deaths. Ties go to the action that the game lists first, then to the first cell found.
+    It ignores slipping and the rewards of items. It avoids the cells that the opponent's head can reach this turn. The
+    authors' greedy player must do so too: its rewards with good and bad apples, 4.76 and −4.79, leave no room for deaths.
+    Ties go to the action that the game lists first, then to the first cell found.
 
     Raises `UserError` for a game that does not describe its states as scenes.
     """
@@ -42,11 +42,11 @@ def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # n
     ahead = {action: _next(scene.player, game.directions[action]) for action in game.actions}
     careful = [action for action in safe if ahead[action] not in scene.contested] or safe or game.actions
     moves = {ahead[action]: action for action in careful}
-    return _way_to(scene, moves, game) or next(iter(moves.values()))
+    return _path_to(scene, moves, game) or next(iter(moves.values()))
 
 
-def _way_to(scene: Scene, moves: Mapping[Cell, str], game: HasScene) -> str | None:
-    """The move (cell entered → action) that begins a shortest way to a wanted cell around the blocked ones, if one does."""
+def _path_to(scene: Scene, moves: Mapping[Cell, str], game: HasScene) -> str | None:
+    """The action that starts a shortest path to a wanted cell around the blocked ones, or None; `moves`: cell → action."""
     queue = deque(moves.items())
     seen = {scene.player, *scene.blocked, *moves}
     while queue:
@@ -60,8 +60,8 @@ def _way_to(scene: Scene, moves: Mapping[Cell, str], game: HasScene) -> str | No
     return None
 
 
-def _next(cell: Cell, way: Cell) -> Cell:
-    return cell[0] + way[0], cell[1] + way[1]
+def _next(cell: Cell, direction: Cell) -> Cell:
+    return cell[0] + direction[0], cell[1] + direction[1]
 
 
 def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
@@ -69,15 +69,15 @@ def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
 
 
 def choose_random(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """Uniform over all actions: the player `random`."""
+    """The player `random`: uniform over all actions."""
     return _uniform(game.actions, rng)
 
 
 def choose_random_legal(game: Game, state: Any, rng: np.random.Generator) -> str:
-    """Uniform over the legal actions, or over all where none is legal."""
+    """The player `random-legal`: uniform over the legal actions, or over all if none is legal."""
     return _uniform(game.legal_actions(state) or game.actions, rng)
 
 
 def choose_random_safe(game: Game, state: Any, rng: np.random.Generator) -> str:
-    """Uniform over the safe actions, or over all where none is safe: the player `random-safe`."""
+    """The player `random-safe`: uniform over the safe actions, or over all if none is safe."""
     return _uniform(game.safe_actions(state) or game.actions, rng)

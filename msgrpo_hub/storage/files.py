@@ -1,4 +1,4 @@
-"""Files written whole or not at all: after a kill, a reader finds the old file or the new one."""
+"""Atomic file writes: after a kill, the file is either the old one or the new one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a file beside `path`, then puts it in place: the old file or the new one, never a part."""
+    """Lets `write` fill a temporary file beside `path`, then moves it into place."""
     beside = path.with_name(f".{path.name}.new")
     try:
         write(beside)
@@ -22,6 +22,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON at once, with sorted keys, so that equal content is equal bytes."""
+    """Writes JSON atomically, with sorted keys, so that equal content gives equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))

@@ -1,13 +1,13 @@
-"""Files of a run: a log that only grows while it plays, and the Parquet files that it ends with.
+"""Files of a run: an append-only log while it plays, and the final Parquet files.
 
 One run is one player on one task; its folder is `<player>/<commit>/<task>/<run hash>/`:
 
-    config.lock.json   all that decides the result; the run hash is the hash of this file's content
-    episodes.jsonl     one line per finished episode, only while the run is not complete
+    config.lock.json   everything that determines the result; the run hash is the hash of its content
+    episodes.jsonl     one line per finished episode; deleted when the run is complete
     episodes.parquet   one row per episode: seeds, scores (the columns of `storage.schema`)
     steps.parquet      one row per step: observation, reply, action, reward, legal and optimal actions, regret
     results.json       the summary, with intervals
-    timing.json        seconds; the only file that differs when a run is repeated
+    timing.json        seconds; the only file that differs if a run is repeated
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING = (
 )
 
 TABLES = {"default": EPISODES, "steps": STEPS}
-"""Configuration → its file in a run."""
+"""Configuration of the dataset → its file in a run."""
 
 
 # ---- the log
 
 
 def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: float) -> None:
-    """Adds finished episodes to the log, each as one line, and makes sure that they are on the disk."""
+    """Appends finished episodes to the log, one line each, and syncs them to disk."""
     rows = list(played)
     with path.open("a", encoding="utf-8") as file:
         for index, episode in rows:
@@ -55,7 +55,7 @@ def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: 
 
 
 def read_log(path: Path, game_id: str) -> tuple[dict[int, Episode], float]:
-    """The finished episodes of a log by index, and their seconds. A last line cut by a kill is cut off the file."""
+    """The finished episodes of a log by index, and their seconds. An incomplete last line is removed from the file."""
     episodes: dict[int, Episode] = {}
     seconds, whole = 0.0, 0
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
@@ -96,7 +96,7 @@ def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
 
 
 def read_tables(folder: Path, game_id: str) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
-    """The episodes of a run with their scores, as equal objects; runs of the first build do not tell their game."""
+    """The episodes of a run with their scores, equal to those written; tables of the first build lack the game."""
     heads, rows = (read_table(folder / name, config, {"game": game_id}).to_pylist() for config, name in TABLES.items())
     grouped = {index: list(group) for index, group in groupby(rows, key=lambda row: row["index"])}
     steps = [grouped.get(head["index"], []) for head in heads]

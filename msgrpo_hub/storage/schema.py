@@ -1,9 +1,9 @@
 """The one schema of stored episodes: a table of episodes, a table of their steps, and the tables of the first build.
 
 Runs of `msgrpo eval`, the rollouts of a training, published datasets and the test episodes of a training are all written
-with these columns. A file tells its version in the metadata of its schema, and its columns must be exactly those of a version.
-The names `unreadable`, `truncated_reply` and `truncated_replies` are kept from the first build; texts for people say unparsed
-and truncated.
+with these columns. A file has its version in the metadata of its schema, and its columns must be exactly those of a version.
+The names `unreadable`, `truncated_reply` and `truncated_replies` are those of the first build; visible texts say unparsed and
+truncated.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow as pa
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 
 FORMAT = "msgrpo-episodes-v2"
-"""Which columns there are and what they mean. A change of either is a new version."""
+"""Version of the columns and their meanings; a change of either needs a new version."""
 
 CONFIGS = ("default", "steps")
-"""The two tables, by the names under which `datasets.load_dataset` knows them."""
+"""The two tables, by their configuration names in `datasets.load_dataset`."""
 
 _S, _B, _I, _L, _F = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 _MESSAGES = pa.list_(pa.struct([("role", _S), ("content", _S)]))
@@ -63,7 +63,7 @@ EPISODE_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "prompt_format": (_S, "name of the prompt format: how the player was asked and how its replies were parsed"),
     "run": (_S, "hash of the configuration that it was played with"),
 }
-"""Of the configuration `default`: column → (type, meaning)."""
+"""Columns of the configuration `default`: name → (type, meaning)."""
 
 STEP_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     **{name: EPISODE_COLUMNS[name] for name in ("episode", "game", "seed", "member", "index", "update")},
@@ -89,7 +89,7 @@ STEP_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "log_probs": (pa.list_(_F), "log-probability of each token under the distribution that it was sampled from"),
     "entropies": (pa.list_(_F), "entropy of that distribution, in nats"),
 }
-"""Of the configuration `steps`."""
+"""Columns of the configuration `steps`."""
 
 COLUMNS = dict(zip(CONFIGS, (EPISODE_COLUMNS, STEP_COLUMNS), strict=True))
 
@@ -100,7 +100,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "member": 0,
     **dict.fromkeys(("prompt_ids", "token_ids", "log_probs", "entropies"), _TOKENS),
 }
-"""What a column of today holds for a file of the first build without it; null for the others."""
+"""Values of current columns that a file of the first build lacks; other missing columns are null."""
 
 
 def schema(config: str) -> pa.Schema:
@@ -116,42 +116,42 @@ class Version:
     columns: Mapping[str, Mapping[str, pa.DataType]]
     """Configuration → stored column → type, in their order."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Stored column → its name today."""
+    """Stored column → current name."""
     derived: Mapping[str, Callable[[pa.Table], list[Any]]] = field(default_factory=dict)
-    """Column of today → its values, from a stored table of episodes."""
+    """Current column → its values, from a stored table of episodes."""
 
     def matches(self, stored: pa.Schema, config: str) -> bool:
         """Whether a file has exactly the columns of this version, and claims no other."""
         claimed = (stored.metadata or {}).get(b"format", self.name.encode())
-        wanted = self.columns.get(config)
-        return wanted is not None and claimed == self.name.encode() and stored.equals(pa.schema(list(wanted.items())))
+        expected = self.columns.get(config)
+        return expected is not None and claimed == self.name.encode() and stored.equals(pa.schema(list(expected.items())))
 
     def upgraded(self, table: pa.Table, config: str, known: Mapping[str, Any]) -> pa.Table:
-        """A stored table with the columns of today.
+        """A stored table with the current columns.
 
         Args:
-            table: as it is stored.
+            table: the stored table.
             config: `default` or `steps`.
-            known: values for the columns that the file does not tell, such as the game of a run of the first build.
+            known: values of columns that the file lacks, such as the game of a run of the first build.
         """
         if self is LATEST:
             return table
-        there = {self.renamed.get(name, name): table[name] for name in table.column_names}
+        present = {self.renamed.get(name, name): table[name] for name in table.column_names}
         for name, values in self.derived.items():
-            there[name] = pa.array(values(table), COLUMNS[config][name][0])
-        return pa.table({name: _filled(name, config, there, known, len(table)) for name in COLUMNS[config]}, schema(config))
+            present[name] = pa.array(values(table), COLUMNS[config][name][0])
+        return pa.table({name: _filled(name, config, present, known, len(table)) for name in COLUMNS[config]}, schema(config))
 
     def as_stored(self, table: pa.Table, config: str) -> pa.Table:
-        """A table of today as this version stores it: what a file of this version must equal."""
+        """A table with the current columns as this version stores it."""
         columns = self.columns[config]
         return table.select([self.renamed.get(name, name) for name in columns]).rename_columns(list(columns))
 
 
-def _filled(name: str, config: str, there: Mapping[str, Any], known: Mapping[str, Any], rows: int) -> Any:
+def _filled(name: str, config: str, present: Mapping[str, Any], known: Mapping[str, Any], rows: int) -> Any:
     kind, value = COLUMNS[config][name][0], known.get(name, _DEFAULTS.get(name))
-    if name not in there:
+    if name not in present:
         return pa.array([value] * rows, kind)
-    return there[name].fill_null(pa.scalar(value, kind)) if name in known else there[name]
+    return present[name].fill_null(pa.scalar(value, kind)) if name in known else present[name]
 
 
 def _stored(config: str, names: str, renamed: Mapping[str, str] | None = None) -> dict[str, pa.DataType]:
@@ -180,7 +180,7 @@ FIRST_ROLLOUTS = Version(
     },
     renamed=_DRAWN,
 )
-"""Rollouts of the first build. `advantage` of a step is that of its episode: its only credit gave each step the same."""
+"""Rollouts of the first build, whose only credit gave each step the advantage of its episode."""
 
 FIRST_RUNS = Version(
     name="msgrpo-runs-v1",
@@ -197,7 +197,7 @@ FIRST_RUNS = Version(
         ),
     },
 )
-"""Runs of `msgrpo eval` of the first build; their files name no version."""
+"""Runs of `msgrpo eval` of the first build; their files have no version."""
 
 FIRST_TESTS = Version(
     name="msgrpo-test-episodes-v1",
@@ -214,7 +214,7 @@ FIRST_TESTS = Version(
         "split": lambda table: ["test"] * len(table),
     },
 )
-"""test_episodes.parquet of the first build: `unreadable` counts truncated replies too, and sampled play tells no temperature."""
+"""test_episodes.parquet of the first build: `unreadable` includes truncated replies, and sampled episodes have no temperature."""
 
 VERSIONS = (LATEST, FIRST_ROLLOUTS, FIRST_RUNS, FIRST_TESTS)
 

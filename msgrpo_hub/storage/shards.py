@@ -1,4 +1,4 @@
-"""Tables as Parquet files: the one writer, the one reader of all versions, and the shards of a dataset or a training."""
+"""Tables as Parquet files: the writer, the reader of all versions, and the shards of a dataset or a training run."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from msgrpo_hub.storage.schema import FORMAT, Version, version_of
 from msgrpo_hub.storage.tables import Rollout, read_rollouts
 
 ROWS = 1000
-"""Rows of a row group: small ones can be looked at one by one, on the Hub and by streaming."""
+"""Rows per row group: small groups suit the dataset viewer of the Hub and streaming."""
 
 LARGEST = 2 * 1024**3
-"""Bytes that a row group of a file from elsewhere may unpack to."""
+"""Limit on the unpacked size of a row group, in bytes."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Writes a table; equal content is equal bytes."""
+    """Writes a table; equal content gives equal bytes."""
     with open_shard(path, table.schema) as file:
         file.write_table(table, row_group_size=ROWS)
 
 
 def open_shard(path: Path, columns: pa.Schema) -> pq.ParquetWriter:
-    """A file to be written part by part."""
+    """A writer for a file in parts."""
     return pq.ParquetWriter(path, columns, compression="zstd", write_page_index=True)
 
 
 def read_table(path: Path, config: str, known: Mapping[str, Any] = _NOTHING) -> pa.Table:
-    """A file of any version, with the columns of today.
+    """A file of any version, with the current columns.
 
     Args:
-        path: of a shard, of a run's episodes.parquet or steps.parquet, or of a training's test_episodes.parquet.
+        path: path of a shard, of a run's episodes.parquet or steps.parquet, or of a training's test_episodes.parquet.
         config: `default` for episodes, `steps` for steps.
-        known: values for the columns that a file of the first build does not tell.
+        known: values of columns that a file of the first build lacks.
 
     Raises:
-        UserError: it is missing, is no Parquet, has the columns of no version, or would unpack to more than fits.
+        UserError: the file is missing, is not Parquet, has the columns of no version, or is too large when unpacked.
     """
     version, table = read_stored(path, config)
     return version.upgraded(table, config, known)
 
 
 def read_stored(path: Path, config: str) -> tuple[Version, pa.Table]:
-    """The version of a file, and its content as it is stored. Arguments and errors as for `read_table`."""
+    """The version of a file, and its stored table. Arguments and errors as for `read_table`."""
     try:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
@@ -69,17 +69,17 @@ def _first(error: Exception) -> str:
 
 
 def shards(folder: Path) -> list[tuple[Path, Path]]:
-    """The shards below a folder, of both configurations, in the order of their names.
+    """The shards below a folder, as pairs of episodes and steps, sorted by name.
 
-    They lie in `default/` and `steps/` of a dataset, or of `rollouts/` in the folder of a run. A shard of steps without its
-    episodes is what a kill left behind, and does not count.
+    They are in `default/` and `steps/` of a dataset, or of `rollouts/` in the folder of a run. A shard of steps without its
+    episodes was left by a kill and is ignored.
     """
-    place = next((place for place in (folder, folder / "rollouts") if (place / "default").is_dir()), folder)
-    return [(path, place / "steps" / path.name) for path in sorted(place.glob("default/*.parquet"))]
+    root = next((root for root in (folder, folder / "rollouts") if (root / "default").is_dir()), folder)
+    return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]
 
 
 def read_shard(heads: Path, steps: Path) -> tuple[pa.Table, pa.Table]:
-    """Both tables of a shard, with the columns of today. Raises `UserError` as `read_table` does."""
+    """Both tables of a shard, with the current columns. Raises `UserError` as `read_table` does."""
     return read_table(heads, "default"), read_table(steps, "steps")
 
 

@@ -1,7 +1,7 @@
 """Episodes ↔ rows of the two tables: one row per episode (`default`) and one per step (`steps`).
 
-What only the play can tell (replies, tokens, log-probabilities, advantages) is written while it is played. What the rules
-say (legal and optimal actions, regret) is written with a run, and added to training episodes when they are published.
+Data that only the play gives (replies, tokens, log-probabilities, advantages) is written during the play. What follows from the
+rules (legal and optimal actions, regret) is written with a run, and added to training episodes when they are published.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from msgrpo_hub.rollout import past_turns
 from msgrpo_hub.storage.schema import CONFIGS, schema
 
 Scores = tuple[Sequence[StepScore], EpisodeScore]
-"""What the rules say of an episode: of its steps, and of all of it (`evaluation.scores.judged`)."""
+"""Scores of the steps, and of the whole episode (`evaluation.scores.judged`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """An episode with its number, and what the update that it was played for made of it."""
+    """An episode with its index, and the data of the update it was played for."""
 
     episode: Episode
     index: int | None = None
-    """Number in its split; None in training."""
+    """Index in its split; None in training."""
     prompt_format: str = THINK_ACTION.name
-    """Name of the format that it was played in."""
+    """Name of the prompt format of the play."""
     update: int | None = None
-    """None in evaluation, like all below."""
+    """Number of the update; None in evaluation, like all fields below."""
     advantage: float | None = None
     """A_j of the episode in its group."""
     step_advantages: tuple[float, ...] | None = None
-    """What the credit gave each of its steps."""
+    """Advantage of each step from the credit."""
     selected: bool | None = None
     """Whether the update learned from it."""
 
@@ -62,7 +62,7 @@ _OF_EPISODE = ("seed", "member", "terminated", "truncated", "success", "error")
 _OF_STEP = ("observation", "action", "status", "legal", "reward")
 _TOKENS = ("prompt_ids", "token_ids", "log_probs", "entropies")
 _KEY = ("game", "seed", "member", "update", "index")
-"""Columns by which steps belong to their episode within a file."""
+"""Columns that match steps to their episode within a file."""
 
 
 # ---- episodes → rows
@@ -71,7 +71,7 @@ _KEY = ("game", "seed", "member", "update", "index")
 def tables(
     rollouts: Sequence[Rollout], origin: Origin | None = None, scores: Sequence[Scores] | None = None
 ) -> dict[str, pa.Table]:
-    """Both tables of some episodes; the scores, one per episode, fill the columns that say what the rules say."""
+    """Both tables of some episodes; the scores, one per episode, fill the columns that follow from the rules."""
     rows: dict[str, list[dict[str, Any]]] = {config: [] for config in CONFIGS}
     for rollout, scored in zip(rollouts, scores or repeat(None, len(rollouts)), strict=True):
         head, steps = rows_of(rollout, origin, scored)
@@ -112,26 +112,26 @@ def _step_advantages(rollout: Rollout) -> Sequence[float | None]:
 
 
 def _values(record: Origin | EpisodeScore | StepScore) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}  # asdict copies deeply, which takes long
+    return {field.name: getattr(record, field.name) for field in fields(record)}  # asdict makes slow deep copies
 
 
 def step_row(step: Step) -> dict[str, Any]:
-    """The columns of a step that its record alone tells."""
+    """The columns that follow from a step alone."""
     reply = step.completion
-    text = reply.text.encode("utf-8", "replace").decode("utf-8")  # a server may send half a surrogate pair, which is no text
+    text = reply.text.encode("utf-8", "replace").decode("utf-8")  # a server may send a lone surrogate, which is not valid text
     counts = {"prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens}
     own = {name: getattr(step, name) for name in _OF_STEP} | {name: getattr(reply, name) for name in _TOKENS}
     return own | counts | {"reply": text, "finish": reply.finish}
 
 
 def _prompts(rollout: Rollout) -> Sequence[list[Message] | None]:
-    """What the player was given at each step; a stored name never imports a format, so one that is not built in gives None."""
+    """The prompt of each step; None if the format is not built in, since a stored name never imports a format."""
     prompt_format = PROMPT_FORMATS.get(rollout.prompt_format)
     return prompts_of(rollout.episode, prompt_format) if prompt_format else [None] * len(rollout.episode.steps)
 
 
 def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:
-    """The prompt of each step, as it was made when the episode was played in this format."""
+    """The prompts of an episode that was played in this format."""
     game, steps = make_game(episode.game_id), episode.steps
     return [
         prompt_format.render(game, step.observation, past_turns(prompt_format, steps[:turn])) for turn, step in enumerate(steps)
@@ -147,13 +147,13 @@ def read_rollouts(heads: pa.Table, steps: pa.Table) -> list[Rollout]:
     rollouts = []
     for head in heads.to_pylist():
         identity, rows = next(grouped, (None, iter(()))) if head["steps"] else (None, iter(()))
-        found = list(rows)
-        whole = [row["turn"] for row in found] == list(range(head["steps"]))
-        if not whole or (found and identity != tuple(head[name] for name in _KEY)):
+        group = list(rows)
+        complete = [row["turn"] for row in group] == list(range(head["steps"]))
+        if not complete or (group and identity != tuple(head[name] for name in _KEY)):
             raise ValueError(f"the steps of episode {head['seed']}, {head['member']} are not where they should be")
-        rollouts.append(rollout_of(head, found))
+        rollouts.append(rollout_of(head, group))
     if next(grouped, None):
-        raise ValueError("there are steps of no episode")
+        raise ValueError("there are steps without an episode")
     return rollouts
 
 
@@ -162,13 +162,13 @@ def rollout_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> R
     episode = Episode(
         game_id=head["game"], steps=tuple(step_of(row) for row in steps), **{name: head[name] for name in _OF_EPISODE}
     )
-    given = [row["advantage"] for row in steps]
-    if any((advantage is None) != (head["advantage"] is None) for advantage in given):
-        raise ValueError(f"episode {head['seed']}, {head['member']} has advantages for a part of its steps only")
+    advantages = [row["advantage"] for row in steps]
+    if any((advantage is None) != (head["advantage"] is None) for advantage in advantages):
+        raise ValueError(f"episode {head['seed']}, {head['member']} has advantages for only a part of its steps")
     return Rollout(
         episode=episode,
         prompt_format=head["prompt_format"],
-        step_advantages=None if head["advantage"] is None else tuple(given),
+        step_advantages=None if head["advantage"] is None else tuple(advantages),
         **{name: head[name] for name in _OF_ROLLOUT},
     )
 
@@ -187,12 +187,12 @@ def step_of(row: Mapping[str, Any]) -> Step:
 
 
 def origin_of(head: Mapping[str, Any]) -> Origin | None:
-    """The origin that a row of `default` tells; None for a row of a training's own log."""
+    """The origin in a row of `default`; None for a row of a training run's log."""
     return Origin(**{field.name: head[field.name] for field in fields(Origin)}) if head["run"] is not None else None
 
 
 def scores_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> tuple[list[StepScore], EpisodeScore]:
-    """The stored scores of an episode with rows of a run."""
+    """The stored scores of an episode, from the rows of a run."""
     of_steps = [
         StepScore(legal_actions=tuple(row["legal_actions"]), optimal_actions=tuple(row["optimal_actions"]), regret=row["regret"])
         for row in steps

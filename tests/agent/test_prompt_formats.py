@@ -208,7 +208,7 @@ def test_a_format_of_ones_own_plays() -> None:
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
-    ("name", "words"), [("Impostor", "is named 'json', as a built-in one is"), ("HALF", "has no name: expected a subclass")]
+    ("name", "words"), [("Impostor", "has the name of a built-in format, 'json'"), ("HALF", "has no name: expected a subclass")]
 )
 def test_a_format_that_cannot_be_used_is_refused_in_one_line(name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):

@@ -180,7 +180,7 @@ class Clairvoyant:
 
 
 def best_path(lake: FrozenLake, seed: int) -> list[str]:
-    """Actions that reach the goal on just this ice, where there are any."""
+    """Actions that reach the goal with the slips of a seed, if any do."""
     state = lake.initial_state(stream(seed, "initial_state"))
     slips = stream(seed, "dynamics", 0).integers(3, size=lake.horizon)
     paths: dict[Any, tuple[Any, list[str]]] = {state.player: (state, [])}
@@ -188,7 +188,7 @@ def best_path(lake: FrozenLake, seed: int) -> list[str]:
         ahead: dict[Any, tuple[Any, list[str]]] = {}
         for now, path in paths.values():
             for action in lake.actions:
-                after = lake.outcomes(now, action)[slip][1]
+                after = lake.outcomes(now, action)[slip][1].state
                 if after.player == after.goal:
                     return [*path, action, *["Up"] * lake.horizon]
                 if not after.terminal:

@@ -148,13 +148,13 @@ def test_a_folder_without_weights_says_what_makes_them(tmp_path: Path) -> None:
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / f"{GAME}.safetensors").write_bytes(b"not weights")
-    with pytest.raises(UserError, match=f"{GAME}.*is no Q-network"):
+    with pytest.raises(UserError, match=f"{GAME}.*is not a Q-network"):
         load_dqn(tmp_path)
 
 
 def test_a_network_for_another_board_is_refused(tmp_path: Path) -> None:
     save_file({"0.weight": np.zeros((4, 10), np.float16), "0.bias": np.zeros(4, np.float16)}, tmp_path / f"{GAME}.safetensors")
-    with pytest.raises(UserError, match="reads 10 cells, but the game shows 147"):
+    with pytest.raises(UserError, match="has 10 inputs, but the game has 147"):
         play_episodes(make_game(GAME), load_dqn(tmp_path), [(0, 0)])
 
 

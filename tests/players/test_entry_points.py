@@ -135,7 +135,7 @@ def test_results_name_the_package_of_the_player_and_its_version(installed: Path,
         ("eval random optimal --suite lamps.toml", "'optimal' can play no task of the suite 'lamps'"),
         ("eval greedy --suite lamps.toml", "'greedy' can play no task of the suite 'lamps'"),
         ("play Lamp-v1 --player greedy", "the player 'greedy' does not know Lamp-v1: use 'random-safe' instead"),
-        ("play Lamp-v1 --player planner", "Lamp-v1 has no planner"),
+        ("play Lamp-v1 --player planner", "the planner plays only Snake, not Lamp-v1: use the player"),
         ("play Lamp-v1 --player optimal", "Lamp-v1 has no exact optimum"),
         ("play Lamp-v2", "unknown game 'Lamp-v2': did you mean 'Lamp-v1'?"),
         ("play Lamp-v1:compass", "Lamp-v1 has no variants: expected 'Lamp-v1' alone"),
@@ -221,7 +221,7 @@ def test_a_package_cannot_take_a_name_of_ours_or_give_its_game_two(install: Inst
     points = f"[msgrpo_hub.games]\nLamp-v9 = lamp:Lamp\n{FIRM} = lamp:Lamp\n[msgrpo_hub.players]\ngreedy = moth:moth\n"
     ours, greedy = make_game(FIRM), make_player("greedy")
     install(distribution(tmp_path / "site", points))
-    with pytest.raises(UserError, match=r"the game of the entry point 'Lamp-v9' has the id 'Lamp-v1': expected the same"):
+    with pytest.raises(UserError, match=r"the game of the entry point 'Lamp-v9' has the id 'Lamp-v1': expected equal names"):
         make_game("Lamp-v9")
     assert make_game(FIRM) is ours
     assert make_player("greedy") == greedy

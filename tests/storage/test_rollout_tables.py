@@ -177,7 +177,7 @@ def rewrite(folder: Path, config: str, change: Callable[[list[dict[str, Any]]], 
 
 SPOILED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str]] = {
     "a step is missing": ("steps", lambda rows: rows.pop(0), "not where they should be"),
-    "a step of nobody": ("steps", lambda rows: rows.append(rows[-1] | {"seed": 1, "turn": 0}), "steps of no episode"),
+    "a step of nobody": ("steps", lambda rows: rows.append(rows[-1] | {"seed": 1, "turn": 0}), "steps without an episode"),
     "an episode is missing": ("default", lambda rows: rows.pop(0), "not where they should be"),
     "an unknown status": ("steps", lambda rows: rows[0].update(status="fine"), "'fine'"),
     "a count that is none": ("default", lambda rows: rows[0].update(steps=None), "refused"),
