@@ -14,12 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import HfApi, hf_hub_download
-from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
-from huggingface_hub.hf_api import ModelInfo
-
 from msgrpo_hub.agent import Policy
-from msgrpo_hub.downloads.inspection import check_adapter, parse
+from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import VARIANTS, Game, make_game
@@ -38,9 +34,6 @@ SETTINGS = Path(__file__).parent / "space.json"
 
 LARGEST = 4_000_000_000
 """Bytes of weights that are loaded at most: about two thousand million parameters in 16 bits."""
-
-LARGEST_SETTINGS = 100_000
-"""Bytes of an adapter's settings that are read at most."""
 
 KEPT = 2
 """Models that stay loaded."""
@@ -137,73 +130,10 @@ def _load(name: str) -> Policy:
     return make_player(pinned(name), temperature=0.5, max_new_tokens=256)
 
 
-# ---- models of the Hub
-
-
 def pinned(name: str) -> str:
-    """`BASE@COMMIT` or `BASE@COMMIT+ADAPTER@COMMIT`: what a name stands for now, after all that can be checked was checked.
+    """`BASE@COMMIT` or `BASE@COMMIT+ADAPTER@COMMIT`: what a name on the Hub stands for now.
 
     Raises:
-        UserError: what is there is too large, is no safetensors, could run code, or cannot be reached.
+        UserError: it cannot be reached, is too large for this Space, or is refused by the gate that every download passes.
     """
-    found = _NAME.fullmatch(name)
-    assert found is not None
-    base, adapter = found.groups()
-    if adapter is None:
-        info = _info(base)
-        if "adapter_config.json" not in _sizes(info):
-            return _checked(info)
-        base, adapter = _base_of(info), base
-    base_source = base if base == "pocket" else _checked(_info(base))
-    settings = _info(adapter)
-    _base_of(settings)
-    return f"{base_source}+{_checked(settings)}"
-
-
-def _info(source: str) -> ModelInfo:
-    repo, _, revision = source.partition("@")
-    try:
-        return HfApi().model_info(repo, revision=revision or None, files_metadata=True)
-    except OfflineModeIsEnabled as error:
-        raise UserError(f"this Space is offline, {repo!r} cannot be fetched: take a built-in player") from error
-    except HFValidationError as error:
-        raise UserError(f"{repo!r} is no name of a repository: expected USER/NAME") from error
-    except HTTPError as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        if status in (401, 403, 404):
-            raise UserError(f"there is no model {source!r} on the Hub, or it is private or gated: check the name") from error
-        raise UserError(f"the Hub cannot be reached ({type(error).__name__}): take a built-in player, or try later") from error
-
-
-def _sizes(info: ModelInfo) -> dict[str, int]:
-    return {file.rfilename: file.size or 0 for file in info.siblings or []}
-
-
-def _checked(info: ModelInfo) -> str:
-    """`NAME@COMMIT` of a repository whose weights are safetensors and not too large."""
-    weights = sum(size for file, size in _sizes(info).items() if file.endswith(".safetensors"))
-    if not weights:
-        raise UserError(f"{info.id!r} has no safetensors: expected weights that cannot run code when they are loaded")
-    if weights > LARGEST:
-        raise UserError(f"{info.id!r} has {weights / 1e9:.1f} GB of weights: expected at most {LARGEST / 1e9:.0f} GB here")
-    return f"{info.id}@{info.sha}"
-
-
-def _base_of(info: ModelInfo) -> str:
-    """The base that an adapter names, after a look at its settings: a repository, or the built-in base."""
-    if _sizes(info).get("adapter_config.json", 0) > LARGEST_SETTINGS:
-        raise UserError(f"the settings of {info.id!r} are too long: expected those of a LoRA adapter")
-    try:
-        path = hf_hub_download(info.id, "adapter_config.json", revision=info.sha)
-        content = Path(path).read_bytes()
-    except (OSError, HTTPError) as error:
-        raise UserError(f"the settings of {info.id!r} cannot be read: expected those of a LoRA adapter") from error
-    settings = parse(content, "adapter_config.json", info.id)
-    check_adapter(settings, info.id)
-    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
-    if isinstance(base, str) and Path(base).parts[-3:] == ("msgrpo_hub", "pocket", "model"):
-        return "pocket"
-    source = f"{base}@{revision}" if revision else str(base)
-    if not _NAME.fullmatch(source) or "+" in source or ".." in source or Path(str(base)).exists():
-        raise UserError(f"{info.id!r} names the base {str(base)[:60]!r}: expected one on the Hub, as USER/NAME")
-    return source
+    return resolve(name, LARGEST).pinned

@@ -30,6 +30,7 @@ PUBLIC = {
 
 SPACE = {
     "msgrpo_hub.errors": ["unknown"],
+    "msgrpo_hub.downloads.sources": ["resolve"],
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "stream"],
     "msgrpo_hub.episode": ["Completion"],
     "msgrpo_hub.agent": ["Prompt", "build_prompt"],

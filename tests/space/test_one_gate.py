@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import players
 import pytest
@@ -46,9 +45,8 @@ def refusal(ask: Callable[[], object]) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     save_file({"lora_B": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
-    monkeypatch.setattr(players, "hf_hub_download", lambda *_, **__: str(tmp_path / "adapter_config.json"))
     return tmp_path
 
 
@@ -56,10 +54,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_push_and_the_space_refuse_exactly_what_the_gate_refuses(changes: dict[str, Any], folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(PLAIN | changes))
     gate = refusal(lambda: read_settings(list_files(str(folder))))
-    info = cast(Any, SimpleNamespace(id=str(folder), sha="0" * 40, siblings=[]))
     assert bool(gate) == bool(changes)
     assert refusal(lambda: read_adapter(folder)) == gate
-    assert refusal(lambda: players._base_of(info)) == gate
+    assert refusal(lambda: players.pinned(str(folder))) == gate
 
 
 def test_no_other_file_names_settings_of_peft_that_lead_to_code() -> None:

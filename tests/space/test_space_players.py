@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
 from tests.hub_server.client import LOADS_MODELS
@@ -87,11 +88,11 @@ def adapter(**changes: Any) -> dict[str, bytes]:
         ({"adapter_config.json": json.dumps(LORA).encode(), "adapter_model.bin": b"x"}, "has no safetensors"),
         (adapter(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
         (adapter(auto_mapping={"parent_library": "evil"}), "its auto_mapping is"),
-        (adapter(base_model_name_or_path="/etc"), "names the base '/etc'"),
-        (adapter(base_model_name_or_path="../../x/y"), "names the base"),
-        (adapter(base_model_name_or_path=None), "names the base"),
-        (adapter(base_model_name_or_path="nobody/nothing"), "there is no model 'nobody/nothing'"),
-        (adapter(padding="x" * 100_001), "are too long"),
+        (adapter(base_model_name_or_path="/etc"), "names '/etc' as its base"),
+        (adapter(base_model_name_or_path="../../x/y"), "as its base: expected a repository"),
+        (adapter(base_model_name_or_path=None), "does not name its base model"),
+        (adapter(base_model_name_or_path="nobody/nothing"), "there is no 'nobody/nothing'"),
+        (adapter(padding="x" * 1_000_001), "expected at most 1 MB"),
         ({**adapter(), "adapter_config.json": b"[]"}, "is no JSON object"),
         ({**adapter(), "adapter_config.json": b"{"}, "is no JSON"),
     ],
@@ -106,7 +107,7 @@ def test_what_is_no_sound_model_is_refused_before_it_is_loaded(files: dict[str, 
 def test_a_sound_adapter_is_pinned_to_its_commit(loopback: Loopback) -> None:
     repo = loopback.repository()
     commit = loopback.owner.call(put, repo, adapter())
-    assert loopback.owner.call(pinned, repo) == f"pocket+{repo}@{commit}"
+    assert loopback.owner.call(pinned, repo) == f"{pocket_path()}+{repo}@{commit}"
 
 
 def test_a_base_and_an_adapter_are_both_pinned(loopback: Loopback) -> None:
@@ -130,7 +131,7 @@ def test_a_model_that_is_too_large_is_refused_with_its_size_and_the_limit(loopba
 
 
 def test_what_is_not_there_is_said_so(loopback: Loopback) -> None:
-    assert "there is no model 'ada/nothing' on the Hub" in loopback.owner.call(pinned, "ada/nothing")
+    assert "there is no 'ada/nothing'" in loopback.owner.call(pinned, "ada/nothing")
 
 
 def played(name: str) -> list[str]:
