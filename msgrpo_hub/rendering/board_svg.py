@@ -1,4 +1,4 @@
-"""Boards as SVG, in units of one cell: the ground, the pieces that come and go, and who moves over it.
+"""Boards as SVG, in units of one cell: the ground, the pieces that appear and disappear, and the moving bodies.
 
 Any game is drawn from its grid and its symbols alone. A grid does not have the order of a snake's cells, so bodies are
 drawn from the game's scenes (see `games.scene`): a dash that slides along the path of the head. Variants are drawn as players
@@ -31,7 +31,7 @@ _POSTURES: dict[Posture, str] = {
 
 
 def definitions(game: Game) -> str:
-    """The shapes that `board` uses, once for all boards of a game."""
+    """The shapes that `board` uses, shared by all boards of a game."""
     bare = {display_symbol(game, symbol) for symbol in (FREE, PLAYER)}
     named = {symbol: name for symbol, name in pictures(game).items() if symbol not in bare}
     shapes = "".join(f'<g id="{_id(symbol)}">{shape(name, symbol)}</g>' for symbol, name in named.items())
@@ -54,7 +54,7 @@ def icy(game: Game) -> bool:
 
 
 def pictures(game: Game) -> Mapping[str, str]:
-    """The name of what is drawn for each symbol."""
+    """Symbol → name of its drawing."""
     return game.pictures if has_scene(game) else game.symbols
 
 
@@ -64,7 +64,7 @@ def moves(game: Game) -> Mapping[str, Cell]:
 
 
 def still_grid(game: Game, state: Any) -> list[str]:
-    """The grid without who moves: what a single player stands on, and free cells under a body."""
+    """The grid without the moving bodies: the cell under a single player, and free cells under a body."""
     grid = game.grid(state)
     if not has_scene(game):
         return grid

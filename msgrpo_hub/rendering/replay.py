@@ -51,7 +51,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
     Args:
         game: the rules they were played by.
         episodes: a title, such as the player's name, with each episode.
-        prompt_format: tells the thought in each reply.
+        prompt_format: parses the thoughts of each reply.
 
     Raises:
         ValueError: for no episodes, for different seeds, or for a record that does not replay.
@@ -154,7 +154,7 @@ def _thought(step: Step, prompt_format: PromptFormat) -> str:
 
 
 def _short(text: str, width: int) -> str:
-    """Shortens a text in the middle: the ends tell two players apart.
+    """Shortens a text in the middle, since the ends distinguish players.
 
     >>> _short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
     'Qwen/Qwen2…t+adapter'

@@ -1,6 +1,6 @@
-"""A replay as plain data: a game's board, its states and an episode, as the player was shown them.
+"""A replay as plain data: a game's board, its states and an episode, as the player saw them.
 
-Cells are numbers, counted row by row from the top left. Boards of variants are drawn as they were shown: mirrored, turned,
+Cells are numbers, counted row by row from the top left. Boards of variants are drawn as displayed: mirrored, rotated,
 or with other symbols. A game without scenes is drawn from its grid and its symbols alone.
 """
 
@@ -20,13 +20,13 @@ from msgrpo_hub.rendering.report_plots import ending
 from msgrpo_hub.rollout import replayed_states
 
 LONGEST = 3_000
-"""Characters of a reply that are kept: its beginning and its end."""
+"""Number of characters kept from a long reply, from its start and its end."""
 
 Data = dict[str, Any]
 
 
 def game_data(game: Game) -> Data:
-    """What the script of a page must know of a game to draw its boards."""
+    """The data of a game that the script of a page needs to draw its boards."""
     return {
         "title": game.id,
         "rows": game.rows,
@@ -76,7 +76,7 @@ def _kept(reply: str) -> str:
 
 
 def state_data(game: Game, state: Any) -> Data:
-    """What a board shows: the cells of its pieces by symbol, and who moves over it."""
+    """The content of a board: the cells of its pieces by symbol, and the moving bodies."""
     free = {" ", display_symbol(game, FREE)}
     cells: dict[str, list[int]] = {}
     for row, line in enumerate(still_grid(game, state)):
@@ -87,7 +87,7 @@ def state_data(game: Game, state: Any) -> Data:
 
 
 def _movers(game: Game, scene: Scene) -> Data:
-    """Who moves: bodies from head to tail, the player's first, or a single walker and its posture."""
+    """The moving bodies from head to tail, the player's first, or a single player and its posture."""
 
     def numbers(cells: Iterable[Cell]) -> list[int]:
         return [row * game.columns + column for row, column in cells]
@@ -103,6 +103,6 @@ def _piece(name: str, symbol: str) -> str:
 
 
 def shapes(tasks: Iterable[str]) -> Mapping[str, str]:
-    """Every shape that the boards of some tasks use: its id and its SVG. A symbol without a drawing is a letter on a tile."""
+    """All shapes on the boards of some tasks: id → SVG. A symbol without a drawing is a letter on a tile."""
     drawn = {_piece(name, symbol): shape(name, symbol) for task in tasks for symbol, name in pictures(make_game(task)).items()}
     return {**drawn, "walker": PENGUIN, "faces": FACES}

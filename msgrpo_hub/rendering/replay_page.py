@@ -1,4 +1,4 @@
-"""What a web page needs to replay episodes: their data, and the script, style and shapes that show them."""
+"""Everything that a web page needs to replay episodes: data, script, style and shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READER_PREFERS_DARK = "@media (prefers-color-scheme:dark)"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayAssets:
-    """What a page carries once, for all its replays."""
+    """The parts of a page that all its replays share."""
 
     script: str
     """JavaScript. `replayPlayer(element, options)` makes a player, whose `show({players})` begins a replay; `drawBoard(game,
@@ -42,18 +42,18 @@ class Replay:
     """
 
     game: Game
-    """The rules that the episodes were played by."""
+    """The game of the episodes."""
 
     def game_data(self) -> Data:
-        """What the player must know of the game to draw its boards."""
+        """The data of the game that the replay player needs to draw its boards."""
         return game_data(self.game)
 
     def state_data(self, state: Any) -> Data:
-        """One board: the cells of its pieces by symbol, and who moves over it."""
+        """One board: the cells of its pieces by symbol, and the moving bodies."""
         return state_data(self.game, state)
 
     def episode_data(self, player: str, episode: Episode) -> Data:
-        """One player's episode, with all that can be shown of it.
+        """One player's episode, with all its details.
 
         Returns:
             `player`, `game`, `seed` (text: it has more digits than a JavaScript number holds), `system` (the constant part of
@@ -87,13 +87,13 @@ class Replay:
         }
 
     def _move(self, action: str | None) -> int | None:
-        """The number of an action in the game that a variant is of."""
+        """The index of a displayed action among the actions of the base game."""
         own = base_game(self.game).actions
         return next((number for number, each in enumerate(own) if display_name(self.game, each) == action), None)
 
     @staticmethod
     def assets(games: Iterable[str], dark: str = READER_PREFERS_DARK) -> ReplayAssets:
-        """What a page with replays of some games carries.
+        """The shared parts of a page with replays of some games.
 
         Args:
             games: ids of the games.
@@ -109,5 +109,5 @@ class Replay:
 
 
 def read_part(name: str) -> str:
-    """The text of a file beside this module."""
+    """The text of a file in this package."""
     return (files("msgrpo_hub.rendering") / name).read_text(encoding="utf-8")

@@ -59,7 +59,7 @@ class Section:
     rows: list[tuple[str, Result]]
     """Each player's name and result."""
     fullest: Result
-    """The result with the most episodes: it has all references."""
+    """The result with the most episodes, which has all references."""
     base: str
     """The player that the others are compared with."""
     forest: Forest
@@ -84,7 +84,7 @@ def write_report(folder: Path, output: Path) -> Path:
 
 
 def report_page(results: Sequence[Result]) -> str:
-    """The page of some runs. Equal runs give equal pages, to the byte."""
+    """The page of some runs. Equal runs give equal pages, byte for byte."""
     names = player_names(results)
     groups = _same_episodes(results)
     bases = [_base(group) for group in groups]
@@ -104,7 +104,7 @@ def report_page(results: Sequence[Result]) -> str:
 
 
 def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Groups results of the same episodes, in the order of tasks. A player that played them twice counts once."""
+    """Groups results of the same episodes, in the order of tasks. A player with two runs of them counts once."""
 
     def played(result: Result) -> list[str]:
         config = result.config | same_rules(result.config)
@@ -126,7 +126,7 @@ def _by_reward(result: Result) -> float:
 
 
 def _base(group: Sequence[Result]) -> Result:
-    """The result that the others are compared with: the first model without an adapter, or else the first result."""
+    """The result that the others are compared with: the first model without an adapter, else the first result."""
     models = [result for result in group if result.config["identity"].get("kind") == "language model"]
     return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
 

@@ -21,7 +21,7 @@ MOST = 20
 """Episodes of a task that can be replayed."""
 
 BUDGET = 2_000_000
-"""Bytes for all replays of a page: with its plots it stays below 3 MB."""
+"""Limit on the replays of a page in bytes; with its plots, the page stays below 3 MB."""
 
 
 def worst_episodes(result: Result) -> list[int]:
@@ -32,7 +32,7 @@ def worst_episodes(result: Result) -> list[int]:
 
 
 def telling_seeds(results: Sequence[Result]) -> list[int]:
-    """Seeds to replay: by turns one on which the players differ most, and a player's worst."""
+    """Seeds to replay: alternately one on which the players differ most, and a player's worst."""
     rewards: dict[int, list[tuple[float, float]]] = {}
     for result in results:
         for episode, score in zip(result.episodes, result.scores, strict=True):
@@ -85,7 +85,7 @@ def collect_replays(
 
 
 def _companion(results: Sequence[Result], base: Result) -> Result | None:
-    """The player shown beside the base: its adapter, or else the best of the others."""
+    """The player shown beside the base: its adapter, else the best of the others."""
     others = [result for result in results if result is not base]
     commit = base.config["identity"].get("base_commit")
     adapters = [result for result in others if commit and result.config["identity"].get("base_commit") == commit]
@@ -99,7 +99,7 @@ def _task(result: Result) -> Data:
 
 
 def _seed(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:
-    """One seed as each player played it."""
+    """The episodes of all players on one seed."""
     found = [
         (player, result, position)
         for player, result in zip(players, results, strict=True)

@@ -1,4 +1,4 @@
-"""Time in an SVG without script: CSS keyframes for what appears and disappears, and for what glides from state to state.
+"""Animation of an SVG without script: CSS keyframes for elements that appear, disappear or glide from state to state.
 
 State t of an episode is shown from second t · TICK on. The move towards it takes the last part of the turn before, so that a
 viewer reads the thought, then sees the action. All animations have the same length and stay in step as they loop.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 TICK = 1.5
-"""Seconds a turn."""
+"""Seconds per turn."""
 
 PAUSE = 3.5
 """Seconds that the last state is shown before the animation starts again."""
