@@ -1,4 +1,4 @@
-"""Models: language models as policies. Torch is loaded only when one of them is used."""
+"""Models: language models as policies. Torch is imported only when a model is used."""
 
 from __future__ import annotations
 

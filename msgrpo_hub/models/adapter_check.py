@@ -1,4 +1,4 @@
-"""The adapter probe: an adapter that is loaded and changes nothing is an adapter that was not applied."""
+"""Adapter check: a loaded adapter that does not change the log-probabilities was not applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBE = "FrozenLake-NotSlippery-v1"
 
 
 def adapter_effect(agent: LanguageModel) -> float:
-    """The largest difference, in nats, that the adapter makes to the next token's log-probabilities after a probe prompt."""
+    """The largest difference, in nats, that the adapter makes to the next-token log-probabilities after a test prompt."""
     game = make_game(PROBE)
     state = game.initial_state(stream(episode_seed(PROBE, "validation", 0), "initial_state"))
     [ids] = agent.encode([build_prompt(game, state, format_of(agent))])

@@ -1,8 +1,8 @@
-"""Attention over a shared beginning: the keys and values of the rules exist once, and every row adds only its own.
+"""Attention over a shared prefix: the keys and values of the rules exist once, and each row adds only its own.
 
-In the usual cache each row holds its own copy of the rules, and every decoding step reads (and grows) all the copies.
-Here a query attends to two parts in one softmax: the shared keys, which have no batch dimension, and its row's own.
-Acting keeps the shared part in a cache; training has it in the same pass, so that gradients flow through it.
+In a standard cache each row holds a copy of the rules, and every decoding step reads (and extends) all copies. Here a query
+attends to two parts in one softmax: the shared keys, which have no batch dimension, and the keys of its row. Acting keeps
+the shared prefix in a cache. Training computes the prefix in the same pass, so that gradients flow through it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRAINING = "msgrpo_tree"
 
 
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer, (U, J, L, D), in buffers with room to grow, so that a step copies nothing."""
+    """Keys and values of one layer, (U, J, L, D), in buffers with spare capacity, so that a step copies nothing."""
 
     is_sliding = False
 
@@ -36,30 +36,30 @@ class RowLayer(DynamicLayer):
         end = start + key_states.shape[2]
         if not start:
             self.lazy_initialization(key_states, value_states)
-            self._room = [self._widened(states, 0, end) for states in (key_states, value_states)]
-        elif end > self._room[0].shape[2]:
-            self._room = [self._widened(room, start, end) for room in self._room]
-        for room, states in zip(self._room, (key_states, value_states), strict=True):
-            room[:, :, start:end] = states
-        self.keys, self.values = (room[:, :, :end] for room in self._room)
+            self._buffers = [self._widened(states, 0, end) for states in (key_states, value_states)]
+        elif end > self._buffers[0].shape[2]:
+            self._buffers = [self._widened(buffer, start, end) for buffer in self._buffers]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
         return self.keys, self.values
 
     @staticmethod
     def _widened(states: Tensor, filled: int, needed: int) -> Tensor:
         rows, heads, _, size = states.shape
-        room = states.new_empty(rows, heads, needed + max(32, needed // 2), size)
-        room[:, :, :filled] = states[:, :, :filled]
-        return room
+        buffer = states.new_empty(rows, heads, needed + max(32, needed // 2), size)
+        buffer[:, :, :filled] = states[:, :, :filled]
+        return buffer
 
     def select(self, rows: Tensor) -> None:
-        """Keeps these rows, in this order; a row may be taken several times."""
+        """Keeps these rows, in this order; a row may be selected several times."""
         end = self.get_seq_length()
-        self._room = [room.index_select(0, rows) for room in self._room]
-        self.keys, self.values = (room[:, :, :end] for room in self._room)
+        self._buffers = [buffer.index_select(0, rows) for buffer in self._buffers]
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
 
 class RowCache(Cache):
-    """A KV cache of rows that fork."""
+    """A KV cache whose rows can fork."""
 
     def __init__(self) -> None:
         super().__init__(layer_class_to_replicate=RowLayer)
@@ -69,7 +69,7 @@ class RowCache(Cache):
             cast(RowLayer, layer).select(rows)
 
     def states(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer of a cache with one row, (J, L, D) each."""
+        """The keys and values of one layer, (J, L, D) each, for a cache with one row."""
         keys, values = cast(RowLayer, self.layers[layer]).keys, cast(RowLayer, self.layers[layer]).values
         assert keys is not None
         assert values is not None
@@ -85,26 +85,26 @@ def attend(
     scaling: float | None,
     softcap: float | None,
 ) -> Tensor:
-    """Softmax attention of each row over the shared keys and its own.
+    """Softmax attention of each row over the shared keys and its own keys.
 
-    Rows of several queries get a copy of the shared keys and one fused kernel. A row of one query, that is a decoding step,
-    would spend its time on the copy: it reads the shared keys where they are.
+    With several queries per row, the shared keys are copied to each row and one fused kernel runs. For single-token queries
+    (decoding steps) the copy would dominate, so they read the shared keys in place.
 
     Args:
         query: (U, H, Q, D).
         key: (U, J, L, D); each of the J key heads serves H / J query heads.
         value: (U, J, L, D).
-        mask: (U, 1, Q, L) additive, over the own keys; the shared keys are visible to every query.
-        shared: keys and values (J, P, D) that all rows share.
-        scaling: of the scores, by default 1/√D.
-        softcap: where given, scores are softcap·tanh(score / softcap).
+        mask: (U, 1, Q, L) additive, over each row's own keys; the shared keys are visible to every query.
+        shared: keys and values, (J, P, D) each, that all rows share.
+        scaling: factor of the scores, by default 1/√D.
+        softcap: if given, scores are softcap·tanh(score / softcap).
 
     Returns:
         (U, H, Q, D).
     """
     rows, heads, queries, size = query.shape
     groups = key.shape[1]
-    if queries > 1 and softcap is None:  # which the fused kernels do not know
+    if queries > 1 and softcap is None:  # the fused kernels do not support softcapping
         if shared is not None:
             key, value = (
                 torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
@@ -126,9 +126,9 @@ def attend(
     flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
     common = capped(flat @ keys.transpose(1, 2)).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
     weights = torch.softmax(torch.cat([common, own], -1), -1, dtype=torch.float32).to(value.dtype)
-    to_common, to_own = weights.split([common.shape[-1], own.shape[-1]], -1)
-    of_common = to_common.transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
-    mixed: Tensor = of_common.reshape(groups, rows, -1, size).transpose(0, 1) + to_own @ value
+    common_weights, own_weights = weights.split([common.shape[-1], own.shape[-1]], -1)
+    common_mix = common_weights.transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
+    mixed: Tensor = common_mix.reshape(groups, rows, -1, size).transpose(0, 1) + own_weights @ value
     return mixed.reshape(rows, heads, queries, size)
 
 
@@ -143,7 +143,7 @@ def shared_prefix_attention(
     shared_prefix: RowCache | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention while acting, in the form of transformers' attention interface; `shared_prefix` is a cache of one row."""
+    """Attention while acting, for transformers' attention interface; `shared_prefix` is a cache with one row."""
     shared = None if shared_prefix is None else shared_prefix.states(cast(int, module.layer_idx))
     mixed = attend(query, key, value, attention_mask, shared, scaling, softcap)
     return mixed.transpose(1, 2).contiguous(), None
@@ -159,9 +159,9 @@ def tree_attention(
     softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention while training: one sequence is a prefix of P tokens and then B branches of L tokens each.
+    """Attention while training: one sequence is a prefix of P tokens followed by B branches of L tokens each.
 
-    The prefix is causal; a branch attends to the whole prefix and to itself under its own mask, (B, 1, L, L) additive.
+    The prefix is causal. A branch attends to the whole prefix, and to itself under its own mask, (B, 1, L, L) additive.
     """
     branches, _one, length, _same = attention_mask.shape
     prefix = query.shape[2] - branches * length
@@ -174,10 +174,10 @@ def tree_attention(
     (first_q, rest_q), (first_k, rest_k), (first_v, rest_v) = split(query), split(key), split(value)
     causal = torch.full((prefix, prefix), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
     shared = (first_k[0], first_v[0]) if prefix else None
-    of_trunk = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap)
-    of_branches = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap)
-    flat = of_branches.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
-    return torch.cat([of_trunk, flat], 2).transpose(1, 2).contiguous(), None
+    prefix_output = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap)
+    branch_output = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap)
+    flat = branch_output.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
+    return torch.cat([prefix_output, flat], 2).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(ACTING, shared_prefix_attention)
@@ -186,7 +186,7 @@ AttentionInterface.register(TRAINING, tree_attention)
 
 @contextmanager
 def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None]:
-    """Uses one of our attentions; afterwards the one before is back."""
+    """Switches the attention implementation inside the context and restores the previous one on exit."""
     base = base_of(model)
     before = base.config._attn_implementation
     base.set_attn_implementation(name)
@@ -200,9 +200,9 @@ def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None
 
 @contextmanager
 def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """Evaluation mode with attention over the shared prefix; afterwards the model is as it was.
+    """Evaluation mode with attention over the shared prefix; the previous mode and attention are restored on exit.
 
-    Both walk through all modules, so a play of many turns begins it once; within itself it does nothing.
+    Both switches visit all modules, so play of many turns enters the context once. A nested context does nothing.
     """
     if base_of(model).config._attn_implementation == ACTING:
         yield
@@ -217,5 +217,5 @@ def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """The model of transformers, with LoRA inside it or without."""
+    """The transformers model, without the PEFT wrapper; LoRA layers stay in place."""
     return cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)

@@ -1,4 +1,4 @@
-"""One chat request over HTTP, through `huggingface_hub.InferenceClient`: a reply, a failure that may pass, or a `UserError`."""
+"""One chat request over HTTP with `huggingface_hub.InferenceClient`: a reply, a temporary failure, or a `UserError`."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 
 KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
-"""The environment variable with the key for servers other than those of Hugging Face."""
+"""The environment variable with the key for servers outside Hugging Face."""
 
-_NO_KEY = "no-key"  # with none at all, the client would send the Hugging Face token to whatever server is asked
+_NO_KEY = "no-key"  # without a key, the client would send the Hugging Face token to any server
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a request brought no reply, where asking again may help."""
+    """Why a request got no reply, when a retry may help."""
 
     what: str
-    """In a few words, such as `HTTP 503`."""
-    said: str = ""
-    """What the server said to it."""
+    """A short description, such as `HTTP 503`."""
+    message: str = ""
+    """The message of the server."""
     wait: float = 0.0
-    """Seconds that the server asks to wait."""
+    """Seconds to wait, as the server asks."""
 
 
-GARBAGE = Failure(what="an answer that is no chat completion")
+GARBAGE = Failure(what="an invalid chat completion")
 EMPTY = Failure(what="an empty reply")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatServer:
-    """A model behind a URL or an Inference Provider. It holds no key and no connection."""
+    """A model behind a URL or an Inference Provider. The object holds no key and no connection."""
 
     name: str
-    """The player as it was named; it stands in every error."""
+    """The name of the player, quoted in every error."""
     model: str
-    """What the server calls the model."""
+    """The name of the model on the server."""
     base_url: str | None = None
-    """The server: a base such as http://localhost:8000/v1, or a whole URL that ends with /chat/completions."""
+    """The server: a base URL such as http://localhost:8000/v1, or a full URL that ends with /chat/completions."""
     provider: str | None = None
-    """In place of a server, an Inference Provider."""
+    """An Inference Provider, instead of a server."""
 
     def ask(
         self, messages: Sequence[Message], *, seed: int, temperature: float, max_tokens: int, timeout: float
     ) -> Completion | Failure:
-        """Sends one request; `timeout` is the number of seconds without a byte after which it has failed.
+        """Sends one request, which fails after `timeout` seconds without a byte.
 
         Raises:
-            UserError: asking again cannot help: the key, the model, the URL or the settings are refused.
+            UserError: a retry cannot help: the key, the model, the URL or the settings are refused.
         """
         key = self.key()
         client = InferenceClient(base_url=self.base_url, provider=cast(Any, self.provider), token=key, timeout=timeout)
@@ -82,30 +82,30 @@ class ChatServer:
         except OfflineModeIsEnabled:
             raise self._refused("HF_HUB_OFFLINE forbids every request", "unset it to play over HTTP") from None
         except (HTTPError, ValueError, AttributeError, TypeError) as error:
-            # HTTPError is the base of whatever httpx or httpx2 raises, whichever huggingface_hub uses. The last two come
-            # where it stumbles over the body of an error.
+            # HTTPError is the base class of the errors of httpx or httpx2, depending on huggingface_hub. The client raises the
+            # last two when it cannot read the body of an error.
             if (response := _response(error)) is not None:
                 return self._http_failure(response.status_code, response.headers, _line(response.text, key))
             return self._other_failure(error, key)
         return read_reply(output)
 
     def key(self) -> str | None:
-        """The key to send: that of Hugging Face goes to Hugging Face alone, or to the provider it was stored for."""
+        """The key to send. The Hugging Face token goes only to Hugging Face, or to the provider it was stored for."""
         if self.base_url is None or _is_hugging_face(self.base_url):
             return get_token()
         return os.environ.get(KEY_VARIABLE, "").strip() or _NO_KEY
 
-    def _http_failure(self, status: int, headers: Any, said: str) -> Failure:
+    def _http_failure(self, status: int, headers: Any, message: str) -> Failure:
         if status in (408, 429) or status >= 500:
-            return Failure(what=f"HTTP {status}", said=said, wait=seconds_to_wait(headers.get("Retry-After", "")))
+            return Failure(what=f"HTTP {status}", message=message, wait=seconds_to_wait(headers.get("Retry-After", "")))
         remedy = "check the URL, the name of the model and the sampling settings"
         if status in (401, 403):
             remedy = f"expected a key with access, in HF_TOKEN for Hugging Face and in {KEY_VARIABLE} for other servers"
-        raise self._refused(f"HTTP {status} {said}", remedy) from None
+        raise self._refused(f"HTTP {status} {message}", remedy) from None
 
     def _other_failure(self, error: Exception, key: str | None) -> Failure:
-        if isinstance(error, HTTPError):  # only its kind: the text may quote a header
-            return Failure(what=f"no answer ({type(error).__name__})")
+        if isinstance(error, HTTPError):  # only the type: the text may quote a header
+            return Failure(what=f"no response ({type(error).__name__})")
         if isinstance(error, (AttributeError, TypeError)):
             raise error
         if self.provider and not isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
@@ -117,24 +117,24 @@ class ChatServer:
 
 
 def read_reply(output: ChatCompletionOutput) -> Completion | Failure:
-    """The reply in a server's answer, its thinking put back in front.
+    """The reply in a server's response, with its thinking put back in front.
 
-    A reply that was cut before its first visible word, or that is nothing but thoughts or a tool call, is the model's own
-    doing. An answer with nothing in it is not a reply.
+    A reply counts as the model's even if it was truncated before its first visible word, or holds only thinking or a tool
+    call. An empty response is not a reply.
     """
     match output.choices:
         case [ChatCompletionOutputComplete(message=ChatCompletionOutputMessage() as message) as choice, *_]:
-            said: Any = message.content or ""
-            thought: Any = message.reasoning or getattr(message, "reasoning_content", None) or ""
+            content: Any = message.content or ""
+            thinking: Any = message.reasoning or getattr(message, "reasoning_content", None) or ""
         case _:
             return GARBAGE
-    if not isinstance(said, str) or not isinstance(thought, str):
+    if not isinstance(content, str) or not isinstance(thinking, str):
         return GARBAGE
-    cut = choice.finish_reason == "length"
-    if not (said or thought or message.tool_calls or cut):
+    truncated = choice.finish_reason == "length"
+    if not (content or thinking or message.tool_calls or truncated):
         return EMPTY
-    text = f"<think>{thought}</think>{said}" if thought else said
-    return Completion(text=text, finish="length" if cut else "stop", usage=_usage(output.usage))
+    text = f"<think>{thinking}</think>{content}" if thinking else content
+    return Completion(text=text, finish="length" if truncated else "stop", usage=_usage(output.usage))
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:
@@ -145,7 +145,7 @@ def _usage(usage: Any) -> tuple[int, int] | None:
 
 
 def seconds_to_wait(retry_after: str) -> float:
-    """What a Retry-After header asks for, as seconds or as a date (RFC 9110, 10.2.3); 0 where it cannot be read.
+    """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3); 0 if it cannot be parsed.
 
     >>> seconds_to_wait("2.5"), seconds_to_wait("Wed, 21 Oct 2015 07:28:00 GMT"), seconds_to_wait("soon")
     (2.5, 0.0, 0.0)
@@ -161,7 +161,7 @@ def seconds_to_wait(retry_after: str) -> float:
 
 
 def _response(error: BaseException | None) -> Any:
-    """The HTTP response that an error is about. Where a body could not be understood, it is further back in the chain."""
+    """The HTTP response behind an error. If its body could not be parsed, the response is further back in the chain."""
     if isinstance(error, HTTPError):
         return getattr(error, "response", None)
     return _response(error.__context__) if error else None
@@ -173,6 +173,6 @@ def _is_hugging_face(url: str) -> bool:
 
 
 def _line(text: str, key: str | None) -> str:
-    """What a server said, on one line, without the key, and no longer than 200 characters."""
+    """A server message on one line, without the key, and at most 200 characters long."""
     line = " ".join(text.split())
     return (line.replace(key, "***") if key else line)[:200]

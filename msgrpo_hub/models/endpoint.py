@@ -1,7 +1,7 @@
 """Players behind an HTTP endpoint: any OpenAI-compatible server, or an Inference Provider of Hugging Face.
 
-A server that fails is not a model that plays badly. A request is repeated as long as that can help; where it does not, the
-completion is an error, which stops its episode unscored. A request that can never succeed is a `UserError` at once.
+A failing server is not a badly playing model. A request is retried as long as a retry can help. After the last retry the
+completion is an error, and its episode stops unscored. A request that can never succeed raises `UserError` immediately.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer, Failure
 
-_JITTER = random.SystemRandom()  # nobody's stream: how often a server fails must change nothing else
+_JITTER = random.SystemRandom()  # not one of the seeded streams: server failures must not affect results
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointPolicy:
-    """A model that is asked over HTTP, one request per prompt, several at a time."""
+    """A model behind HTTP: one request per prompt, several at a time."""
 
     server: ChatServer
-    """Whom to ask."""
+    """The server that answers the requests."""
     temperature: float
-    """Of sampling; 0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     max_new_tokens: int
-    """The limit of a reply; one cut there is marked `finish="length"`."""
+    """Largest number of tokens per reply; a truncated reply has `finish="length"`."""
     concurrency: int = 8
-    """How many requests are under way at a time."""
+    """Number of concurrent requests."""
     attempts: int = 6
-    """How often a request is sent at most."""
+    """Largest number of attempts per request."""
     timeout: float = 120.0
-    """Seconds without a byte from the server after which an attempt has failed."""
+    """Seconds without a byte from the server after which an attempt fails."""
     patience: float = 600.0
-    """Seconds for all attempts at one reply together, pauses included."""
+    """Seconds for all attempts at one reply, including pauses."""
     backoff: float = 1.0
-    """Seconds before the second attempt; each further pause is twice as long, and up to half is taken off by chance."""
+    """Seconds before the second attempt. Each further pause is twice as long, minus a random part of up to half."""
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        """One reply per prompt, in order; the seed that request i carries comes from `rngs[i]` alone.
+        """One reply per prompt, in order; the seed of request i comes from `rngs[i]` alone.
 
         Raises:
-            UserError: the server refuses a request in a way that asking again cannot mend.
+            UserError: the server refuses a request, and a retry cannot help.
         """
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         pool, stop = ThreadPoolExecutor(self.concurrency), Event()
         try:
-            asked = [pool.submit(self._ask, prompt, seed, stop) for prompt, seed in zip(prompts, seeds, strict=True)]
-            for future in wait(asked, return_when=FIRST_EXCEPTION).done:
-                future.result()  # raises the first error, even where others still pause between attempts
-            return [future.result() for future in asked]
+            futures = [pool.submit(self._ask, prompt, seed, stop) for prompt, seed in zip(prompts, seeds, strict=True)]
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()  # raises the first error, even while others still pause between attempts
+            return [future.result() for future in futures]
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, prompt: Prompt, seed: int, stop: Event) -> Completion:
-        """Repeats a request until it is answered, attempts or patience are used up, or `stop` is set."""
+        """Repeats a request until it gets a reply, attempts or patience run out, or `stop` is set."""
         deadline, attempt = time.monotonic() + self.patience, 1
         while isinstance(reply := self._attempt(prompt, seed, deadline), Failure):
             pause = max(reply.wait, self.backoff * 2 ** (attempt - 1) * _JITTER.uniform(0.5, 1.0))
@@ -85,25 +85,25 @@ class EndpointPolicy:
 
 def _failed(last: Failure, attempts: int) -> Completion:
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-    wish = f" (it asks to wait {last.wait:.0f} s)" if last.wait else ""
-    return Completion(text="", error=f"{last.what} after {times}{wish}" + (f": {last.said}" if last.said else ""))
+    request = f" (the server asked to wait {last.wait:.0f} s)" if last.wait else ""
+    return Completion(text="", error=f"{last.what} after {times}{request}" + (f": {last.message}" if last.message else ""))
 
 
 def make_endpoint(name: str, *, temperature: float, max_new_tokens: int) -> EndpointPolicy:
-    """The player of a name: `endpoint:URL#MODEL` or `provider:NAME/MODEL`, where the model may hold slashes.
+    """The player of a name: `endpoint:URL#MODEL` or `provider:NAME/MODEL`; the model may contain slashes.
 
     Raises:
-        UserError: the name is neither. A URL with a user or password counts as neither, since names are published.
+        UserError: the name is neither. A URL with a user or password is refused too, because names are published.
 
     >>> make_endpoint("provider:auto/Qwen/Qwen2.5-3B-Instruct", temperature=0.5, max_new_tokens=256).server.model
     'Qwen/Qwen2.5-3B-Instruct'
     """
     server = _server(name)
     if server is None:
-        shown = re.sub("//[^#]*@", "//***@", name)
+        redacted = re.sub("//[^#]*@", "//***@", name)
         raise UserError(
-            f"cannot read the player {shown!r}: expected endpoint:URL#MODEL, as endpoint:http://localhost:8000/v1#my-model "
-            "(no user or password in the URL), or provider:NAME/MODEL, as provider:auto/Qwen/Qwen2.5-3B-Instruct"
+            f"cannot parse the player {redacted!r}: expected endpoint:URL#MODEL, e.g. endpoint:http://localhost:8000/v1#my-model "
+            "(no user or password in the URL), or provider:NAME/MODEL, e.g. provider:auto/Qwen/Qwen2.5-3B-Instruct"
         )
     return EndpointPolicy(server=server, temperature=temperature, max_new_tokens=max_new_tokens)
 
@@ -118,10 +118,10 @@ def _server(name: str) -> ChatServer | None:
 
 
 def _is_http(url: str) -> bool:
-    """Whether a URL can be asked: http or https, a host, no credentials, nothing that cannot stand in a URL."""
+    """Whether a URL is usable: http or https, a host, no credentials, no characters that are invalid in a URL."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises where it is no port
+        _ = parts.port  # raises ValueError if the port is invalid
     except ValueError:
         return False
     plain = url.isprintable() and " " not in url

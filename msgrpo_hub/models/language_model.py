@@ -1,4 +1,4 @@
-"""A language model as a policy (the paper's LAP): base or LoRA adapter, from the Hub or a folder, or the built-in base."""
+"""A language model as a policy (the paper's LAP): a base or a LoRA adapter from the Hub or a folder, or the built-in base."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LanguageModel:
     """A causal language model with a chat template that answers prompts.
 
     Args:
-        model: the model; with LoRA it is a `peft.PeftModel`.
-        tokenizer: its tokenizer, with a chat template.
-        temperature: of sampling; 0 is greedy.
-        max_new_tokens: the limit of a reply; one cut there is marked `finish="length"`.
-        max_rows: how many samples advance together at most; a bound on memory, without effect on results.
+        model: the model; a `peft.PeftModel` if it has LoRA.
+        tokenizer: the tokenizer, with a chat template.
+        temperature: sampling temperature; 0 is greedy.
+        max_new_tokens: largest number of tokens per reply; a truncated reply has `finish="length"`.
+        max_rows: largest number of samples per batch; bounds memory and does not affect results.
         name: what the model was loaded from.
-        prompt_format: the one that was stored with its adapter; None if none was.
+        prompt_format: the format stored with the adapter; None if none is stored.
     """
 
     model: PreTrainedModel | PeftModel
@@ -50,7 +50,7 @@ class LanguageModel:
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
-            raise UserError(f"temperature = {self.temperature}: expected at least 0, which is greedy")
+            raise UserError(f"temperature = {self.temperature}: expected at least 0 (0 is greedy)")
         if self.max_new_tokens < 1:
             raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
         self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
@@ -75,16 +75,16 @@ class LanguageModel:
         """Loads a model from the Hub or a folder.
 
         Args:
-            repo_or_path: a base model, a LoRA adapter (its base is then loaded at the revision that the adapter's config
+            repo_or_path: a base model, a LoRA adapter (its base is loaded at the revision that the adapter's config
                 names), or `pocket`, the built-in base.
-            adapter: a LoRA adapter to put on the base; `name@revision` is allowed.
-            revision: of `repo_or_path`; `name@revision` is the same.
-            dtype: of the base weights; `auto` is that of the checkpoint.
-            device: such as `cuda`; by default a GPU where there is one.
+            adapter: a LoRA adapter to apply to the base; `name@revision` is allowed.
+            revision: branch, tag or commit of `repo_or_path`; `name@revision` is equivalent.
+            dtype: type of the base weights; `auto` is the checkpoint's type.
+            device: such as `cuda`; by default a GPU if one is available.
             chat_template: a file with a Jinja chat template, for models without one.
-            temperature: of sampling; 0 is greedy.
-            max_new_tokens: the limit of a reply.
-            prompt_format: instead of the one that is stored with the adapter.
+            temperature: sampling temperature; 0 is greedy.
+            max_new_tokens: largest number of tokens per reply.
+            prompt_format: overrides the format stored with the adapter.
 
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together.
@@ -119,7 +119,7 @@ class LanguageModel:
         ]
 
     def caching(self) -> AbstractContextManager[None]:
-        """While it lasts, what was computed for a prompt is not computed again; see `Engine.caching`."""
+        """Caches logits inside the context; see `Engine.caching`."""
         return self.engine.caching()
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
@@ -136,44 +136,44 @@ class LanguageModel:
         return [self._prompt_ids[prompt] for prompt in prompts]
 
     def render(self, prompt: Prompt) -> str:
-        """The prompt as text. A template without a system role gets the system text at the head of the user message."""
+        """The prompt as text. If the template has no system role, the system text is prepended to the user message."""
         messages = prompt.messages if self._system_role else _merge_system(prompt.messages)
         return render(self.tokenizer, messages)
 
     def _check_length(self, longest: int) -> None:
         config = self.model.config.get_text_config()
         slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
-        window = getattr(config, "sliding_window", None) if slides else None  # the engine attends to everything before
+        window = getattr(config, "sliding_window", None) if slides else None  # the engine attends to all earlier tokens
         limit = min(filter(None, (getattr(config, "max_position_embeddings", None), window)), default=None)
         if limit and longest + self.max_new_tokens > limit:
             raise UserError(
                 f"a prompt of {longest} tokens and a reply of up to {self.max_new_tokens} do not fit into the "
-                f"{limit} positions that {self.name!r} attends to: lower --max-new-tokens or take a model with a longer context"
+                f"{limit} positions that {self.name!r} attends to: lower --max-new-tokens or use a model with a longer context"
             )
 
 
 def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every token that ends a reply: the tokenizer's and those of the generation config."""
+    """The tokens that end a reply: the tokenizer's end token and those of the generation config."""
     config = model.generation_config
-    given = config.eos_token_id if config is not None else None
-    ends = given if isinstance(given, list) else [given]
+    configured = config.eos_token_id if config is not None else None
+    ends = configured if isinstance(configured, list) else [configured]
     return frozenset(token for token in [*ends, tokenizer.eos_token_id] if token is not None)
 
 
 def _merge_system(messages: list[Message]) -> list[Message]:
-    """Messages for a template without a system role: each system text goes to the head of the user message after it."""
+    """Messages for a template without a system role: each system text is prepended to the next user message."""
     merged: list[Message] = []
-    waiting: list[str] = []
+    pending: list[str] = []
     for message in messages:
         if message["role"] == "system":
-            waiting.append(message["content"])
+            pending.append(message["content"])
             continue
-        if waiting and message["role"] == "user":
-            merged.append({"role": "user", "content": "\n\n".join([*waiting, message["content"]])})
+        if pending and message["role"] == "user":
+            merged.append({"role": "user", "content": "\n\n".join([*pending, message["content"]])})
         else:
-            merged += [*_as_user(waiting), message]
-        waiting = []
-    return merged + _as_user(waiting)
+            merged += [*_as_user(pending), message]
+        pending = []
+    return merged + _as_user(pending)
 
 
 def _as_user(texts: list[str]) -> list[Message]:
@@ -181,7 +181,7 @@ def _as_user(texts: list[str]) -> list[Message]:
 
 
 def _takes_system_role(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the chat template accepts a system message and shows it."""
+    """Whether the chat template accepts a system message and renders it."""
     messages = [{"role": "system", "content": "a marker"}, {"role": "user", "content": "a question"}]
     try:
         return "a marker" in render(tokenizer, messages)

@@ -1,4 +1,4 @@
-"""Base, tokenizer, adapter and chat template from files that `downloads` has looked at; the network has no part in it."""
+"""Loads base, tokenizer, adapter and chat template from files that `downloads` has checked, without network access."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from msgrpo_hub.errors import UserError
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 TEMPLATE_SECONDS = 10.0
-"""How long a chat template may take for a prompt: one can be written that never ends. Known ones take a millisecond."""
+"""Time limit of a chat template per prompt, in seconds: a template can loop forever. Known templates take a millisecond."""
 LARGEST_PROMPT = 1_000_000
-"""Characters that a chat template may make of a short question."""
+"""Largest number of characters that a chat template may render for a short question."""
 
 _LOADING_ERRORS = (
     OSError,
@@ -40,44 +40,44 @@ _LOADING_ERRORS = (
     IndexError,
     SafetensorError,
 )
-"""What the libraries raise at files that are not as they expect."""
+"""Errors that the libraries raise for malformed files."""
 
 
 def hide_progress_bars() -> None:
-    """Switches off transformers' progress bars for loading weights; those of downloads stay."""
+    """Switches off transformers' progress bars for loading weights; download progress bars stay."""
     logging.disable_progress_bar()
 
 
 def fetch_both(
     source: str, revision: str | None, adapter: str | None, adapter_revision: str | None
 ) -> tuple[Fetched, Fetched | None]:
-    """A base and perhaps an adapter, each at a commit of its own; that of an adapter's base stands in its settings.
+    """Fetches a base and optionally an adapter, each at its own commit. An adapter's settings name the commit of its base.
 
     Raises:
-        UserError: one of them cannot be had, or is not what it is given as.
+        UserError: one of them cannot be fetched, or is not the kind of model it was passed as.
     """
-    found = list_files(source, revision)
-    if adapter is not None and found.is_adapter:
-        raise UserError(f"{source!r} is a LoRA adapter, not a base model: give it alone, or a base before --adapter")
+    listing = list_files(source, revision)
+    if adapter is not None and listing.is_adapter:
+        raise UserError(f"{source!r} is a LoRA adapter, not a base model: pass it alone, or pass a base with --adapter")
     if adapter is not None:
-        given = list_files(adapter, adapter_revision)
-        if not given.is_adapter:
-            raise UserError(f"the adapter {adapter!r} is none: expected adapter_config.json and {ADAPTER_WEIGHTS} there")
-        return fetch(found), fetch(given)
-    if not found.is_adapter:
-        return fetch(found), None
-    settings = read_settings(found)
+        adapter_listing = list_files(adapter, adapter_revision)
+        if not adapter_listing.is_adapter:
+            raise UserError(f"{adapter!r} is not a LoRA adapter: expected adapter_config.json and {ADAPTER_WEIGHTS} there")
+        return fetch(listing), fetch(adapter_listing)
+    if not listing.is_adapter:
+        return fetch(listing), None
+    settings = read_settings(listing)
     base = list_files(base_of(settings, source), settings.get("revision"))
     if base.is_adapter:
         raise UserError(
-            f"the adapter {source!r} names {base.source!r} as its base, which is an adapter too: expected a base model"
+            f"the adapter {source!r} names {base.source!r} as its base, but that is also an adapter: expected a base model"
         )
-    return fetch(base), fetch(found)
+    return fetch(base), fetch(listing)
 
 
 def load_base(found: Fetched, dtype: Dtype, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer, named after their source and not after the folder in the cache."""
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # left out, it would ask at the terminal
+    """Loads model and tokenizer and names them after their source, not after the cache folder."""
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
     try:
         tokenizer = AutoTokenizer.from_pretrained(found.folder, **options)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -88,17 +88,17 @@ def load_base(found: Fetched, dtype: Dtype, device: str) -> tuple[PreTrainedMode
     model, report = loaded
     if tokenizer.vocab_size < 2:
         raise _unusable(found, ValueError("it has no tokenizer"))
-    if report["missing_keys"]:  # the library would draw them at random
-        raise _unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers get no weights"))
+    if report["missing_keys"]:  # transformers would initialise them at random
+        raise _unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers have no weights"))
     model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = found.source
     return cast(PreTrainedModel, model.to(cast(Any, device)).eval()), tokenizer
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
-    """The base with an adapter on it. Raises `UserError` where the two do not fit, or the weights are not finite."""
+    """The base with an adapter. Raises `UserError` if they do not fit or the weights are not finite."""
     base = model.config._name_or_path
     try:
-        given = load_file(found.folder / ADAPTER_WEIGHTS)
+        weights = load_file(found.folder / ADAPTER_WEIGHTS)
         adapted = PeftModel.from_pretrained(model, found.folder, local_files_only=True).eval()
     except (OSError, SafetensorError) as error:
         raise _unusable(found, error) from error
@@ -106,38 +106,38 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         raise UserError(
             f"the adapter {found.source!r} does not fit its base {base!r}: {' '.join(str(error).split())[:300]}"
         ) from error
-    if set(given) != (wanted := set(get_peft_model_state_dict(adapted))):  # PEFT only warns
-        empty, stray = len(wanted - set(given)), len(set(given) - wanted)
-        difference = f"{empty} of its {len(wanted)} layers get no weights, {stray} weights find no layer"
+    if set(weights) != (expected := set(get_peft_model_state_dict(adapted))):  # PEFT only warns
+        missing, extra = len(expected - set(weights)), len(set(weights) - expected)
+        difference = f"{missing} of its {len(expected)} layers have no weights, {extra} weights match no layer"
         raise UserError(f"the adapter {found.source!r} does not fit its base {base!r}: {difference}")
-    if not all(torch.isfinite(tensor).all() for tensor in given.values()):
+    if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
         raise UserError(f"the adapter {found.source!r} has weights that are not finite: expected numbers")
     return adapted
 
 
 def stored_format(found: Fetched) -> PromptFormat | None:
-    """The prompt format that is stored with an adapter, if one is. Its name never imports.
+    """The prompt format stored with an adapter, or None. Its name never imports code.
 
     Raises:
-        UserError: there is no built-in format of that name.
+        UserError: no built-in format has that name.
     """
     if found.prompt_format is None:
         return None
     try:
         return find_format(found.prompt_format)
     except UserError as error:
-        raise UserError(f"the adapter {found.source!r} cannot be asked: {error}") from error
+        raise UserError(f"the prompt format of the adapter {found.source!r} is not available: {error}") from error
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | None) -> None:
-    """Puts a given chat template in place, and refuses a model whose template is missing or broken."""
+    """Sets the chat template of a file, if one is given, and rejects a missing or broken template."""
     if file:
         try:
             tokenizer.chat_template = Path(file).read_text()
         except OSError as error:
             raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
     if not tokenizer.chat_template:
-        raise UserError(f"{source!r} has no chat template: give one with --chat-template FILE (Jinja)")
+        raise UserError(f"{source!r} has no chat template: pass one with --chat-template FILE (Jinja)")
     try:
         text = render(tokenizer, [{"role": "user", "content": "a question"}])
     except (jinja2.TemplateError, ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
@@ -145,38 +145,40 @@ def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | No
             f"the chat template of {file or source!r} does not work ({first_line(error)}): expected a Jinja template"
         ) from error
     if len(text) > LARGEST_PROMPT:
-        raise UserError(f"the chat template of {file or source!r} makes {len(text)} characters of one question: expected few")
+        raise UserError(
+            f"the chat template of {file or source!r} renders {len(text)} characters for one question: expected fewer"
+        )
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Any]) -> str:
-    """Messages as text, through the chat template, which runs in Jinja's sandbox and for a bounded time."""
+    """Renders messages with the chat template, in Jinja's sandbox and under a time limit."""
     with _bounded(TEMPLATE_SECONDS):
         return cast(str, tokenizer.apply_chat_template(cast(Any, messages), add_generation_prompt=True, tokenize=False))
 
 
 @contextmanager
 def _bounded(seconds: float) -> Iterator[None]:
-    """Ends what takes longer with a `UserError`. Only in the main thread of a Unix process: elsewhere there is no such alarm."""
+    """Raises `UserError` after a time limit. Works only in the main thread of a Unix process, which alone receives the alarm."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
-    def late(*_: object) -> NoReturn:
-        raise UserError(f"the chat template takes more than {seconds:.0f} s for one prompt: expected one that ends")
+    def on_timeout(*_: object) -> NoReturn:
+        raise UserError(f"the chat template takes more than {seconds:.0f} s for one prompt: expected a template that terminates")
 
-    before = signal.signal(signal.SIGALRM, late)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGALRM, on_timeout)
+    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.setitimer(signal.ITIMER_REAL, remaining)
         signal.signal(signal.SIGALRM, before)
 
 
 def _unusable(found: Fetched, error: Exception) -> UserError:
-    """One line for files of which the libraries make no model."""
+    """One line for files that the libraries cannot load as a model."""
     if not found.commit:
         return no_folder(found.source, first_line(error))
     return UserError(
-        f"cannot load {found.source!r} at commit {found.commit}: its files are not those of a model ({first_line(error)})"
+        f"cannot load {found.source!r} at commit {found.commit}: its files are not a valid model ({first_line(error)})"
     )

@@ -1,8 +1,8 @@
-"""What a model would say next: the logits after each prompt and each beginning of a reply that was computed, while it plays.
+"""A cache of next-token logits, kept while episodes are played: one entry per prompt and partial reply.
 
-In a game the same state comes up again, in other episodes and in later turns, and the replies to it begin alike. With the
-same weights the next-token distribution there is the same, so a reply is drawn from what is remembered for as long as it
-goes where a reply went before, without the model.
+Other episodes and later turns of a game reach the same states, and the replies to equal prompts share prefixes. With
+unchanged weights the next-token distribution of a prefix is unchanged too. Replies that repeat a cached prefix are
+therefore sampled from cached logits, without a forward pass.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from torch import Tensor
 from msgrpo_hub.models.sampling import TokenIds
 
 Node = tuple[int, int | TokenIds]
-"""Where a reply has come to: the node before, and the token that was drawn there; at its beginning (-1, prompt)."""
+"""The end of a partial reply: its parent node and the token sampled there; (-1, prompt) for an empty reply."""
 
 NOT_CACHED = -2
-"""The node of a place for which there was no capacity. A full memory stays full, so nothing after it is remembered either."""
+"""The index of a node that exceeded the capacity. A full cache stays full, so no descendant is cached either."""
 
 
 class LogitCache:
-    """A tree of replies with the logits at each node.
+    """A tree of partial replies with the logits at each node.
 
     Args:
-        capacity: for logits, in bytes; 0 remembers nothing.
+        capacity: size limit of the logits, in bytes; 0 caches nothing.
     """
 
     def __init__(self, capacity: int = 0) -> None:
         self._capacity = capacity
         self._nodes: dict[Node, int] = {}
-        self._logits: Tensor | None = None  # (nodes, vocabulary), made when the vocabulary is known
+        self._logits: Tensor | None = None  # (nodes, vocabulary), allocated when the vocabulary is known
 
-    def __contains__(self, place: Node) -> bool:
-        return place in self._nodes
+    def __contains__(self, node: Node) -> bool:
+        return node in self._nodes
 
-    def get(self, places: Sequence[Node]) -> tuple[list[int], Tensor, Tensor]:
-        """The node at each place, the logits of the distinct ones (rows, vocabulary), and the row of each."""
+    def get(self, nodes: Sequence[Node]) -> tuple[list[int], Tensor, Tensor]:
+        """The index of each node, the logits of the distinct nodes (rows, vocabulary), and the row of each node."""
         assert self._logits is not None
-        nodes = [self._nodes[place] for place in places]
-        distinct, rows = torch.unique(torch.tensor(nodes, device=self._logits.device), return_inverse=True)
-        return nodes, self._logits[distinct], rows
+        indices = [self._nodes[node] for node in nodes]
+        distinct, rows = torch.unique(torch.tensor(indices, device=self._logits.device), return_inverse=True)
+        return indices, self._logits[distinct], rows
 
-    def add(self, places: Sequence[Node], logits: Tensor) -> list[int]:
-        """Keeps the logits at new places, (places, vocabulary), for as many as there is capacity. Returns all their nodes."""
+    def add(self, nodes: Sequence[Node], logits: Tensor) -> list[int]:
+        """Stores the logits of new nodes, (nodes, vocabulary), up to the capacity. Returns the indices of all these nodes."""
         if self._logits is None:
             self._logits = logits.new_empty(self._capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
         start = len(self._nodes)
-        new = [row for row, place in enumerate(places) if place not in self._nodes][: len(self._logits) - start]
+        new = [row for row, node in enumerate(nodes) if node not in self._nodes][: len(self._logits) - start]
         self._logits[start : start + len(new)] = logits[new]
-        self._nodes |= {places[row]: start + k for k, row in enumerate(new)}
-        return [self._nodes.get(place, NOT_CACHED) for place in places]
+        self._nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
+        return [self._nodes.get(node, NOT_CACHED) for node in nodes]

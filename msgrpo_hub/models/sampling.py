@@ -1,4 +1,4 @@
-"""One token per sample: the draw from the distributions of rows, and the rows that samples go on in."""
+"""Samples one token per reply from the rows of logits, and assigns the replies to the rows of the next step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TokenIds = tuple[int, ...]
 
 @dataclass
 class Sample:
-    """A reply that is growing."""
+    """A reply under construction."""
 
     prompt_ids: TokenIds
     token_ids: list[int] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Replies:
-    """Replies that grow side by side, each with a generator of its own."""
+    """A batch of growing replies, each with its own random generator."""
 
     samples: list[Sample]
     rngs: Sequence[np.random.Generator]
@@ -37,21 +37,21 @@ class Replies:
     end_ids: frozenset[int]
 
     def append_tokens(self, live: Sequence[int], position: int, logits: Tensor, rows: Tensor) -> tuple[Tensor, list[int]]:
-        """Draws the tokens at a position; a reply that has one there keeps it.
+        """Samples the tokens at a position; a reply that already has a token there keeps it.
 
         Args:
-            live: numbers of the replies.
+            live: indices of the replies.
             position: from 0.
             logits: (rows, vocabulary) float32.
-            rows: (live,) the row of each.
+            rows: (live,) the row of each reply.
 
         Returns:
-            The tokens, (live,), and which of the live replies go on, as positions in `live`.
+            The tokens, (live,), and the unfinished replies, as positions in `live`.
         """
         short = [k for k, i in enumerate(live) if len(self.samples[i].token_ids) == position]
         uniforms = [self.rngs[live[k]].random() for k in short]
-        drawn = draw_tokens(logits, rows[short], uniforms, self.temperature)
-        for k, token, log_prob, entropy in zip(short, *(figures.tolist() for figures in drawn), strict=True):
+        sampled = draw_tokens(logits, rows[short], uniforms, self.temperature)
+        for k, token, log_prob, entropy in zip(short, *(values.tolist() for values in sampled), strict=True):
             sample = self.samples[live[k]]
             sample.token_ids.append(token)
             sample.log_probs.append(log_prob)
@@ -63,13 +63,13 @@ class Replies:
 
 
 def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Draws one token per sample from the distributions of its row.
+    """Samples one token per sample from the distribution of its row.
 
     Args:
         logits: (rows, vocabulary) float32.
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
-        temperature: divides the logits; 0 takes the most likely token.
+        temperature: divides the logits; 0 selects the most likely token.
 
     Returns:
         Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
@@ -89,15 +89,15 @@ def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], tempera
 
 
 def not_finite() -> UserError:
-    """The error for a model that says NaN."""
+    """The error for a model that returns NaN."""
     return UserError(
-        "the model's log-probabilities are not finite, expected finite numbers: lower --learning-rate where it is being "
-        "trained; else its weights are damaged"
+        "the model's log-probabilities are not finite, expected finite numbers: lower --learning-rate if it is being "
+        "trained; otherwise its weights are damaged"
     )
 
 
 def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Groups samples by (row, token): the rows to go on with, the token of each, and the new row of every sample.
+    """Groups samples by (row, token): the parent row and the token of each new row, and the new row of every sample.
 
     >>> parents, tokens, rows = fork(torch.tensor([0, 0, 1]), torch.tensor([5, 7, 5]))
     >>> parents.tolist(), tokens.tolist(), rows.tolist()

@@ -1,4 +1,4 @@
-"""The second way to act: instead of sampling a reply, compare the log-probabilities of the replies that name an action."""
+"""Acting by scoring: compares the log-probabilities of the replies that name an action instead of sampling a reply."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import TokenIds
 
 TIE = 1e-9
-"""Log-probabilities (in nats) no further apart than this are equal."""
+"""Log-probabilities that differ by at most this, in nats, count as equal."""
 
 
 @dataclass(frozen=True)
 class ScorePolicy:
-    """Answers with the legal action whose reply the model finds most likely. Every reply can be read.
+    """Answers with the legal action whose reply the model finds most likely. Every reply parses.
 
-    The candidates are the legal actions, or all actions where none is legal: what is measured is which move the model
-    prefers, not whether it keeps to a format or knows a wall. So the player to compare it with is `random-legal`.
+    The candidates are the legal actions, or all actions if none is legal. The score measures which move the model prefers,
+    not whether it follows a format or recognises a wall. The player to compare with is therefore `random-legal`.
 
-    The reply of an action is the one that the prompt's format writes: `<action>NAME</action>` by default.
+    The prompt's format writes the reply that names an action: `<action>NAME</action>` by default.
 
-    The score of an action is log p(its reply | prompt), the sum over the tokens of the reply at temperature 1: the
-    log-probability that what the model writes right after the prompt, without thinking first, begins with these tokens.
-    It is not divided by their number: the mean would be nobody's probability, and would favour long names whose later
-    tokens follow from the first. Of equal scores the first in the game's order wins. Nothing is random.
+    The score of an action is log p(its reply | prompt), summed over the tokens of the reply at temperature 1. It is the
+    log-probability that the model's output starts with these tokens, without thinking first. The sum is not divided by the
+    number of tokens: the mean is not the probability of any event, and favours long names whose later tokens follow from
+    the first. Ties go to the action that comes first in the game's order. Nothing is random.
 
-    The completion holds the log-probabilities of its tokens at temperature 1, whatever the temperature of the model.
+    The completion holds the log-probabilities of its tokens at temperature 1, whatever the model's temperature.
     """
 
     language_model: LanguageModel
@@ -45,7 +45,7 @@ class ScorePolicy:
         scores = self.language_model.engine.score(prompt_ids, [[tokens[reply] for reply in replies] for replies in candidates])
         completions = []
         for ids, replies, log_probs in zip(prompt_ids, candidates, scores, strict=True):
-            best = first_best([sum(of_tokens) for of_tokens in log_probs])
+            best = first_best([sum(token_log_probs) for token_log_probs in log_probs])
             completions.append(
                 Completion(
                     text=replies[best],
@@ -58,28 +58,28 @@ class ScorePolicy:
 
     @property
     def prompt_format(self) -> PromptFormat | None:
-        """That of the model."""
+        """The model's prompt format."""
         return self.language_model.prompt_format
 
     def _tokenise(self, replies: set[str]) -> dict[str, TokenIds]:
         """The tokens of each reply."""
-        # A reply is tokenised alone and put after the tokens of the prompt: a model that writes cannot merge its first
-        # characters with the last ones of the prompt either, as tokenising both together might.
+        # A reply is tokenised alone and appended to the prompt's tokens. Tokenising both together could merge characters
+        # across the boundary, which a generating model cannot do.
         texts, limit = sorted(replies), self.language_model.max_new_tokens
         encoded = self.language_model.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        if (longest := max(map(len, encoded))) > limit:  # prompts are checked for room for the limit
+        if (longest := max(map(len, encoded))) > limit:  # the check of a prompt's length reserves `limit` tokens
             raise UserError(f"max_new_tokens = {limit}: expected at least {longest}, the tokens of a reply that names an action")
         return dict(zip(texts, map(tuple, encoded), strict=True))
 
 
 def candidate_replies(prompt: Prompt) -> list[str]:
-    """The replies that are compared: those that name the legal actions, or all actions if none is legal."""
+    """The replies to compare: one per legal action, or one per action if none is legal."""
     actions = prompt.game.legal_actions(prompt.state) or prompt.game.actions
     return [prompt.prompt_format.reply(action) for action in actions]
 
 
 def first_best(scores: Sequence[float]) -> int:
-    """The index of the highest score, and of equal ones the first.
+    """The index of the highest score; ties go to the first.
 
     >>> first_best([-2.0, -1.0 - 1e-12, -1.0])
     1

@@ -1,9 +1,9 @@
-"""Token trees: many token sequences as one prefix tree, so that every distinct beginning is computed once.
+"""Token trees: many token sequences as one prefix tree, so that every distinct prefix is computed once.
 
-The rows of an update share the rules, often the state, and often the beginning of the reply. Laid out in depth-first
-order, a node's descendants are the interval `(node, ends[node])`, so the whole attention mask is two comparisons: a
-token attends to its ancestors and to itself. Position ids are depths. Nothing else about the model changes, and the
-gradients are those of the separate rows.
+The sequences of an update share the rules, often the state, and often a prefix of the reply. In depth-first order, a
+node's descendants are the interval `(node, ends[node])`, so two comparisons give the whole attention mask: a token
+attends to its ancestors and to itself. Position ids are depths. Nothing else about the model changes, and the gradients
+equal those of the separate sequences.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TokenTree:
         token_ids: (N,) the token of each node.
         depths: (N,) its position in the sequence.
         ends: (N,) one past its last descendant.
-        paths: for each row, in the order given, the nodes of its tokens.
+        paths: for each sequence, in input order, the nodes of its tokens.
     """
 
     token_ids: IntArray
@@ -38,8 +38,8 @@ class TokenTree:
         return len(self.token_ids)
 
 
-def build_tree(rows: Sequence[Sequence[int]]) -> TokenTree:
-    """Builds the tree of some token sequences.
+def build_tree(sequences: Sequence[Sequence[int]]) -> TokenTree:
+    """Builds the prefix tree of token sequences.
 
     >>> tree = build_tree([[7, 8, 9], [7, 8, 5], [7, 8, 9]])
     >>> tree.token_ids.tolist(), tree.ends.tolist(), tree.paths[0].tolist()
@@ -48,29 +48,29 @@ def build_tree(rows: Sequence[Sequence[int]]) -> TokenTree:
     tokens: list[int] = []
     depths: list[int] = []
     ends: list[int] = []
-    paths: list[IntArray] = [np.empty(0, dtype=np.int64)] * len(rows)
+    paths: list[IntArray] = [np.empty(0, dtype=np.int64)] * len(sequences)
     path: list[int] = []
-    before: Sequence[int] = ()
-    for index in sorted(range(len(rows)), key=lambda index: tuple(rows[index])):
-        row = rows[index]
-        shared = common_prefix(before, row)
+    previous: Sequence[int] = ()
+    for index in sorted(range(len(sequences)), key=lambda index: tuple(sequences[index])):
+        sequence = sequences[index]
+        shared = common_prefix(previous, sequence)
         for node in path[shared:]:
             ends[node] = len(tokens)
         del path[shared:]
         first = len(tokens)
-        path.extend(range(first, first + len(row) - shared))
-        tokens.extend(row[shared:])
-        depths.extend(range(shared, len(row)))
-        ends.extend([0] * (len(row) - shared))
+        path.extend(range(first, first + len(sequence) - shared))
+        tokens.extend(sequence[shared:])
+        depths.extend(range(shared, len(sequence)))
+        ends.extend([0] * (len(sequence) - shared))
         paths[index] = np.array(path, dtype=np.int64)
-        before = row
+        previous = sequence
     for node in path:
         ends[node] = len(tokens)
     return TokenTree(np.array(tokens, dtype=np.int64), np.array(depths, dtype=np.int64), np.array(ends, dtype=np.int64), paths)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """The number of leading tokens that two sequences share.
+    """The length of the longest common prefix of two sequences.
 
     >>> common_prefix((1, 2, 3), (1, 2, 4, 5))
     2
@@ -86,7 +86,7 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def tree_inputs(trees: Sequence[TokenTree], device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The model inputs of some trees, padded to the largest: ids and positions (B, N), boolean mask (B, 1, N, N)."""
+    """The model inputs of trees, padded to the largest: ids and positions (B, N), boolean mask (B, 1, N, N)."""
     length = max(len(tree) for tree in trees)
     token_ids = torch.zeros(len(trees), length, dtype=torch.long)
     depths = torch.zeros_like(token_ids)
@@ -98,7 +98,7 @@ def tree_inputs(trees: Sequence[TokenTree], device: torch.device | str = "cpu") 
     token_ids, depths, ends = token_ids.to(device), depths.to(device), ends.to(device)
     node = torch.arange(length, device=device)
     ancestor = (node[None, None, :] <= node[None, :, None]) & (node[None, :, None] < ends[:, None, :])
-    ancestor |= torch.eye(length, dtype=torch.bool, device=device)  # padding attends to itself: no empty rows
+    ancestor |= torch.eye(length, dtype=torch.bool, device=device)  # padding attends to itself, so that no mask row is empty
     return {"input_ids": token_ids, "position_ids": depths, "attention_mask": ancestor[:, None]}
 
 

@@ -1,4 +1,4 @@
-"""Rendered prompts to token ids, with the rules that all prompts of a game share read once."""
+"""Converts rendered prompts to token ids; the rules that all prompts of a game share are tokenised once."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from msgrpo_hub.models.sampling import TokenIds
 
 
 def split_points(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
-    """Finds the special tokens before which a text may be cut: those that take nothing of the text beside them."""
+    """A pattern of the special tokens before which a text may be split: those that absorb no neighbouring text."""
     added = tokenizer.added_tokens_decoder.values() if isinstance(tokenizer, PreTrainedTokenizerFast) else ()
-    cutting = [t.content for t in added if t.special and not (t.normalized or t.lstrip or t.rstrip or t.single_word)]
-    longest_first = sorted(cutting, key=len, reverse=True)  # as tokenizers choose between two that begin alike
-    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if cutting else None
+    splitting = [t.content for t in added if t.special and not (t.normalized or t.lstrip or t.rstrip or t.single_word)]
+    longest_first = sorted(splitting, key=len, reverse=True)  # tokenizers prefer the longest match
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if splitting else None
 
 
-def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], cutting: re.Pattern[str] | None) -> list[TokenIds]:
-    """The token ids of texts, as the tokenizer gives them for each whole text, with nothing added.
+def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], splits: re.Pattern[str] | None) -> list[TokenIds]:
+    """The token ids of texts, equal to those of each whole text, with no special tokens added.
 
-    A tokenizer looks at what stands between two special tokens by itself. So the texts are cut there, and a piece that many
-    of them share, such as the message with the rules of a game, is tokenised once.
+    A tokenizer processes the text between two special tokens independently. The texts are therefore split there, and a
+    piece that many texts share, such as the message with the rules of a game, is tokenised once.
     """
-    pieces = [_pieces(text, cutting) for text in texts]
+    pieces = [_pieces(text, splits) for text in texts]
     distinct = list(dict.fromkeys(chain.from_iterable(pieces)))
     ids = dict(zip(distinct, tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
     return [tuple(chain.from_iterable(ids[piece] for piece in of_text)) for of_text in pieces]
 
 
-def _pieces(text: str, cutting: re.Pattern[str] | None) -> list[str]:
-    """A text cut before its special tokens. They stay at the head of their pieces: some tokenizers treat the beginning of
-    a text unlike its middle."""
-    if cutting is None:
+def _pieces(text: str, splits: re.Pattern[str] | None) -> list[str]:
+    """A text split before its special tokens.
+
+    Each special token stays at the head of its piece, because some tokenizers treat the start of a text differently.
+    """
+    if splits is None:
         return [text]
-    before, *rest = cutting.split(text)
+    before, *rest = splits.split(text)
     return [before, *map("".join, zip(rest[::2], rest[1::2], strict=True))]

@@ -1,4 +1,4 @@
-"""The weights that act: which version they are, and a LoRA adapter merged into its base for as long as it acts."""
+"""The weights in use: a version that identifies them, and LoRA merged into its base while the model acts."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
-    """Changes with every change of the weights: in-place updates, replaced tensors, adapters switched on or off."""
+    """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
     parameters = list(model.parameters())
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
     trained = [tensor.detach().float().norm() for tensor in parameters if tensor.requires_grad]
-    norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not raise the version
+    norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not increase the version
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
 
 
 @contextmanager
 def merged(model: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, y = (W + s·BA) x is one product instead of the three of W x + s·B (A x).
+    """Inside the context, y = (W + s·BA) x is one matrix product instead of the three of W x + s·B (A x).
 
-    For a small model LoRA's own products cost more than the base's. Afterwards the base has its very tensors again:
-    adding and then subtracting would not give the same bits. Only in float32 and for plain LoRA on linear layers; else
-    nothing is done. In bfloat16 the sum would be rounded to 8 bits, which is more than a young adapter changes.
+    For a small model LoRA's products cost more than those of the base. On exit the base gets its original tensors back,
+    because adding and then subtracting would not restore the same bits. Merging applies in float32 and for plain LoRA on
+    linear layers; otherwise the context does nothing. In bfloat16 the sum would be rounded to 8 bits, an error larger than
+    the change an adapter makes early in training.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))):
         yield
         return
-    kept = [layer.weight.data for layer in layers]
+    originals = [layer.weight.data for layer in layers]
     try:
         with torch.no_grad():
-            for layer, weight in zip(layers, kept, strict=True):
+            for layer, weight in zip(layers, originals, strict=True):
                 layer.weight.data = weight.clone()
                 for name in layer.active_adapters:
-                    layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` sees it
+                    layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` changes
         with model.disable_adapter():
             yield
     finally:
-        for layer, weight in zip(layers, kept, strict=True):
+        for layer, weight in zip(layers, originals, strict=True):
             layer.weight.data = weight
 
 

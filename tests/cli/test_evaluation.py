@@ -127,7 +127,7 @@ BAD = {
     ),
     "no room for a reply to compare": ("eval pocket --mode score --max-new-tokens 1 --suite @/lake.toml", "expected at least"),
     "an adapter that is none": ("eval pocket+@/none --suite @/lake.toml", "no model in the folder '@/none'"),
-    "a server that is none": ("eval endpoint:nonsense --suite @/lake.toml", "cannot read the player 'endpoint:nonsense'"),
+    "a server that is none": ("eval endpoint:nonsense --suite @/lake.toml", "cannot parse the player 'endpoint:nonsense'"),
     "a DQN that is none": ("eval dqn:@/none --suite @/lake.toml", "can play no task|no DQN in '@/none'"),
     "a file as output folder": (
         "eval random --suite @/lake.toml --output-dir @/lake.toml",

@@ -64,7 +64,7 @@ BAD: dict[str, tuple[str, str]] = {
     "an adapter as training base": ("train @ --model @/run/adapter", "'@/run/adapter' is a LoRA adapter: expected a base model"),
     "a model without a chat template": (
         f"play {LAKE} --player @/no-template",
-        "no chat template: give one with --chat-template FILE",
+        "no chat template: pass one with --chat-template FILE",
     ),
     "a missing chat template": (f"play {LAKE} --player @/base --chat-template @/none", "'@/none'"),
     "a broken chat template": (f"play {LAKE} --player @/base --chat-template @/broken.jinja", "'@/broken.jinja'"),

@@ -161,7 +161,7 @@ BASES: dict[str, tuple[Change, str, set[str]]] = {
     ),
     "a template of two megabytes": (
         write(chat_template_jinja=b"{% for i in range(99999) %}twenty characters...{% endfor %}"),
-        "characters of one question",
+        "characters for one question",
         {"model.safetensors"},
     ),
     "a template that leaves its sandbox": (

@@ -16,7 +16,7 @@ def test_an_adapter_whose_base_is_an_adapter(loopback: Loopback, sound_adapter: 
     files = dict(sound_adapter)
     settings(base_model_name_or_path=first)(files)
     message, _ = loopback.owner.call(open_model, put_here(loopback, files))
-    assert f"names '{first}' as its base, which is an adapter too" in message
+    assert f"names '{first}' as its base, but that is also an adapter" in message
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b/c", "ada/..", "ada/x--y", "ada/x\n", "http://x/y", ""])

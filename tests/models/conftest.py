@@ -1,4 +1,4 @@
-"""Tiny models of seven families with random weights and a real tokenizer, saved and loaded as any model of the Hub is."""
+"""Tiny models of seven families with random weights and a real tokenizer, saved and loaded like models of the Hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
 
 @pytest.fixture(scope="session")
 def prompts() -> list[Prompt]:
-    """Nine prompts of two games; among those of a game two are equal."""
+    """Nine prompts of two games; two prompts of each game are equal."""
     states = [(make_game(name), make_game(name).initial_state(np.random.default_rng(s))) for name in GAMES for s in (0, 1, 2, 3)]
     return [build_prompt(game, state) for game, state in [*states, states[0]]]
 
@@ -55,5 +55,5 @@ def qwen2_folder(make_folder: MakeFolder) -> Path:
 
 @pytest.fixture
 def folder(qwen2_folder: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny Qwen2, to be changed."""
+    """A copy of the tiny Qwen2 that a test may change."""
     return Path(shutil.copytree(qwen2_folder, tmp_path / "model"))

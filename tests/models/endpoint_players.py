@@ -1,4 +1,4 @@
-"""A model that answers over HTTP as it does without, and its players."""
+"""A model that gives the same replies over HTTP and in this process, and its players."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from tests.models.openai_server import (
 )
 
 SNAKE, LAKE = make_game("Snake-Solo-v1"), make_game("FrozenLake-Slippery-v1")
-SEATS = [(seed, member) for seed in (3, 4, 5) for member in (0, 1)]
+EPISODE_KEYS = [(seed, member) for seed in (3, 4, 5) for member in (0, 1)]
 
 
 def thought_of(body: Body, salt: str = "") -> str:
-    """What the model behind our servers says: a function of all that a request carries, and of nothing else."""
+    """The reply of the model behind the test servers: a function of the request and the salt only."""
     digest = hashlib.sha256(json.dumps([body, salt], sort_keys=True).encode()).digest()
-    actions = [*actions_of(body["messages"]), "Jump"]  # now and then it names none that there is
+    actions = [*actions_of(body["messages"]), "Jump"]  # the last name is not an action
     return f"<think>{digest.hex()[:6]}</think><action>{actions[digest[0] % len(actions)]}</action>"
 
 
 def model(salt: str = "", delay: float = 0.0) -> Answer:
-    """The model behind a server; a delay, different for each request, brings the replies out of order."""
+    """The model behind a server; a delay that differs between requests brings the replies out of order."""
 
     def answer(body: Body) -> bytes:
         text = thought_of(body, salt)
@@ -54,7 +54,7 @@ def model(salt: str = "", delay: float = 0.0) -> Answer:
 
 @dataclass(frozen=True)
 class WithoutHTTP:
-    """The same model, asked in this process, one prompt after the other."""
+    """The same model in this process, one prompt after the other."""
 
     name: str = "m"
     temperature: float = 0.5
@@ -71,7 +71,7 @@ class WithoutHTTP:
 
 
 def player(server: OpenAIServer, name: str = "m", **settings: Any) -> EndpointPolicy:
-    """As `make_endpoint` makes it, with pauses of milliseconds."""
+    """The policy of `make_endpoint`, with pauses of milliseconds."""
     policy = make_endpoint(f"endpoint:{server.url}#{name}", temperature=0.5, max_new_tokens=32)
     return replace(policy, **{"backoff": 0.002, "timeout": 20.0, **settings})
 
@@ -95,21 +95,21 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "503 whose errors are no list": (send(503, b'{"errors": {"message": 1}}'), "HTTP 503 after 3 attempts: {"),
     "503 whose body is no text": (send(503, b'{"\xff\xfe'), "HTTP 503 after 3 attempts: {"),
     "504": (send(504, b"line one\n\n  line two"), "HTTP 504 after 3 attempts: line one line two"),
-    "timeout": (hang(3), "no answer ("),
-    "closed": (close, "no answer (RemoteProtocolError) after 3 attempts"),
-    "reset": (reset, "no answer (ReadError) after 3 attempts"),
-    "broken off": (break_off, "no answer (RemoteProtocolError) after 3 attempts"),
-    "no JSON": (send(200, b"<html>Welcome</html>"), "an answer that is no chat completion after 3 attempts"),
-    "no text": (send(200, b"\xff\xfe\xfa"), "an answer that is no chat completion after 3 attempts"),
-    "nothing": (send(200), "an answer that is no chat completion after 3 attempts"),
-    "null": (send(200, b"null"), "an answer that is no chat completion after 3 attempts"),
-    "a list": (send(200, b"[]"), "an answer that is no chat completion after 3 attempts"),
-    "an error with 200": (send(200, b'{"error": "x"}'), "an answer that is no chat completion after 3 attempts"),
-    "no choices": (send(200, b'{"choices": []}'), "an answer that is no chat completion after 3 attempts"),
-    "choices of text": (send(200, b'{"choices": "abc"}'), "an answer that is no chat completion after 3 attempts"),
-    "choices of numbers": (send(200, b'{"choices": [3]}'), "an answer that is no chat completion after 3 attempts"),
-    "no message": (send(200, b'{"choices": [{"message": "hi"}]}'), "an answer that is no chat completion after 3 attempts"),
-    "content in pieces": (send(200, chat_completion([{"text": "hi"}])), "an answer that is no chat completion after 3 attempts"),
+    "timeout": (hang(3), "no response ("),
+    "closed": (close, "no response (RemoteProtocolError) after 3 attempts"),
+    "reset": (reset, "no response (ReadError) after 3 attempts"),
+    "broken off": (break_off, "no response (RemoteProtocolError) after 3 attempts"),
+    "no JSON": (send(200, b"<html>Welcome</html>"), "an invalid chat completion after 3 attempts"),
+    "no text": (send(200, b"\xff\xfe\xfa"), "an invalid chat completion after 3 attempts"),
+    "nothing": (send(200), "an invalid chat completion after 3 attempts"),
+    "null": (send(200, b"null"), "an invalid chat completion after 3 attempts"),
+    "a list": (send(200, b"[]"), "an invalid chat completion after 3 attempts"),
+    "an error with 200": (send(200, b'{"error": "x"}'), "an invalid chat completion after 3 attempts"),
+    "no choices": (send(200, b'{"choices": []}'), "an invalid chat completion after 3 attempts"),
+    "choices of text": (send(200, b'{"choices": "abc"}'), "an invalid chat completion after 3 attempts"),
+    "choices of numbers": (send(200, b'{"choices": [3]}'), "an invalid chat completion after 3 attempts"),
+    "no message": (send(200, b'{"choices": [{"message": "hi"}]}'), "an invalid chat completion after 3 attempts"),
+    "content in pieces": (send(200, chat_completion([{"text": "hi"}])), "an invalid chat completion after 3 attempts"),
     "empty content": (send(200, chat_completion("")), "an empty reply after 3 attempts"),
     "null content": (send(200, chat_completion(None)), "an empty reply after 3 attempts"),
 }

@@ -19,11 +19,11 @@ END = frozenset(range(250, 300))
 """Many end tokens, so that random models end their replies at many lengths."""
 LIMIT = 10
 TOLERANCE = 1e-5
-"""Of a log-probability in float32 at temperature 1; a temperature divides the logits and with them their rounding."""
+"""Tolerance of a log-probability in float32 at temperature 1; a temperature divides the logits and their rounding errors."""
 
 
 def some_prompts(seed: int = 0) -> list[Ids]:
-    """Eight prompts of unequal length with a common beginning; four of them are distinct."""
+    """Eight prompts of unequal length with a common prefix; four of them are distinct."""
     rng = np.random.default_rng(seed)
     head = tuple(rng.integers(0, 250, 6).tolist())
     distinct = [head + tuple(rng.integers(0, 250, length).tolist()) for length in (3, 9, 5, 1)]
@@ -35,7 +35,7 @@ def generators(count: int, seed: int = 0) -> list[np.random.Generator]:
 
 
 def sampled(engine: Engine, prompts: Sequence[Ids], temperature: float = 0.3, limit: int = LIMIT) -> list[Sample]:
-    """At a low temperature, so that samples of one prompt part ways late and rows of the cache are really shared."""
+    """At a low temperature, so that samples of one prompt diverge late and share rows of the cache."""
     return engine.sample(prompts, generators(len(prompts)), temperature, limit)
 
 
@@ -66,15 +66,15 @@ def assert_same(ours: Sequence[Sample], theirs: Sequence[Sample]) -> None:
         assert a.entropies == pytest.approx(b.entropies, abs=1e-4)
 
 
-# ---- the work that is done
+# ---- counting work
 
 
 def distinct_contexts(samples: Sequence[Sample]) -> int:
-    """The contexts that a next token was drawn from: a prompt with a reply so far, each counted once."""
+    """The number of distinct contexts of sampled tokens; a context is a prompt with a partial reply."""
     return len({(s.prompt_ids, tuple(s.token_ids[:k])) for s in samples for k in range(len(s.token_ids))})
 
 
-# ---- the kept beginning and changing weights
+# ---- the shared prefix and changing weights
 
 
 def adapted_model() -> PeftModel:

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks OpenAI's chat protocol, over real sockets, and fails in the ways that real ones do."""
+"""A loopback server that speaks OpenAI's chat protocol over real sockets and fails as real servers do."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Answer = Callable[[Body], bytes]
 """Request body → response body."""
 
 Fault = Callable[[BaseHTTPRequestHandler], None]
-"""Writes something else than an answer."""
+"""Writes a faulty response."""
 
 Faults = Callable[[Body, int], Fault | None]
-"""(request body, how often the very same request came before) → what goes wrong with it."""
+"""(request body, number of earlier identical requests) → the fault, or None."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Asked:
 
 
 def chat_completion(content: object, finish: str = "stop", **message: object) -> bytes:
-    """An answer as a server writes it; each character counts as a token."""
-    said = {"role": "assistant", "content": content, **message}
+    """A response as a server writes it; each character counts as a token."""
+    reply = {"role": "assistant", "content": content, **message}
     usage = {"prompt_tokens": 7, "completion_tokens": len(str(content or "")), "total_tokens": 7 + len(str(content or ""))}
-    choice = {"index": 0, "message": said, "finish_reason": finish}
+    choice = {"index": 0, "message": reply, "finish_reason": finish}
     answer = {"id": "a", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
     return json.dumps(answer).encode()
 
 
 def forward_to(url: str) -> Answer:
-    """Asks another server: with it the server is a reverse proxy."""
+    """Forwards each request to another server, as a reverse proxy does."""
 
     def ask(body: Body) -> bytes:
         request = Request(f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -59,12 +59,12 @@ def no_faults(body: Body, before: int) -> Fault | None:  # noqa: ARG001
 
 
 def at_first(fault: Fault, times: int = 1) -> Faults:
-    """Every request meets the fault as often as given, and is answered then."""
+    """Every request fails `times` times before it succeeds."""
     return lambda _body, before: fault if before < times else None
 
 
 def once(fault: Fault) -> Faults:
-    """The first request of all meets the fault."""
+    """Only the first request fails."""
     first = iter([fault])
     return lambda _body, _before: next(first, None)
 
@@ -74,7 +74,7 @@ def always(fault: Fault, where: Callable[[Body], bool] = lambda _body: True) -> 
 
 
 def send(status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
-    """Answers with a status and a body."""
+    """Responds with a status and a body."""
 
     def fault(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
@@ -87,7 +87,7 @@ def send(status: int, content: bytes = b"", headers: Mapping[str, str] | None = 
 
 
 def echo_key(status: int) -> Fault:
-    """Quotes the request's own key in the error, as careless servers do, on several lines and at length."""
+    """Quotes the request's key in a long error of several lines, as careless servers do."""
 
     def fault(handler: BaseHTTPRequestHandler) -> None:
         key = handler.headers.get("Authorization", "")
@@ -105,26 +105,26 @@ def hang(seconds: float) -> Fault:
 
 
 def close(handler: BaseHTTPRequestHandler) -> None:
-    """Closes the connection without a word."""
+    """Closes the connection without a response."""
     handler.close_connection = True
 
 
 def reset(handler: BaseHTTPRequestHandler) -> None:
-    """Resets the connection: with no time to linger, closing sends RST."""
+    """Resets the connection: closing with a linger time of 0 sends RST."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     socket.close(handler.connection.detach())
     handler.close_connection = True
 
 
 def break_off(handler: BaseHTTPRequestHandler) -> None:
-    """Promises more than it sends."""
+    """Announces more bytes than it sends."""
     send(200, b'{"choices": [', {"Content-Length": "1000"})(handler)
     handler.close_connection = True
 
 
 @dataclass
 class OpenAIServer:
-    """Answers on a free port while its `with` block lasts, each request in a thread of its own."""
+    """Serves on a free port inside its `with` block, with one thread per request."""
 
     answer: Answer
     faults: Faults = no_faults
@@ -136,7 +136,7 @@ class OpenAIServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else each answer waits 40 ms for a delayed acknowledgement
+            disable_nagle_algorithm = True  # otherwise each response waits 40 ms for a delayed acknowledgement
 
             def do_POST(self) -> None:
                 outer._serve(self)
@@ -178,6 +178,6 @@ class OpenAIServer:
 
 
 def actions_of(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """The available actions, as a model reads them from the system message."""
+    """The available actions in the system message."""
     lines = messages[0]["content"].splitlines()
     return lines[lines.index("[Available Actions]") + 1].split(", ")

@@ -16,7 +16,7 @@ TOLERANCE = 1e-5
 
 def plain_log_probs(model: torch.nn.Module, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
     """log p of each token, from one forward pass of the prompt with its continuation."""
-    with torch.no_grad(), attention_of(model, "eager"):  # some versions of transformers leave out softcapping elsewhere
+    with torch.no_grad(), attention_of(model, "eager"):  # some versions of transformers skip softcapping in other implementations
         logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     return torch.log_softmax(logits.double(), -1).gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 

@@ -34,7 +34,7 @@ def test_an_adapter_alone_and_an_adapter_on_its_base_are_the_same_model(qwen2_fo
     assert not alone.model.training
 
 
-def test_the_adapter_acts_and_not_its_base_alone(qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt]) -> None:
+def test_the_adapter_changes_the_replies(qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt]) -> None:
     adapter = save_adapter(qwen2_folder, tmp_path / "adapter")
     agent = load(adapter, max_new_tokens=1, temperature=0.0)
     (reply,) = agent.complete(prompts[:1], rngs(1))

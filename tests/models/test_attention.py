@@ -1,4 +1,4 @@
-"""Attention over a shared beginning is ordinary attention over the whole row; no path of it differs."""
+"""Attention over a shared prefix equals ordinary attention over the whole row, on every code path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.models.engines import END, adapted_model, sampled, some_prompts
     seed=st.integers(0, 99),
 )
 @settings(max_examples=150, deadline=None)
-def test_attention_is_one_softmax_over_the_shared_keys_and_the_own(
+def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
     rows: int,
     key_heads: int,
     share: int,
@@ -46,8 +46,8 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_own(
     mask = torch.zeros(seen.shape).masked_fill(~torch.from_numpy(seen), torch.finfo(torch.float32).min)
 
     q_, k_, v_, first_k_, first_v_ = (torch.from_numpy(states).float() for states in (q, k, v, first_k, first_v))
-    given_first = (first_k_, first_v_) if shared else None
-    ours = attend(q_, k_, v_, mask, given_first, scaling, softcap).numpy()
+    prefix = (first_k_, first_v_) if shared else None
+    ours = attend(q_, k_, v_, mask, prefix, scaling, softcap).numpy()
 
     for row in range(rows):
         for head in range(key_heads * share):
@@ -60,8 +60,8 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_own(
                 assert ours[row, head, query] == pytest.approx(weights @ values / weights.sum(), abs=1e-5)
 
 
-def test_no_token_sees_nothing_not_even_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that say NaN there would hand it on, through the values of padding: zero times NaN is NaN."""
+def test_every_token_attends_to_a_token_and_so_does_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kernels return NaN for an empty row, and the values of padding would spread it: zero times NaN is NaN."""
     engine, seen = Engine(adapted_model(), END), list[torch.Tensor]()
     forward = engine._forward
 

@@ -1,4 +1,4 @@
-"""A model whose attention the engine cannot do is refused; a sliding window is kept or refused."""
+"""Models with unsupported attention are refused; a sliding window is respected or refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from msgrpo_hub.training.batch import StepSample, pack, signed_sums
 from msgrpo_hub.training.log_probs import token_log_probs
 from tests.models.engines import TOLERANCE, generators, plain_scores
 
-# ---- architectures that need more than the attention interface offers
+# ---- architectures that need more than the attention interface provides
 
 
 def refused_or_plain(folder: Path, prompts: list[Prompt]) -> bool:
-    """Whether acting and training either agree with a plain forward, or tell the user that they do not serve this model."""
+    """Whether acting and training agree with a plain forward, or refuse the model with a `UserError`."""
     try:
         agent = LanguageModel.from_pretrained(str(folder), max_new_tokens=4)
         replies = agent.complete(prompts[:4], generators(4))
@@ -37,10 +37,10 @@ def refused_or_plain(folder: Path, prompts: list[Prompt]) -> bool:
 
 
 @pytest.mark.parametrize("model_type", ["gemma2", "gemma3_text", "mistral", "phi3", "qwen2"])
-def test_a_sliding_window_shorter_than_the_prompt_is_kept_or_refused(
+def test_a_sliding_window_shorter_than_the_prompt_is_respected_or_refused(
     make_folder: Callable[..., Path], prompts: list[Prompt], model_type: str
 ) -> None:
-    """Gemma 3 has windows of 512 tokens: fewer than a Snake prompt and its reply take."""
+    """Gemma 3 has windows of 512 tokens, fewer than a Snake prompt with its reply."""
     options = {"use_sliding_window": True, "max_window_layers": 1} if model_type == "qwen2" else {}
     assert refused_or_plain(make_folder(model_type, sliding_window=6, **options), prompts)
 
@@ -57,7 +57,7 @@ def test_a_sliding_window_shorter_than_the_prompt_is_kept_or_refused(
         ("qwen3_next", {"num_experts": 2, "num_experts_per_tok": 2, "head_dim": 8}),  # some layers with a state
     ],
 )
-def test_a_model_whose_attention_the_engine_cannot_do_is_refused(
+def test_a_model_with_unsupported_attention_is_refused(
     make_folder: Callable[..., Path], prompts: list[Prompt], model_type: str, options: dict[str, object]
 ) -> None:
     assert refused_or_plain(make_folder(model_type, **options), prompts)

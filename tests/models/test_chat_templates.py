@@ -1,4 +1,4 @@
-"""Prompts are rendered by the chat template of the model, and nothing is added or lost."""
+"""The chat template of the model renders prompts without additions or losses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.lowest
 
 
 @pytest.mark.parametrize("template", [GEMMA, SILENT, ALTERNATING], ids=["raises", "drops", "alternates"])
-def test_a_template_without_a_system_role_still_shows_the_rules_once(folder: Path, prompts: list[Prompt], template: str) -> None:
+def test_a_template_without_a_system_role_renders_the_rules_once(folder: Path, prompts: list[Prompt], template: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     agent = load(folder, max_new_tokens=2)
     for prompt in prompts:
@@ -56,7 +56,7 @@ def test_prompts_are_encoded_as_the_template_renders_them_with_nothing_added(
 ) -> None:
     agent = load(qwen2_folder)
     bos = TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", tokenizer.pad_token_id)])
-    agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's: a template brings its own
+    agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's does; a chat template adds its own
     assert agent.tokenizer("Up")["input_ids"][0] == tokenizer.pad_token_id
     expected = [tuple(tokenizer.apply_chat_template(p.messages, add_generation_prompt=True)["input_ids"]) for p in prompts]
     assert agent.encode(prompts) == expected

@@ -1,4 +1,4 @@
-"""A failure of a server is never a player's mistake: it leaves no trace, or it is an error on one line."""
+"""A server failure never counts as a player's mistake: it has no effect, or becomes an error on one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import FAULTS, SEATS, SNAKE, WithoutHTTP, ask_once, first_prompts, model, player
+from tests.models.endpoint_players import EPISODE_KEYS, FAULTS, SNAKE, WithoutHTTP, ask_once, first_prompts, model, player
 from tests.models.openai_server import (
     OpenAIServer,
     always,
@@ -24,16 +24,16 @@ from tests.models.openai_server import (
 
 @pytest.fixture
 def faultless() -> list[Episode]:
-    return play_episodes(SNAKE, WithoutHTTP(), SEATS)
+    return play_episodes(SNAKE, WithoutHTTP(), EPISODE_KEYS)
 
 
 @pytest.mark.lowest
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_that_passes_leaves_no_trace(name: str, faultless: list[Episode]) -> None:
+def test_a_temporary_fault_changes_nothing(name: str, faultless: list[Episode]) -> None:
     fault, _ = FAULTS[name]
     slow = name == "timeout"
     with OpenAIServer(model(), once(fault) if slow else at_first(fault, 2)) as server:
-        episodes = play_episodes(SNAKE, player(server, timeout=1.0 if slow else 20.0), SEATS[:3])
+        episodes = play_episodes(SNAKE, player(server, timeout=1.0 if slow else 20.0), EPISODE_KEYS[:3])
     assert episodes == faultless[:3]
     steps = sum(len(episode.steps) for episode in episodes)
     assert len(server.asked) > steps if slow else len(server.asked) == 3 * steps
@@ -41,7 +41,7 @@ def test_a_fault_that_passes_leaves_no_trace(name: str, faultless: list[Episode]
 
 @pytest.mark.lowest
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_that_stays_is_an_error_on_one_line_and_no_reply(name: str) -> None:
+def test_a_permanent_fault_is_an_error_on_one_line_and_not_a_reply(name: str) -> None:
     fault, error = FAULTS[name]
     with OpenAIServer(model(), always(fault)) as server:
         completion = ask_once(player(server, attempts=3, timeout=0.1 if name == "timeout" else 20.0))
@@ -53,13 +53,13 @@ def test_a_fault_that_stays_is_an_error_on_one_line_and_no_reply(name: str) -> N
 
 
 @pytest.mark.lowest
-def test_failures_scored_as_skill_an_episode_without_an_answer_stops_and_the_others_do_not_notice(
+def test_an_episode_without_a_response_stops_unscored_and_the_others_are_unaffected(
     faultless: list[Episode],
 ) -> None:
-    """One of six episode_keys loses its server at its second turn."""
-    broken = stream(*SEATS[2][:1], "sampling", SEATS[2][1]).integers(2**31, size=2)[1]
-    with OpenAIServer(model(), always(send(503, b"overloaded"), lambda body: body["seed"] == broken)) as server:
-        episodes = play_episodes(SNAKE, player(server, attempts=2), SEATS)
+    """One of six episodes loses its server at its second turn."""
+    failing = stream(*EPISODE_KEYS[2][:1], "sampling", EPISODE_KEYS[2][1]).integers(2**31, size=2)[1]
+    with OpenAIServer(model(), always(send(503, b"overloaded"), lambda body: body["seed"] == failing)) as server:
+        episodes = play_episodes(SNAKE, player(server, attempts=2), EPISODE_KEYS)
     stopped = episodes.pop(2)
     assert stopped.error == "HTTP 503 after 2 attempts: overloaded"
     assert (stopped.terminated, stopped.truncated, stopped.success) == (False, False, False)
@@ -85,7 +85,7 @@ def test_failures_scored_as_skill_an_episode_without_an_answer_stops_and_the_oth
         (chat_completion("<action>Up</action>", "eos_token"), "<action>Up</action>", "stop", "ok"),
     ],
 )
-def test_what_the_model_did_is_a_reply_and_is_not_asked_for_twice(answer: bytes, text: str, finish: str, status: str) -> None:
+def test_the_output_of_the_model_is_a_reply_and_is_requested_once(answer: bytes, text: str, finish: str, status: str) -> None:
     game = make_game("FrozenLake-NotSlippery-v1")
     with OpenAIServer(lambda _body: answer) as server:
         (episode,) = play_episodes(game, player(server), [(0, 0)])
@@ -104,7 +104,7 @@ def test_what_the_model_did_is_a_reply_and_is_not_asked_for_twice(answer: bytes,
         ([], (None, None)),
     ],
 )
-def test_tokens_are_counted_as_the_server_counts_them_or_not_at_all(usage: object, counts: tuple[int | None, int | None]) -> None:
+def test_token_counts_are_those_of_the_server_or_missing(usage: object, counts: tuple[int | None, int | None]) -> None:
     answer = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
     with OpenAIServer(lambda _body: json.dumps(answer).encode()) as server:
         completion = ask_once(player(server))
@@ -113,7 +113,7 @@ def test_tokens_are_counted_as_the_server_counts_them_or_not_at_all(usage: objec
 
 @pytest.mark.lowest
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 422])
-def test_a_refused_request_is_an_error_of_the_user_after_one_request(status: int) -> None:
+def test_a_refused_request_is_a_user_error_after_one_request(status: int) -> None:
     with (
         OpenAIServer(model(), always(send(status, b'{"detail": "no\\nsuch thing"}'))) as server,
         pytest.raises(UserError) as error,
@@ -126,7 +126,7 @@ def test_a_refused_request_is_an_error_of_the_user_after_one_request(status: int
     assert ("HF_TOKEN" in message) == (status in (401, 403))
 
 
-def test_a_refused_request_does_not_wait_for_those_that_pause() -> None:
+def test_a_refused_request_does_not_wait_for_pausing_requests() -> None:
     prompts, rngs = first_prompts(SNAKE, 8)
     refused = int(stream(7, "sampling").integers(2**31))
     pausing = send(503, b"", {"Retry-After": "60"})

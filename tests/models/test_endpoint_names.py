@@ -1,4 +1,4 @@
-"""Names of players over HTTP, and the keys that go with them: to whom they are sent, and that no message shows them."""
+"""Names of players over HTTP, and their keys: which servers receive a key, and that no message contains one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from huggingface_hub.inference._providers import PROVIDERS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.endpoint import make_endpoint
 from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import SEATS, SNAKE, WithoutHTTP, ask_once, model, player
+from tests.models.endpoint_players import EPISODE_KEYS, SNAKE, WithoutHTTP, ask_once, model, player
 from tests.models.openai_server import (
     OpenAIServer,
     always,
@@ -27,19 +27,19 @@ KEY = "sk-very-secret-0123456789"
 
 
 @pytest.mark.lowest
-def test_no_key_shows_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_message_contains_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", f" {KEY}\n")
     with OpenAIServer(model(), always(echo_key(503))) as server:
         policy = player(server, attempts=2)
-        shown = [ask_once(policy).error, repr(policy)]
+        messages = [ask_once(policy).error, repr(policy)]
     assert server.asked[0].key == f"Bearer {KEY}"
     for status in (400, 401):
         with OpenAIServer(model(), always(echo_key(status))) as server, pytest.raises(UserError) as error:
             ask_once(player(server))
-        assert error.value.__suppress_context__  # a traceback would show the library's own words
-        shown.append(str(error.value))
-    assert "not with Bearer ***" in shown[0]
-    for text in shown:
+        assert error.value.__suppress_context__  # a traceback would show the library's message
+        messages.append(str(error.value))
+    assert "not with Bearer ***" in messages[0]
+    for text in messages:
         assert KEY[:9] not in text
         assert len(text) < 600
 
@@ -56,7 +56,7 @@ def test_no_key_shows_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://localhost:8000/v1", "no-key"),
     ],
 )
-def test_the_hugging_face_token_goes_to_hugging_face_alone(url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hugging_face_token_goes_to_hugging_face_only(url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     assert make_endpoint(f"endpoint:{url}#m", temperature=1.0, max_new_tokens=8).server.key() == key
 
@@ -70,14 +70,14 @@ def test_another_server_never_sees_the_hugging_face_token(monkeypatch: pytest.Mo
 
 @pytest.mark.lowest
 def test_a_provider_plays_as_a_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider's address is the one thing changed: it lies on this machine."""
+    """Only the provider's address is changed, to this machine."""
     monkeypatch.setenv("HF_TOKEN", KEY)
     with OpenAIServer(model(), at_first(send(502))) as server:
         monkeypatch.setattr(PROVIDERS["openai"]["conversational"], "base_url", server.url.removesuffix("/v1"))
         policy = make_endpoint("provider:openai/org/model", temperature=0.5, max_new_tokens=32)
-        episodes = play_episodes(SNAKE, replace(policy, backoff=0.002), SEATS)
+        episodes = play_episodes(SNAKE, replace(policy, backoff=0.002), EPISODE_KEYS)
     assert {asked.key for asked in server.asked} == {f"Bearer {KEY}"}
-    assert episodes == play_episodes(SNAKE, WithoutHTTP("org/model"), SEATS)
+    assert episodes == play_episodes(SNAKE, WithoutHTTP("org/model"), EPISODE_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_provider_plays_as_a_server_does(monkeypatch: pytest.MonkeyPatch) -> N
         ("endpoint:http://127.0.0.1:9/v1#m", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids every request"),
     ],
 )
-def test_a_player_that_cannot_be_asked_at_all_is_an_error_of_the_user(
+def test_a_player_that_can_never_answer_is_a_user_error(
     name: str, environment: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     program = f"""
@@ -129,10 +129,10 @@ except UserError as error:
         "Endpoint:http://localhost/v1#m",
     ],
 )
-def test_a_malformed_name_is_an_error_of_the_user(name: str) -> None:
+def test_a_malformed_name_is_a_user_error(name: str) -> None:
     with pytest.raises(UserError) as error:
         make_endpoint(name, temperature=1.0, max_new_tokens=8)
-    assert str(error.value).startswith(f"cannot read the player '{name}': expected endpoint:URL#MODEL, as ")
+    assert str(error.value).startswith(f"cannot parse the player '{name}': expected endpoint:URL#MODEL, e.g. ")
     assert str(error.value).isprintable()
 
 

@@ -1,4 +1,4 @@
-"""How long a player waits for a server that asks for time, fails or hangs."""
+"""Waiting for a server that asks for a pause, fails or hangs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.models.openai_server import (
 
 
 @pytest.mark.parametrize("header", ["1", "1.0", lambda: formatdate(time.time() + 2, usegmt=True)])
-def test_a_server_is_left_alone_as_long_as_it_asks(header: Any) -> None:
-    """A date of whole seconds lies between one and two seconds ahead."""
+def test_a_retry_waits_as_long_as_the_server_asks(header: Any) -> None:
+    """The date has whole seconds and lies between one and two seconds ahead."""
     value = header if isinstance(header, str) else header()
     with OpenAIServer(model(), at_first(send(429, b"", {"Retry-After": value}))) as server:
         assert ask_once(player(server)).error == ""
@@ -31,9 +31,10 @@ def test_a_server_is_left_alone_as_long_as_it_asks(header: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "attempts"), [("3600", "1 attempt (it asks to wait 3600 s)"), ("inf", "1 attempt (it asks to wait inf s)")]
+    ("header", "attempts"),
+    [("3600", "1 attempt (the server asked to wait 3600 s)"), ("inf", "1 attempt (the server asked to wait inf s)")],
 )
-def test_a_wait_beyond_the_patience_is_not_begun(header: str, attempts: str) -> None:
+def test_a_wait_beyond_the_patience_does_not_start(header: str, attempts: str) -> None:
     began = time.monotonic()
     with OpenAIServer(model(), always(send(503, b"", {"Retry-After": header}))) as server:
         assert ask_once(player(server)).error == f"HTTP 503 after {attempts}"
@@ -41,7 +42,7 @@ def test_a_wait_beyond_the_patience_is_not_begun(header: str, attempts: str) -> 
 
 
 @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
-def test_a_wait_that_cannot_be_read_is_none(header: str) -> None:
+def test_a_malformed_wait_is_ignored(header: str) -> None:
     with OpenAIServer(model(), at_first(send(503, b"", {"Retry-After": header}))) as server:
         assert ask_once(player(server)).error == ""
 

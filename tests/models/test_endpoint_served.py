@@ -1,4 +1,4 @@
-"""A model served by `transformers serve` plays as the loaded one, also behind a proxy that fails."""
+"""A model served by `transformers serve` plays as the loaded model, even behind a failing proxy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
 from msgrpo_hub.pocket import __file__ as pocket_init
 from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import FAULTS, SEATS, SNAKE, ask_once
+from tests.models.endpoint_players import EPISODE_KEYS, FAULTS, SNAKE, ask_once
 from tests.models.openai_server import (
     OpenAIServer,
     at_first,
@@ -51,7 +51,7 @@ def served_pocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [sys.executable, "-c", program, "serve", str(POCKET), *options], env=environment, stdout=output, stderr=output
         )
     try:
-        deadline = time.monotonic() + 400  # seconds; some 10 on a machine with nothing else to do
+        deadline = time.monotonic() + 400  # seconds; about 10 on an idle machine
         while not is_healthy(port):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -78,8 +78,8 @@ def greedy(url: str, max_new_tokens: int = 64) -> EndpointPolicy:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game_id", ["Snake-Solo-v1", "FrozenLake-Slippery-v1"])
-def test_a_served_model_plays_as_the_loaded_one(served_pocket: str, game_id: str) -> None:
-    """The same words, tokens, actions and rewards; the server adds the end token's text and splits off the thinking."""
+def test_a_served_model_plays_as_the_loaded_model(served_pocket: str, game_id: str) -> None:
+    """Equal texts, tokens, actions and rewards; the server adds the end token's text and splits off the thinking."""
     from msgrpo_hub.models.language_model import LanguageModel
 
     game, episode_keys = make_game(game_id), [(seed, 0) for seed in range(4)]
@@ -100,7 +100,7 @@ def test_a_served_model_plays_as_the_loaded_one(served_pocket: str, game_id: str
 
 
 @pytest.mark.slow
-def test_a_served_reply_that_is_cut_is_marked(served_pocket: str) -> None:
+def test_a_truncated_served_reply_is_marked(served_pocket: str) -> None:
     (episode,) = play_episodes(make_game("FrozenLake-NotSlippery-v1"), greedy(served_pocket, max_new_tokens=4), [(0, 0)])
     assert {(step.status, step.completion.finish) for step in episode.steps} == {("truncated_reply", "length")}
     assert {step.completion.reply_tokens for step in episode.steps} == {4}
@@ -108,20 +108,20 @@ def test_a_served_reply_that_is_cut_is_marked(served_pocket: str) -> None:
 
 @pytest.fixture(scope="module")
 def direct(served_pocket: str) -> list[Episode]:
-    return play_episodes(SNAKE, greedy(served_pocket), SEATS[:2])
+    return play_episodes(SNAKE, greedy(served_pocket), EPISODE_KEYS[:2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["429", "reset", "empty content"])
-def test_a_served_model_plays_the_same_behind_a_proxy_that_fails(served_pocket: str, direct: list[Episode], name: str) -> None:
+def test_a_served_model_plays_the_same_behind_a_failing_proxy(served_pocket: str, direct: list[Episode], name: str) -> None:
     with OpenAIServer(forward_to(served_pocket), at_first(FAULTS[name][0])) as proxy:
-        behind = play_episodes(SNAKE, greedy(proxy.url), SEATS[:2])
+        behind = play_episodes(SNAKE, greedy(proxy.url), EPISODE_KEYS[:2])
     assert [episode.error for episode in direct + behind] == [""] * 4
     assert behind == direct
 
 
 @pytest.mark.slow
-def test_a_served_model_of_another_name_is_an_error_of_the_user(served_pocket: str) -> None:
+def test_a_served_model_of_another_name_is_a_user_error(served_pocket: str) -> None:
     policy = make_endpoint(f"endpoint:{served_pocket}#org/other", temperature=0.0, max_new_tokens=8)
     with pytest.raises(UserError, match=r"HTTP 400 .*Server is pinned to .*requested 'org/other'"):
         ask_once(policy)

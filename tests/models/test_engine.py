@@ -1,4 +1,4 @@
-"""The engine shares work between samples; here it meets plain forwards, `generate`, and a sampler that shares nothing."""
+"""The engine, which shares work between samples, against plain forwards, `generate`, and a sampler that shares nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_log_probs_are_those_of_eager_attention_too(family: LanguageModel) -> No
         assert sample.log_probs == pytest.approx(expected.tolist(), abs=TOLERANCE)
 
 
-def test_greedy_is_generate(family: LanguageModel) -> None:
+def test_greedy_replies_equal_those_of_generate(family: LanguageModel) -> None:
     prompts = some_prompts()
     for sample in sampled(Engine(family.model, END), prompts, temperature=0.0):
         ids = torch.tensor([sample.prompt_ids])

@@ -1,4 +1,4 @@
-"""A reply does not depend on its company, and equal work is done once."""
+"""A reply does not depend on the batch, and equal work is done once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.models.engines import (
     some_prompts,
 )
 
-# ---- what is shared changes nothing
+# ---- sharing changes no result
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def model(make_folder: Callable[..., Path]) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(make_folder("qwen2")).eval()
 
 
-def test_a_reply_alone_is_the_reply_in_company(model: PreTrainedModel) -> None:
+def test_a_reply_alone_equals_the_reply_in_a_batch(model: PreTrainedModel) -> None:
     prompts = some_prompts()
     alone = [Engine(model, END).sample([p], [rng], 0.3, LIMIT)[0] for p, rng in zip(prompts, generators(8), strict=True)]
     assert_same(sampled(Engine(model, END), prompts), alone)
@@ -54,13 +54,13 @@ def test_max_rows_changes_nothing(model: PreTrainedModel, max_rows: int) -> None
 
 
 def test_replies_do_not_depend_on_earlier_calls(model: PreTrainedModel) -> None:
-    used = Engine(model, END)
+    engine = Engine(model, END)
     for seed in (1, 2, 0, 0):
-        samples = sampled(used, some_prompts(seed))
+        samples = sampled(engine, some_prompts(seed))
         assert samples == sampled(Engine(model, END), some_prompts(seed))
 
 
-def test_prompts_without_a_common_beginning_and_prompts_of_one_token(model: PreTrainedModel) -> None:
+def test_prompts_without_a_common_prefix_and_prompts_of_one_token(model: PreTrainedModel) -> None:
     prompts = [(5,), (7, 8, 9), (5,), (7,)]
     samples = sampled(Engine(model, END), prompts, 1.0)
     naive = [naive_reply(model, p, rng, 1.0, END) for p, rng in zip(prompts, generators(4), strict=True)]
@@ -70,12 +70,12 @@ def test_prompts_without_a_common_beginning_and_prompts_of_one_token(model: PreT
 def test_every_distinct_context_is_one_row_and_finished_replies_leave(model: PreTrainedModel) -> None:
     engine = Engine(model, END)
     samples = sampled(engine, some_prompts())
-    assert engine.forward_rows == 1 + distinct_contexts(samples)  # 1 for what all prompts share
+    assert engine.forward_rows == 1 + distinct_contexts(samples)  # 1 for the shared prefix
     assert distinct_contexts(samples) < sum(len(s.token_ids) for s in samples)
     assert len({len(s.token_ids) for s in samples}) > 1
 
 
-def test_distinct_prompts_are_prefilled_once_and_the_common_beginning_is_kept(model: PreTrainedModel) -> None:
+def test_distinct_prompts_are_prefilled_once_and_the_shared_prefix_is_kept(model: PreTrainedModel) -> None:
     engine = Engine(model, END)
     sampled(engine, some_prompts(), limit=1)
     assert engine.forward_rows == 1 + 4

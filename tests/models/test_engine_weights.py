@@ -1,4 +1,4 @@
-"""What the engine keeps is dropped when the weights change, and acting leaves the model as it was."""
+"""The engine drops its caches when the weights change, and acting leaves the model as it was."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def switch_adapters(model: PeftModel) -> None:
         switch_adapters,
     ],
 )
-@pytest.mark.parametrize("remembers", [False, True])
-def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftModel], None], remembers: bool) -> None:
+@pytest.mark.parametrize("caching", [False, True])
+def test_the_caches_are_dropped_when_the_weights_change(change: Callable[[PeftModel], None], caching: bool) -> None:
     model = adapted_model()
     engine = Engine(model, END)
-    with engine.caching() if remembers else nullcontext():
+    with engine.caching() if caching else nullcontext():
         before = sampled(engine, some_prompts(), 1.0)
         change(model)
         after = sampled(engine, some_prompts(), 1.0)
@@ -90,10 +90,10 @@ def test_what_is_kept_is_dropped_when_the_weights_change(change: Callable[[PeftM
         assert after != before
         rows = engine.forward_rows
         sampled(engine, some_prompts(), 1.0)
-        assert engine.forward_rows == rows + (0 if remembers else distinct_contexts(after))  # kept again
+        assert engine.forward_rows == rows + (0 if caching else distinct_contexts(after))  # the prefix is kept again
 
 
-def test_the_beginning_computed_without_the_adapter_is_not_used_with_it() -> None:
+def test_a_prefix_computed_without_the_adapter_is_not_used_with_it() -> None:
     model = adapted_model()
     engine = Engine(model, END)
     with model.disable_adapter():

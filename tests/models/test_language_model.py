@@ -1,4 +1,4 @@
-"""Replies end where the tokenizer, the settings and the context say, and thinking is not read as the action."""
+"""Tokenizer, settings and context length limit replies, and an action inside the thinking is ignored."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ thoughts = st.text().map(lambda text: text.replace("</think>", ""))
 
 @given(thought=thoughts, action=st.sampled_from(ACTIONS), decoy=st.sampled_from(ACTIONS))
 @settings(deadline=None)
-def test_a_reply_that_thinks_is_read_after_the_thinking(thought: str, action: str, decoy: str) -> None:
+def test_the_action_is_parsed_after_the_thinking(thought: str, action: str, decoy: str) -> None:
     thinking = f"{thought}<action>{decoy}</action>"
     for opening in ("<think>", ""):  # some templates put the opening tag at the end of the prompt
         assert parse_action(f"{opening}{thinking}</think>\n\n<action>{action}</action>", ACTIONS) == action

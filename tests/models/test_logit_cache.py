@@ -1,4 +1,4 @@
-"""What is remembered while episodes are played saves work and changes no reply."""
+"""Caching logits while episodes are played saves work and changes no reply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROW = 4 * 300
 """Bytes of the logits at one node."""
 
 
-def test_what_was_said_before_is_said_again_without_the_model() -> None:
+def test_a_repeated_reply_needs_no_forward_pass() -> None:
     engine = Engine(MODEL, END)
     with engine.caching():
         first = sampled(engine, some_prompts(), 1.0)
@@ -38,30 +38,29 @@ def test_what_was_said_before_is_said_again_without_the_model() -> None:
     max_rows=st.sampled_from([1, 3, 512]),
 )
 @settings(max_examples=20, deadline=None)
-def test_no_reply_depends_on_what_is_remembered(calls: list[tuple[int, int, float, int]], capacity: int, max_rows: int) -> None:
-    """Calls with the prompts of some seed, with some generators, at some temperature, up to some length."""
-    remembering = Engine(MODEL, END, max_rows=max_rows)
-    with remembering.caching(capacity):
+def test_no_reply_depends_on_the_cache(calls: list[tuple[int, int, float, int]], capacity: int, max_rows: int) -> None:
+    """Each call has a seed of its prompts, a seed of its generators, a temperature and a limit."""
+    engine = Engine(MODEL, END, max_rows=max_rows)
+    with engine.caching(capacity):
         for prompts, rngs, temperature, limit in calls:
-            given = some_prompts(prompts), generators(8, rngs), temperature, limit
-            ours = remembering.sample(*given)
-            theirs = Engine(MODEL, END).sample(given[0], generators(8, rngs), temperature, limit)
+            ours = engine.sample(some_prompts(prompts), generators(8, rngs), temperature, limit)
+            theirs = Engine(MODEL, END).sample(some_prompts(prompts), generators(8, rngs), temperature, limit)
             assert_same(ours, theirs)
 
 
-def test_a_reply_that_leaves_what_is_known_costs_its_beginning_once_and_then_what_is_new() -> None:
+def test_a_reply_that_leaves_the_cache_costs_its_prefix_once_and_then_its_new_tokens() -> None:
     engine, prompts = Engine(MODEL, END), some_prompts()
     with engine.caching():
-        known = sampled(engine, prompts, 1.0)
+        cached = sampled(engine, prompts, 1.0)
         rows = engine.forward_rows
         new = engine.sample(prompts, generators(8, seed=1), 1.0, LIMIT)
-    contexts = {(s.prompt_ids, tuple(s.token_ids[:k])) for s in known for k in range(len(s.token_ids))}
+    contexts = {(s.prompt_ids, tuple(s.token_ids[:k])) for s in cached for k in range(len(s.token_ids))}
     left = [s for s in new if (s.prompt_ids, tuple(s.token_ids[:-1])) not in contexts]
     assert 0 < len(left) < len(new)
     assert engine.forward_rows - rows == distinct_contexts(left)
 
 
-def test_it_is_forgotten_when_the_play_is_over() -> None:
+def test_the_cache_is_dropped_when_play_ends() -> None:
     engine = Engine(MODEL, END)
     with engine.caching():
         first = sampled(engine, some_prompts(), 1.0)
@@ -70,20 +69,20 @@ def test_it_is_forgotten_when_the_play_is_over() -> None:
     assert engine.forward_rows == rows + distinct_contexts(first)
 
 
-def test_a_full_memory_keeps_what_it_has_and_loses_the_rest() -> None:
-    memory, logits = LogitCache(3 * 8), torch.arange(8.0).reshape(4, 2)
+def test_a_full_cache_keeps_its_entries_and_stores_no_more() -> None:
+    cache, logits = LogitCache(3 * 8), torch.arange(8.0).reshape(4, 2)
     root = (-1, (5,))
-    assert memory.add([root], logits[:1]) == [0]
-    assert memory.add([(0, 1), (0, 2), (0, 3)], logits[1:]) == [1, 2, NOT_CACHED]
-    assert memory.add([(0, 2), (NOT_CACHED, 4)], logits[:2]) == [2, NOT_CACHED]
-    assert (root in memory, (0, 3) in memory, (NOT_CACHED, 4) in memory) == (True, False, False)
-    nodes, rows, of = memory.get([(0, 2), root, (0, 2)])
+    assert cache.add([root], logits[:1]) == [0]
+    assert cache.add([(0, 1), (0, 2), (0, 3)], logits[1:]) == [1, 2, NOT_CACHED]
+    assert cache.add([(0, 2), (NOT_CACHED, 4)], logits[:2]) == [2, NOT_CACHED]
+    assert (root in cache, (0, 3) in cache, (NOT_CACHED, 4) in cache) == (True, False, False)
+    nodes, rows, row_of = cache.get([(0, 2), root, (0, 2)])
     assert nodes == [2, 0, 2]
-    assert rows[of].tolist() == [[4, 5], [0, 1], [4, 5]]
+    assert rows[row_of].tolist() == [[4, 5], [0, 1], [4, 5]]
 
 
-class Forgetful:
-    """The same model as a policy that cannot remember."""
+class Uncached:
+    """The same model as a policy without a cache."""
 
     def __init__(self, agent: LanguageModel) -> None:
         self.complete = agent.complete
@@ -94,21 +93,21 @@ def test_episodes_are_played_with_fewer_rows(game_id: str, least: float) -> None
     game = make_game(game_id)
     episode_keys = [(episode_seed(game_id, "train", index), member) for index in range(2) for member in range(12)]
 
-    def play(forgets: bool) -> tuple[list[Episode], int]:
+    def play(cached: bool) -> tuple[list[Episode], int]:
         agent = LanguageModel.from_pretrained("pocket", max_new_tokens=32)
-        return play_episodes(game, Forgetful(agent) if forgets else agent, episode_keys), agent.engine.forward_rows
+        return play_episodes(game, agent if cached else Uncached(agent), episode_keys), agent.engine.forward_rows
 
-    (ours, rows), (theirs, plain) = play(False), play(True)
-    assert told(ours) == told(theirs)
+    (ours, rows), (theirs, plain) = play(cached=True), play(cached=False)
+    assert tokens_and_actions(ours) == tokens_and_actions(theirs)
     assert plain > least * rows
 
 
-def told(episodes: Sequence[Episode]) -> list[list[tuple[tuple[int, ...], str | None]]]:
+def tokens_and_actions(episodes: Sequence[Episode]) -> list[list[tuple[tuple[int, ...], str | None]]]:
     return [[(step.completion.token_ids, step.action) for step in episode.steps] for episode in episodes]
 
 
-def test_the_generators_are_used_as_without_memory() -> None:
-    """So that what is drawn after a reply is the same too."""
+def test_generators_advance_as_without_a_cache() -> None:
+    """Draws after a reply are then equal too."""
     after = []
     for capacity in (0, 2**20):
         engine, rngs = Engine(MODEL, END), generators(8)

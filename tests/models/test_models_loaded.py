@@ -1,4 +1,4 @@
-"""Folders and repositories that a model is loaded from, and those that are refused."""
+"""Folders and repositories that load as a model, and those that are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tiny import MakeFolder
 pytestmark = pytest.mark.lowest
 
 
-# ---- what cannot be loaded
+# ---- folders that cannot be loaded
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "no weights", "no tokenizer", "no model type", "broken config"])
@@ -67,14 +67,14 @@ class MyModel(Qwen2ForCausalLM):
 def test_code_that_comes_with_a_model_is_never_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
 ) -> None:
-    """Not even where somebody would say yes: the library asks at the terminal unless it is told that the answer is no."""
+    """Not even if somebody types yes: transformers asks at the terminal unless `trust_remote_code` is False."""
     marker = tmp_path / "it ran"
     (folder / "mine.py").write_text(CODE.format(marker=str(marker), model_type=model_type))
     classes = {"AutoConfig": "mine.MyConfig", "AutoModelForCausalLM": "mine.MyModel"}
     edit(folder / "config.json", model_type=model_type, auto_map=classes)
     edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "mine.MyTokenizer"]})
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 9))
-    if model_type == "qwen2":  # the library's own code serves
+    if model_type == "qwen2":  # transformers has its own code for this type
         assert type(load(folder).model).__module__.startswith("transformers.")
     else:
         with pytest.raises(UserError) as error:
@@ -89,7 +89,7 @@ def test_code_that_comes_with_a_model_is_never_run(
 @given(
     name=st.from_regex(r"[a-z]{1,8}(/[a-z.]{1,8})?", fullmatch=True), revision=st.from_regex(r"[a-z0-9./]{1,9}", fullmatch=True)
 )
-def test_a_revision_after_the_name_is_the_same_as_one_given_apart(name: str, revision: str) -> None:
+def test_a_revision_after_the_name_equals_a_revision_passed_separately(name: str, revision: str) -> None:
     assert split_revision(f"{name}@{revision}", None) == split_revision(name, revision) == (name, revision)
 
 
@@ -99,7 +99,7 @@ def test_a_path_with_an_at_sign_is_a_path(tmp_path: Path) -> None:
 
 
 def put_in_cache(cache: Path, repo: str, commits: dict[str, Path]) -> None:
-    """Lays a repository out as `huggingface_hub` caches it: revision name → the folder it stands for."""
+    """Lays a repository out as `huggingface_hub` caches it; `commits` maps each revision to the folder of its files."""
     root = cache / "hub" / f"models--{repo.replace('/', '--')}"
     for number, (revision, folder) in enumerate(commits.items()):
         commit = f"{number:040x}"
@@ -109,7 +109,7 @@ def put_in_cache(cache: Path, repo: str, commits: dict[str, Path]) -> None:
 
 
 def test_revisions_of_base_and_adapter_are_kept_without_a_network(make_folder: MakeFolder, tmp_path: Path) -> None:
-    """A model's sum of weights tells which one was loaded. A process of its own: the cache is found through the environment."""
+    """A model's sum of weights identifies it. The test needs its own process, because the environment sets the cache."""
     bases = {"main": make_folder("qwen2", seed=1), "v1": make_folder("qwen2", seed=2)}
     named = {"base_model_name_or_path": "org/base"}
     adapters = {
@@ -118,7 +118,7 @@ def test_revisions_of_base_and_adapter_are_kept_without_a_network(make_folder: M
     }
     put_in_cache(tmp_path / "home", "org/base", bases)
     put_in_cache(tmp_path / "home", "org/adapter", adapters)
-    asked = [
+    names = [
         *(["org/base", None], ["org/base@v1", None], ["org/adapter", None], ["org/adapter@old", None]),
         *(["org/base", "org/adapter"], ["org/base@v1", "org/adapter@old"], [str(tmp_path / "a"), None]),
     ]
@@ -127,7 +127,7 @@ import json
 from msgrpo_hub.agent import LanguageModel
 def total(part, model):
     return sum(p.double().abs().sum().item() for n, p in model.named_parameters() if ("lora" in n) == (part == "adapter"))
-models = [LanguageModel.from_pretrained(name, adapter).model for name, adapter in {asked!r}]
+models = [LanguageModel.from_pretrained(name, adapter).model for name, adapter in {names!r}]
 sums = [[total(part, model) for part in ("base", "adapter")] for model in models]
 try:
     LanguageModel.from_pretrained("org/base@v9")
@@ -138,7 +138,7 @@ print(json.dumps(sums))
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    *found, refusal = json.loads(done.stdout)
+    *sums, refusal = json.loads(done.stdout)
 
     def weights(folder: Path) -> float:
         (file,) = folder.glob("*.safetensors")
@@ -146,6 +146,6 @@ print(json.dumps(sums))
 
     main, v1, now, old = (weights(folder) for folder in (*bases.values(), *adapters.values()))
     expected = [(main, 0), (v1, 0), (v1, now), (main, old), (main, now), (v1, old), (v1, now)]
-    assert [pytest.approx(pair) for pair in expected] == [tuple(pair) for pair in found]
+    assert [pytest.approx(pair) for pair in expected] == [tuple(pair) for pair in sums]
     assert "org/base" in refusal
     assert "v9" in refusal

@@ -1,4 +1,4 @@
-"""Tokens are drawn with the frequencies of the distribution."""
+"""Tokens are sampled with the frequencies of the distribution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def grid_of_uniforms(count: int) -> list[float]:
 )
 @settings(max_examples=50, deadline=None)
 def test_draws_have_the_frequencies_of_the_distribution(logits: list[list[float]], temperature: float) -> None:
-    """Evenly spaced numbers instead of random ones: every count is then off by one at most."""
+    """Evenly spaced numbers replace random ones, so that every count is off by at most one."""
     n = 1000
     for row, values in enumerate(logits):
         rows = torch.full((n,), row)
@@ -44,16 +44,16 @@ def test_the_most_likely_token_at_temperature_zero_is_scored_at_temperature_one(
 
 
 def test_an_impossible_token_is_never_drawn() -> None:
-    nothing = -torch.inf
-    logits = torch.tensor([[nothing, 0.0, nothing, 0.0, nothing]])
+    impossible = -torch.inf
+    logits = torch.tensor([[impossible, 0.0, impossible, 0.0, impossible]])
     uniforms = [0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-53]
     tokens, log_probs, entropies = draw_tokens(logits, torch.zeros(6, dtype=torch.long), uniforms, 1.0)
     assert tokens.tolist() == [1, 1, 1, 3, 3, 3]
     assert log_probs.tolist() == entropies.mul(-1).tolist() == pytest.approx([-np.log(2)] * 6)
 
 
-def test_a_distribution_over_one_hundred_thousand_tokens_is_drawn_to_its_end() -> None:
-    """To the last token, and evenly: no share is lost where many small numbers are added up."""
+def test_a_distribution_over_one_hundred_thousand_tokens_is_sampled_to_its_last_token() -> None:
+    """The samples are even, up to the last token: adding many small numbers loses no probability."""
     n = 100_000
     tokens, _, _ = draw_tokens(torch.zeros(1, n), torch.zeros(64, dtype=torch.long), grid_of_uniforms(64), 1.0)
     assert tokens.tolist() == pytest.approx([(i + 0.5) * n / 64 for i in range(64)], abs=1)

@@ -1,4 +1,4 @@
-"""Log-probabilities of replies, against plain forwards of each prompt with each reply."""
+"""Log-probabilities of replies against plain forwards of each prompt with each reply."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def random_ids(rng: np.random.Generator, length: int) -> Ids:
 
 
 def some_pairs() -> tuple[list[Ids], list[list[Ids]]]:
-    """Prompts of unequal length that begin alike, two of them equal, with continuations of all kinds.
+    """Prompts of unequal length with a common prefix, two of them equal, with continuations of all kinds.
 
-    Lengths are unequal, some begin alike, one is the beginning of another, one is given twice; one prompt has a single
-    continuation and one has none.
+    The continuations differ in length. Some share a prefix, one is a prefix of another, and one occurs twice. One prompt
+    has a single continuation and one has no continuation.
     """
     rng = np.random.default_rng(0)
     rules = random_ids(rng, 6)
     prompts = [rules + random_ids(rng, length) for length in (3, 9, 5, 1, 2)]
     tag = random_ids(rng, 2)
-    alike = [tag + random_ids(rng, length) for length in (1, 4, 2, 1)]
+    tagged = [tag + random_ids(rng, length) for length in (1, 4, 2, 1)]
     return [*prompts, prompts[0]], [
-        alike,
-        [*alike, random_ids(rng, 1), alike[1][:3], alike[0]],
+        tagged,
+        [*tagged, random_ids(rng, 1), tagged[1][:3], tagged[0]],
         [random_ids(rng, 3)],
         [random_ids(rng, length) for length in (2, 1, 6)],
         [],
-        [alike[2], random_ids(rng, 5)],
+        [tagged[2], random_ids(rng, 5)],
     ]
 
 
@@ -95,13 +95,13 @@ def test_scores_follow_the_adapter_on_and_off(model: PeftModel) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_probabilities_of_all_single_tokens_add_up_to_one(dtype: torch.dtype) -> None:
-    """Also in bfloat16, whose own log-softmax is off by per cents: probabilities are computed in float32."""
+    """Probabilities are computed in float32 for bfloat16 models too, because a bfloat16 log-softmax is off by per cents."""
     engine = engine_of(adapted_model().to(dtype))
     (scores,) = engine.score([(7, 8, 9)], [[(token,) for token in range(VOCABULARY)]])
     assert sum(np.exp(log_p) for (log_p,) in scores) == pytest.approx(1, abs=1e-5)
 
 
-def test_prompts_of_one_token_and_without_a_common_beginning(model: PeftModel) -> None:
+def test_prompts_of_one_token_and_without_a_common_prefix(model: PeftModel) -> None:
     prompts, continuations = [(5,), (7, 8, 9), (6,)], [[(1, 2), (3,)], [(1, 2)], [(4, 4, 4)]]
     scores = engine_of(model).score(prompts, continuations)
     for prompt, given_tokens, row in zip(prompts, continuations, scores, strict=True):
@@ -109,7 +109,7 @@ def test_prompts_of_one_token_and_without_a_common_beginning(model: PeftModel) -
         assert row == [pytest.approx(log_probs, abs=TOLERANCE) for log_probs in expected]
 
 
-# ---- what is shared changes nothing
+# ---- sharing changes no result
 
 
 @given(
@@ -124,10 +124,10 @@ def test_prompts_of_one_token_and_without_a_common_beginning(model: PeftModel) -
     max_rows=st.sampled_from([1, 2, 3, 512]),
 )
 @settings(max_examples=20, deadline=None)
-def test_company_order_duplicates_and_max_rows_change_no_score(
+def test_batch_order_duplicates_and_max_rows_change_no_score(
     model: PeftModel, rows: list[tuple[Ids, list[Ids]]], max_rows: int
 ) -> None:
-    """Few tokens, so that equal prompts, common beginnings and equal continuations are frequent."""
+    """Few tokens, so that equal prompts, common prefixes and equal continuations are frequent."""
     engine, alone = engine_of(model, max_rows), engine_of(model)
     scores = engine.score([prompt for prompt, _ in rows], [given_tokens for _, given_tokens in rows])
     for (prompt, given_tokens), row in zip(rows, scores, strict=True):
@@ -147,7 +147,7 @@ def test_scoring_and_sampling_in_turn_do_not_disturb_each_other(model: PeftModel
     assert (sampled(engine), engine.score(prompts, continuations)) == (replies, fresh)
 
 
-# ---- the work that is done
+# ---- counting work
 
 
 def test_a_distinct_prompt_is_one_row_and_a_distinct_continuation_another(model: PeftModel) -> None:
@@ -155,7 +155,7 @@ def test_a_distinct_prompt_is_one_row_and_a_distinct_continuation_another(model:
     prompts = [(1, 2, 3), (1, 2, 4), (1, 2, 3), (1, 2, 3)]
     candidates: list[Ids] = [(9, 5, 6), (9, 7, 6), (9, 8, 6)]
     engine.score(prompts, [candidates, candidates, candidates, [*candidates, *candidates]])
-    assert engine.forward_rows == 1 + 2 + 2 * 3  # 1 for what all prompts share
+    assert engine.forward_rows == 1 + 2 + 2 * 3  # 1 for the shared prefix
 
 
 def test_candidates_that_differ_in_their_last_token_only_need_no_second_pass(model: PeftModel) -> None:
@@ -185,13 +185,13 @@ def test_scoring_leaves_attention_mode_and_gradients_as_they_were() -> None:
 # ---- models that cannot be scored
 
 
-def test_a_model_whose_attention_the_engine_cannot_do_is_refused(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
+def test_a_model_with_unsupported_attention_is_refused(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
     agent = LanguageModel.from_pretrained(str(make_folder("mamba")))
     with pytest.raises(UserError, match="mamba"):
         act(ScorePolicy(agent), prompts)
 
 
-def test_weights_that_are_not_finite_are_refused_once_checked_too() -> None:
+def test_weights_that_become_non_finite_after_the_check_are_refused() -> None:
     model = adapted_model()
     engine = engine_of(model)
     engine.score([(1, 2)], [[(3,)]])

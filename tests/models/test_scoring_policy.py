@@ -26,7 +26,7 @@ def candidate_ids(agent: LanguageModel, action: str) -> list[int]:
 
 
 def corner() -> Prompt:
-    """The top left corner of a lake: only Down and Right are legal, in this order."""
+    """The top left corner of a lake, where only Down and Right are legal, in this order."""
     game = make_game("FrozenLake-NotSlippery-v1")
     prompt = build_prompt(game, game.initial_state(np.random.default_rng(0)))
     assert game.legal_actions(prompt.state) == ("Down", "Right")
@@ -34,7 +34,7 @@ def corner() -> Prompt:
 
 
 def trapped() -> Prompt:
-    """A snake in a corner, shut in by its own body."""
+    """A snake in a corner, enclosed by its own body."""
     game = make_game("Snake-Solo-v1")
     state = game.initial_state(np.random.default_rng(0))
     assert isinstance(state, SnakeState)
@@ -42,7 +42,7 @@ def trapped() -> Prompt:
 
 
 def fond_of(folder: Path, action: str | None, nats: float = 20.0) -> LanguageModel:
-    """A model that never looks at what it reads: the tokens of one action's reply have the logit `nats`, all others 0."""
+    """A model that ignores its prompt: the tokens of one action's reply have the logit `nats`, all others 0."""
     agent = LanguageModel.from_pretrained(str(folder))
     model = agent.model
     with torch.no_grad():
@@ -85,13 +85,13 @@ def test_an_action_that_is_not_legal_is_not_chosen_however_likely(qwen2_folder: 
 
 
 @pytest.mark.parametrize("action", ["Up", "Down", "Left", "Right"])
-def test_all_actions_are_candidates_where_none_is_legal(qwen2_folder: Path, action: str) -> None:
+def test_all_actions_are_candidates_if_none_is_legal(qwen2_folder: Path, action: str) -> None:
     assert trapped().game.legal_actions(trapped().state) == ()
     assert act(ScorePolicy(fond_of(qwen2_folder, action)), [trapped()]) == [f"<action>{action}</action>"]
 
 
-def test_a_reply_of_more_tokens_is_less_likely_and_of_equal_ones_the_first_in_the_game_wins(qwen2_folder: Path) -> None:
-    """Where every token has the same probability, a score is -log(vocabulary) per token and nothing divides it."""
+def test_a_reply_of_more_tokens_is_less_likely_and_ties_go_to_the_first_action_of_the_game(qwen2_folder: Path) -> None:
+    """If every token has the same probability, a score is -log(vocabulary) per token, and no length divides it."""
     agent = fond_of(qwen2_folder, None)
     lengths = {action: len(candidate_ids(agent, action)) for action in ("Left", "Down", "Right", "Up")}
     assert lengths == {"Left": 3, "Down": 6, "Right": 7, "Up": 3}
@@ -129,11 +129,11 @@ def test_a_limit_too_short_to_name_an_action_is_refused(qwen2_folder: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["FrozenLake-Slippery-v1", "Snake-Standard-v1"])
-def test_the_built_in_base_plays_whole_episodes_without_an_unreadable_reply(name: str) -> None:
+def test_the_built_in_base_plays_whole_episodes_without_an_unparsed_reply(name: str) -> None:
     game, policy = make_game(name), ScorePolicy(LanguageModel.from_pretrained(POCKET))
     episodes = play_episodes(game, policy, [(seed, 0) for seed in range(4)])
     assert all(episode.terminated or episode.truncated for episode in episodes)
     steps = [step for episode in episodes for step in episode.steps]
     assert {step.status for step in steps} == {"ok"}
-    assert all(step.legal for step in steps if "Lake" in name)  # a snake may be shut in
+    assert all(step.legal for step in steps if "Lake" in name)  # a snake can be enclosed
     assert all(len(step.completion.log_probs) == len(step.completion.token_ids) > 0 for step in steps)

@@ -1,4 +1,4 @@
-"""The prompt format of an adapter: stored by name, used when it is loaded, ignored by plain PEFT, and never imported."""
+"""The prompt format of an adapter: stored by name, used on loading, ignored by plain PEFT, and never imported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAKE = make_game("FrozenLake-NotSlippery-v1")
 
 @pytest.fixture
 def adapter(qwen2_folder: Path, tmp_path: Path) -> Callable[[str | None], str]:
-    """The name to store → an adapter with it; None stores nothing, as the first build did."""
+    """Maps a name to an adapter that stores it; None stores no name, as in the first build."""
 
     def make(name: str | None) -> str:
         model = AutoModelForCausalLM.from_pretrained(qwen2_folder)
@@ -46,7 +46,7 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 @pytest.mark.parametrize("name", PROMPT_FORMATS)
-def test_an_adapter_is_asked_in_the_format_that_is_stored_with_it(adapter: Callable[[str | None], str], name: str) -> None:
+def test_an_adapter_is_prompted_in_the_format_stored_with_it(adapter: Callable[[str | None], str], name: str) -> None:
     agent = LanguageModel.from_pretrained(adapter(name), max_new_tokens=32)
     assert agent.prompt_format == PROMPT_FORMATS[name]
     scored = ScorePolicy(agent)
@@ -56,7 +56,7 @@ def test_an_adapter_is_asked_in_the_format_that_is_stored_with_it(adapter: Calla
     assert PROMPT_FORMATS[name].request in agent.tokenizer.decode(ids)  # type: ignore[attr-defined]
 
 
-def test_an_adapter_without_a_stored_format_is_asked_in_think_action(adapter: Callable[[str | None], str]) -> None:
+def test_an_adapter_without_a_stored_format_is_prompted_in_think_action(adapter: Callable[[str | None], str]) -> None:
     agent = LanguageModel.from_pretrained(adapter(None), max_new_tokens=4)
     assert agent.prompt_format is None
     plain, chosen = (play_episodes(LAKE, agent, [(0, 0)], prompt_format=one) for one in (None, PROMPT_FORMATS["think-action"]))
@@ -69,7 +69,7 @@ def test_plain_peft_loads_an_adapter_with_a_stored_format(adapter: Callable[[str
 
 
 @pytest.mark.usefixtures("importable")
-def test_a_stored_name_never_imports_and_a_given_format_goes_before_it(adapter: Callable[[str | None], str]) -> None:
+def test_a_stored_name_never_imports_and_a_given_format_overrides_it(adapter: Callable[[str | None], str]) -> None:
     folder = adapter("stored_format:FORMAT")
     with pytest.raises(UserError, match="would import code: expected one of think-action") as caught:
         LanguageModel.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Token trees against the definition: a token sees the tokens before it in its own row, and nothing else."""
+"""Token trees against the definition: a token attends to the earlier tokens of its own sequence only."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix, t
 Rows = list[tuple[int, ...]]
 row = st.lists(st.integers(0, 2), max_size=7).map(tuple)
 rows_strategy = st.lists(row, min_size=1, max_size=12)
-"""Three tokens only, so that duplicates, prefixes of each other and empty rows all occur."""
+"""Three tokens only, so that duplicates, prefixes of each other and empty sequences all occur."""
 
 
 def prefixes(tree: TokenTree, rows: Rows) -> list[tuple[int, ...]]:
-    """What each node stands for: the row up to and with its token, as the paths tell it."""
-    found: dict[int, tuple[int, ...]] = {}
+    """The prefix of each node, including its token, according to the paths."""
+    prefix_of: dict[int, tuple[int, ...]] = {}
     for path, row in zip(tree.paths, rows, strict=True):
         for k, node in enumerate(path.tolist()):
-            assert found.setdefault(node, row[: k + 1]) == row[: k + 1]
-    assert sorted(found) == list(range(len(tree)))
-    return [found[node] for node in range(len(tree))]
+            assert prefix_of.setdefault(node, row[: k + 1]) == row[: k + 1]
+    assert sorted(prefix_of) == list(range(len(tree)))
+    return [prefix_of[node] for node in range(len(tree))]
 
 
 @given(rows=rows_strategy)
 @settings(max_examples=200, deadline=None)
-def test_paths_spell_the_rows_and_every_distinct_beginning_is_one_node(rows: Rows) -> None:
+def test_paths_spell_the_sequences_and_every_distinct_prefix_is_one_node(rows: Rows) -> None:
     tree = build_tree(rows)
     assert [tuple(tree.token_ids[path].tolist()) for path in tree.paths] == rows
     distinct = {row[: k + 1] for row in rows for k in range(len(row))}
@@ -48,7 +48,7 @@ def test_a_token_attends_to_its_prefix_ancestors_and_to_itself_alone(forest: lis
     for number, (tree, rows) in enumerate(zip(trees, forest, strict=True)):
         nodes = prefixes(tree, rows)
         mask = inputs["attention_mask"][number, 0].numpy()
-        expected = np.eye(length, dtype=bool)  # padding sees itself, and nobody sees padding
+        expected = np.eye(length, dtype=bool)  # padding attends to itself only, and no token attends to padding
         for i, j in itertools.product(range(len(tree)), repeat=2):
             expected[i, j] = nodes[i][: len(nodes[j])] == nodes[j]
         assert np.array_equal(mask, expected)
@@ -58,7 +58,7 @@ def test_a_token_attends_to_its_prefix_ancestors_and_to_itself_alone(forest: lis
 
 @given(rows=rows_strategy, data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_the_tree_does_not_depend_on_the_order_of_the_rows(rows: Rows, data: st.DataObject) -> None:
+def test_the_tree_does_not_depend_on_the_order_of_the_sequences(rows: Rows, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(rows))))
     tree, shuffled = build_tree(rows), build_tree([rows[i] for i in order])
     for name in ("token_ids", "depths", "ends"):

@@ -1,4 +1,4 @@
-"""Tokenising the shared pieces of prompts once gives the ids of tokenising every prompt whole."""
+"""Tokenising the shared pieces of prompts once gives the same ids as tokenising whole prompts."""
 
 from __future__ import annotations
 
@@ -54,37 +54,37 @@ texts = st.lists(st.lists(st.sampled_from([*LETTERS, *SPECIAL, "ab", "abc", "  "
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=texts)
-def test_texts_cut_at_special_tokens_have_the_ids_of_whole_texts(kind: str, texts: list[str]) -> None:
+def test_texts_split_at_special_tokens_have_the_ids_of_whole_texts(kind: str, texts: list[str]) -> None:
     tokenizer = KINDS[kind]()
     whole = [tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
     assert tokenize(tokenizer, texts, split_points(tokenizer)) == whole
 
 
-def test_what_stands_before_two_prompts_is_tokenised_once(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+def test_the_prefix_of_two_prompts_is_tokenised_once(qwen2_folder: Path, prompts: list[Prompt]) -> None:
     agent = LanguageModel.from_pretrained(str(qwen2_folder))
-    read: list[str] = []
+    tokenised: list[str] = []
 
-    class Reading(type(agent.tokenizer)):  # type: ignore[misc]
+    class Recording(type(agent.tokenizer)):  # type: ignore[misc]
         def __call__(self, texts: list[str], **options: object) -> object:
-            read.extend(texts)
+            tokenised.extend(texts)
             return super().__call__(texts, **options)
 
-    agent.tokenizer.__class__ = Reading
+    agent.tokenizer.__class__ = Recording
     agent.encode(prompts)
     for system in {prompt.system for prompt in prompts}:
-        assert sum(system in text for text in read) == 1
-    assert sum(prompts[0].user in text for text in read) == 1
+        assert sum(system in text for text in tokenised) == 1
+    assert sum(prompts[0].user in text for text in tokenised) == 1
 
 
-def test_a_tokenizer_of_another_make_gets_whole_texts() -> None:
-    """Such as those of SentencePiece or mistral-common: how they cut is not known here."""
-    read: list[str] = []
+def test_another_kind_of_tokenizer_gets_whole_texts() -> None:
+    """For example SentencePiece or mistral-common, whose splitting is unknown here."""
+    tokenised: list[str] = []
 
     class Other(PreTrainedTokenizerBase):
         def __call__(self, texts: list[str], **_options: object) -> dict[str, list[list[int]]]:
-            read.extend(texts)
+            tokenised.extend(texts)
             return {"input_ids": [[len(text)] for text in texts]}
 
     other = Other()
     assert tokenize(other, ["<s>ab</s>", "<s>b</s>", "<s>ab</s>"], split_points(other)) == [(9,), (8,), (9,)]
-    assert read == ["<s>ab</s>", "<s>b</s>"]
+    assert tokenised == ["<s>ab</s>", "<s>b</s>"]

@@ -1,4 +1,4 @@
-"""Acting with merged weights: the same policy, faster, and the base comes back bit for bit."""
+"""Acting with merged weights: the same policy, faster; the base is restored bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPTS = [(1, 2, 3, 4, 5), (1, 2, 3, 9), (1, 2, 3, 4, 7, 8)]
 
 
 def lora_model(dtype: torch.dtype = torch.float32, **settings: object) -> PeftModel:
-    """A tiny model with a LoRA adapter that does something."""
+    """A tiny model with a LoRA adapter whose weights are not zero."""
     base = tiny_model(vocab_size=64, initializer_range=0.02).to(dtype)
     model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", **settings)).eval()
     stir(model, 1)
@@ -43,10 +43,10 @@ def test_merged_weights_sample_the_same_tokens_with_the_same_log_probs() -> None
     assert merged_tokens == tokens
     np.testing.assert_allclose(merged_log_probs, log_probs, atol=1e-5)
     with model.disable_adapter():
-        assert max(abs(a - b) for a, b in zip(sampled(model)[1], log_probs, strict=False)) > 0.01  # the adapter does matter
+        assert max(abs(a - b) for a, b in zip(sampled(model)[1], log_probs, strict=False)) > 0.01  # the adapter has an effect
 
 
-def test_the_base_comes_back_bit_for_bit_also_after_an_error() -> None:
+def test_the_base_is_restored_bit_for_bit_even_after_an_error() -> None:
     model = lora_model()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     changed = []
@@ -64,7 +64,7 @@ def test_the_base_comes_back_bit_for_bit_also_after_an_error() -> None:
 
 
 def test_no_stale_keys_and_values_when_the_adapter_changes_between_two_merges() -> None:
-    """Freed tensors give their addresses to the next ones: an engine that went by addresses alone would not notice."""
+    """New tensors reuse the addresses of freed ones: an engine that compares addresses alone would not notice."""
     model = lora_model()
     engine = Engine(model, frozenset({0}))
     versions = set()
@@ -72,22 +72,22 @@ def test_no_stale_keys_and_values_when_the_adapter_changes_between_two_merges() 
         stir(model, seed)
         with merged(model):
             versions.add(weights_version(model))
-            kept = engine.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
+            ours = engine.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
         fresh = Engine(model, frozenset({0})).sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
-        for a, b in zip(kept, fresh, strict=True):
+        for a, b in zip(ours, fresh, strict=True):
             assert a.token_ids == b.token_ids
             np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-5)
     assert len(versions) == 6
 
 
 @pytest.mark.parametrize("model", [lora_model(torch.bfloat16), lora_model(use_dora=True)], ids=["bfloat16", "DoRA"])
-def test_what_cannot_be_merged_exactly_is_left_alone(model: PeftModel) -> None:
+def test_layers_that_cannot_be_merged_exactly_stay_unchanged(model: PeftModel) -> None:
     before = weights_version(model)
     with merged(model):
         assert weights_version(model) == before
 
 
-def test_a_model_without_an_adapter_is_left_alone() -> None:
+def test_a_model_without_an_adapter_stays_unchanged() -> None:
     model = lora_model().unload()
     before = weights_version(model)
     with merged(model):

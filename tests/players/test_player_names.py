@@ -100,7 +100,7 @@ def test_a_run_folder_is_one_folder_per_player_and_commit(place: Path) -> None:
         ("@/models", "no model in the folder '@/models'"),
         ("pocket+@/models/base", "the adapter '@/models/base' does not fit its base|'@/models/base'.*adapter_config.json"),
         ("@/runs/adapter+@/runs/adapter", "is a LoRA adapter, not a base model"),
-        ("endpoint:nonsense", "cannot read the player 'endpoint:nonsense': expected endpoint:URL#MODEL"),
+        ("endpoint:nonsense", "cannot parse the player 'endpoint:nonsense': expected endpoint:URL#MODEL"),
         ("dqn:@/none", "no DQN in '@/none'"),
         ("", "''"),
     ],
