@@ -1,1 +1,1 @@
-"""Downloads: the one gate to other people's repositories. Resolve, list, check, fetch, check the weights."""
+"""Downloads: the only gate to foreign repositories. Resolve, list, check, fetch, check the weights."""

@@ -1,7 +1,7 @@
-"""The one gate for models: base or adapter, from the Hub or a folder, looked at before any library loads it.
+"""The only gate for models: every base or adapter, from the Hub or a folder, is checked before any library loads it.
 
-A repository is resolved to a commit, its files are listed with their sizes, and only those that a model needs are
-downloaded, those with settings first. A folder may have come from anywhere, and is asked the same.
+A repository is resolved to a commit, and its files are listed with their sizes. Only the files that a model needs are
+downloaded, settings first. A folder may hold foreign files, so it passes the same checks.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 
 LARGEST_BASE = 64_000_000_000
-"""Bytes of a base's weights: those of a model of 32 billion parameters in bfloat16."""
+"""Largest size of a base's weights, in bytes: 32 billion parameters in bfloat16."""
 LARGEST_ADAPTER = 4_000_000_000
-"""Bytes of an adapter's weights."""
+"""Largest size of an adapter's weights, in bytes."""
 LARGEST_TOKENIZER = 64_000_000
-"""Bytes of each file of a tokenizer, and of the index of the weights: the largest known have half of it."""
+"""Largest size of each tokenizer file and of the weight index, in bytes: twice the largest known."""
 LARGEST_SETTINGS = 1_000_000
-"""Bytes of each other file."""
+"""Largest size of each other file, in bytes."""
 LARGEST_PLAY_SETTINGS = 10_000
-"""Bytes of an adapter's `msgrpo.json`, which holds a name."""
+"""Largest size of an adapter's `msgrpo.json`, in bytes; the file holds only a name."""
 
 ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PLAY_SETTINGS = "msgrpo.json"
-"""Of an adapter: how it was asked while it was trained, as {"prompt_format": name}. PEFT does not read it."""
+"""An adapter's file with the prompt format of its training, as {"prompt_format": name}. PEFT ignores it."""
 CONFIG, TOKENIZER, WEIGHTS, INDEX = "config.json", "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
 
 _SETTINGS = (CONFIG, "generation_config.json", "chat_template.jinja", "special_tokens_map.json")
@@ -59,16 +59,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What a source holds, before anything of it is downloaded."""
+    """The files of a source, before any download."""
 
     source: str
-    """A repository's name, or a folder's path."""
+    """The name of a repository, or the path of a folder."""
     commit: str
-    """Of a repository; empty for a folder."""
+    """The commit of a repository; empty for a folder."""
     sizes: Mapping[str, int]
-    """Of the files that lie in no subfolder, in bytes."""
+    """Sizes of the top-level files, in bytes."""
     folder: Path | None = None
-    """Where the files lie already: a folder, or a repository in the cache while the Hub cannot be reached."""
+    """The local folder of the files, if they need no download: a folder, or the cache while the Hub cannot be reached."""
 
     @property
     def is_adapter(self) -> bool:
@@ -77,42 +77,42 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """A base or an adapter on this machine, looked at."""
+    """A base or an adapter on this machine, checked."""
 
     source: str
     commit: str
-    """Of a repository; empty for a folder."""
+    """The commit of a repository; empty for a folder."""
     folder: Path
     adapter: Mapping[str, Any] | None = None
     """The settings of a LoRA adapter; None for a base."""
     prompt_format: str | None = None
-    """The name of the prompt format that is stored with an adapter; None if none is."""
+    """The name of the prompt format stored with an adapter; None if none is stored."""
 
 
 def fetch(found: Listing) -> Fetched:
-    """Brings a base or an adapter to this machine, all files at one commit, and looks at it.
+    """Downloads a base or an adapter, all files at one commit, and checks it.
 
     Raises:
-        UserError: it cannot be had, or something in it is not what a model needs; in a person's words.
+        UserError: the source cannot be downloaded, or one of its files is not what a model needs.
     """
     return _fetch_adapter(found) if found.is_adapter else _fetch_base(found)
 
 
 def list_files(source: str, revision: str | None = None) -> Listing:
-    """Commit and files of a source. The Hub is asked first: its client would take a cached file whatever the Hub answers.
+    """Lists commit and files of a source. The Hub comes before the cache, because its client would return a cached file anyway.
 
     Args:
         source: the name of a repository, or a folder.
         revision: a branch, tag or commit of a repository; None is main.
 
     Raises:
-        UserError: it cannot be found; in a person's words.
+        UserError: the source cannot be found.
     """
     if Path(source).is_dir():
         folder = Path(source)
         return Listing(source=source, commit="", sizes=_sizes(folder), folder=folder)
     if not _REPOSITORY.fullmatch(source) or Path(source).exists():
-        raise no_folder(source, "it is no folder")
+        raise no_folder(source, "not a folder")
     if revision is not None and not is_revision(revision):
         raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
     with hub_errors(source):
@@ -122,52 +122,52 @@ def list_files(source: str, revision: str | None = None) -> Listing:
             raise
         except HFValidationError as error:
             raise no_folder(source, first_line(error)) from error
-        except (HTTPError, OfflineModeIsEnabled) as error:  # what the client raises where there is no network
+        except (HTTPError, OfflineModeIsEnabled) as error:  # raised by the client without a network
             return _in_cache(source, revision, error)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
-    found = Listing(source=source, commit=str(info.sha), sizes=sizes)
-    _remember(found, revision)
-    return found
+    listing = Listing(source=source, commit=str(info.sha), sizes=sizes)
+    _cache_revision(listing, revision)
+    return listing
 
 
 def cached_commit(source: str, revision: str | None = None) -> str:
-    """The commit of a repository that lies in the cache under a revision; empty where there is none."""
+    """The commit that the cache holds for a revision of a repository; empty if the cache holds none."""
     folder = _cached(source, revision)
     return folder.name if folder else ""
 
 
 def read_settings(found: Listing) -> dict[str, Any]:
-    """The settings of an adapter: the first of its files that is downloaded. Raises `UserError` where they are not inert."""
+    """The settings of an adapter, which are downloaded before its weights. Raises `UserError` unless they are inert."""
     settings = _read(found, ADAPTER_SETTINGS)
     check_adapter(settings, found.source)
     return settings
 
 
 def base_of(settings: Mapping[str, Any], adapter: str) -> str:
-    """The base model that an adapter names; the built-in base is found wherever it is installed.
+    """The base model that an adapter names. The built-in base is found in any installation.
 
     Raises:
-        UserError: it names none, or that of a repository names anything but a repository.
+        UserError: the adapter names no base, or an adapter from a repository names a base that is not a repository.
     """
     base = str(settings.get("base_model_name_or_path") or "")
     if not base:
-        raise UserError(f"the adapter {adapter!r} does not name its base model: give both, as BASE+ADAPTER")
+        raise UserError(f"the adapter {adapter!r} does not name its base model: name both, as BASE+ADAPTER")
     if Path(base).parts[-3:] == pocket_path().parts[-3:]:
         return str(pocket_path())
     if not Path(adapter).is_dir() and (Path(base).exists() or not _REPOSITORY.fullmatch(base)):
         raise UserError(
-            f"the adapter {adapter!r} names {base!r} as its base: expected a repository; or give both, as BASE+ADAPTER"
+            f"the adapter {adapter!r} names {base!r} as its base: expected a repository; or name both, as BASE+ADAPTER"
         )
     return base
 
 
 def no_folder(source: str, why: str) -> UserError:
-    """One line for a folder that holds no model."""
+    """The error for a folder without a model."""
     return UserError(f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({why})")
 
 
-def _remember(found: Listing, revision: str | None) -> None:
-    """Lets the cache know which commit a branch or tag names, for a time without a network: that is by way of a file."""
+def _cache_revision(found: Listing, revision: str | None) -> None:
+    """Records the commit of a branch or tag in the cache, for later offline use. The client records it with a file."""
     name = ADAPTER_SETTINGS if found.is_adapter else CONFIG
     if revision != found.commit and found.sizes.get(name, LARGEST_SETTINGS) < LARGEST_SETTINGS:
         with hub_errors(found.source):
@@ -175,7 +175,7 @@ def _remember(found: Listing, revision: str | None) -> None:
 
 
 def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
-    """The same, without the Hub: what was downloaded before."""
+    """The listing of an earlier download, if the Hub cannot be reached."""
     folder = _cached(source, revision)
     if not folder:
         at = f" at revision {revision!r}" if revision else ""
@@ -183,13 +183,13 @@ def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
             f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
             f"({first_line(error)})"
         ) from error
-    log.warning("the Hub cannot be reached: taking %s from the cache, at commit %s", source, folder.name)
+    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, folder.name)
     return Listing(source=source, commit=folder.name, sizes=_sizes(folder), folder=folder)
 
 
 def _cached(source: str, revision: str | None) -> Path | None:
-    kept = (try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG))
-    return next((Path(path).parent for path in kept if isinstance(path, str)), None)
+    paths = (try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG))
+    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -225,36 +225,38 @@ def _fetch_base(found: Listing) -> Fetched:
 
 
 def _check_size(found: Listing, names: Iterable[str], limit: int) -> None:
-    """Refuses files that are missing, or together larger than what anybody would load."""
+    """Refuses missing files, and files that together exceed the limit."""
     for name in names:
         if name not in found.sizes:
             raise _missing(found, name)
     total = sum(found.sizes[name] for name in names)
     if total > limit:
-        what = ", ".join(list(names)[:2])
-        raise UserError(f"{found.source!r} is not loaded: {what} would be {_shown(total)}; expected at most {_shown(limit)}")
+        files = ", ".join(list(names)[:2])
+        raise UserError(
+            f"{found.source!r} is not loaded: {files} would be {_format_size(total)}; expected at most {_format_size(limit)}"
+        )
 
 
-def _shown(size: int) -> str:
-    """A number of bytes for people.
+def _format_size(size: int) -> str:
+    """A number of bytes as readable text.
 
-    >>> _shown(64_000_000), _shown(10_000)
+    >>> _format_size(64_000_000), _format_size(10_000)
     ('64 MB', '10,000 bytes')
     """
     return f"{size / 1e6:,.0f} MB" if size >= 1_000_000 else f"{size:,} bytes"
 
 
 def _missing(found: Listing, name: str) -> UserError:
-    """One line for a file that a model needs and the source does not have."""
+    """The error for a required file that the source lacks."""
     pickled = sorted(other for other in found.sizes if _PICKLED.fullmatch(other))
     if pickled and name.endswith(".safetensors"):
         return UserError(
-            f"{found.source!r} has {pickled[0]}, which can run code when it is loaded, and no {name}: expected safetensors"
+            f"{found.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors"
         )
     if found.folder and found.commit:
         return UserError(
             f"cannot load {found.source!r}: the cache holds commit {found.commit} without its {name}, and the Hub cannot be "
-            "reached: connect once to download it"
+            "reached: connect once to download the file"
         )
     if found.folder:
         return no_folder(found.source, f"no {name}")
@@ -264,28 +266,28 @@ def _missing(found: Listing, name: str) -> UserError:
 
 
 def _read(found: Listing, name: str) -> dict[str, Any]:
-    """One of the small files that say what the others are."""
+    """Reads a settings file or an index."""
     limits = {INDEX: LARGEST_TOKENIZER, TOKENIZER: LARGEST_TOKENIZER, PLAY_SETTINGS: LARGEST_PLAY_SETTINGS}
     _check_size(found, [name], limits.get(name, LARGEST_SETTINGS))
     return parse((_download(found, [name]) / name).read_bytes(), name, found.source)
 
 
 def _download(found: Listing, names: list[str]) -> Path:
-    """The folder in which the named files lie, all of them whole and of one commit."""
+    """The folder of the named files, all complete and at one commit."""
     if found.folder:
         check_links(found.folder, names, found.source)
         return found.folder
-    kept = [try_to_load_from_cache(found.source, name, revision=found.commit) for name in names]
+    cached = [try_to_load_from_cache(found.source, name, revision=found.commit) for name in names]
     if all(
-        isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(kept, names, strict=True)
+        isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(cached, names, strict=True)
     ):
-        return Path(str(kept[0])).parent
+        return Path(str(cached[0])).parent
     with hub_errors(found.source):
         download = partial(snapshot_download, found.source, revision=found.commit, allow_patterns=names)
         folder = Path(retry_rate_limit(download))
-    for name in names:  # where listing the files fails, the client returns what there is
+    for name in names:  # if listing the files fails, the client returns an incomplete folder
         if not (folder / name).is_file() or (folder / name).stat().st_size != found.sizes[name]:
             raise UserError(
-                f"{name} of {found.source!r} did not arrive whole: check the network, then run the same command again"
+                f"the download of {name} of {found.source!r} is incomplete: check the network, then run the same command again"
             )
     return folder

@@ -1,4 +1,4 @@
-"""Hashes: of a folder's weights, and of all that decides a run."""
+"""The content hash of a model folder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgrpo_hub.errors import UserError
 
-_COUNTED = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # merges.txt and vocab.txt are a tokenizer's
+_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # merges.txt and vocab.txt are a tokenizer's
 
 
 def content_hash(folder: Path) -> str:
     """SHA-256 of a folder's weights and configuration, by name and content: what a commit is to a repository."""
-    files = sorted(path for path in folder.glob("*") if path.suffix in _COUNTED)
+    files = sorted(path for path in folder.glob("*") if path.suffix in _HASHED)
     if not files:
         raise UserError(f"no model in the folder {str(folder)!r}: expected config.json and weights there")
     digest = hashlib.sha256()

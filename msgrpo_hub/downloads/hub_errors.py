@@ -1,4 +1,4 @@
-"""What the Hub answers when it does not do what was asked, in a person's words: for loading, for pushing, for all."""
+"""Errors of the Hub as readable messages, for loading and pushing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError 
 
 from msgrpo_hub.errors import UserError
 
-AGAIN = "run the same command again, it goes on where it stopped"
+AGAIN = "run the same command again; it resumes where it stopped"
 LONGEST_WAIT = 300
-"""Seconds: the window of the Hub's rate limits."""
+"""Longest wait for a rate limit, in seconds: the window of the Hub's rate limits."""
 WAITS = 3
-"""How often a rate limit is waited for."""
+"""Number of waits for a rate limit."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @contextmanager
 def hub_errors(repo_id: str) -> Iterator[None]:
-    """Turns errors of the Hub's client into `UserError`s: what was refused, and what to do."""
+    """Turns errors of the Hub's client into a `UserError` that says what was refused and what to do."""
     try:
         yield
     except HfHubHTTPError as error:
@@ -43,64 +43,66 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         raise UserError(f"{repo_id!r} cannot be reached while HF_HUB_OFFLINE is set: unset it") from error
     except HTTPError as error:
         raise UserError(f"the Hub cannot be reached ({first_line(error)}): check the network, then {AGAIN}") from error
-    except EntryNotFoundError as error:  # not in the cache, and no network; or the Hub's answer is its cause
+    except EntryNotFoundError as error:  # not cached and no network, or caused by a response of the Hub
         if isinstance(error.__cause__, HfHubHTTPError):
             raise UserError(_answer(repo_id, error.__cause__)) from error
         raise UserError(f"a file of {repo_id!r} is not in the cache and the Hub cannot be reached: check the network") from error
     except ValueError as error:
         if "Invalid metadata in README.md" not in str(error):
             raise
-        raise UserError(f"the Hub refuses the card of {repo_id!r} ({' '.join(str(error).split())[:300]}): mend it") from error
+        raise UserError(
+            f"the Hub refuses the card of {repo_id!r} ({' '.join(str(error).split())[:300]}): correct its metadata"
+        ) from error
 
 
 def retry_rate_limit(ask: Callable[[], T]) -> T:
-    """Asks the Hub, and asks again, up to `WAITS` times, after a rate limit has passed: says so and waits."""
+    """Calls the Hub. After a rate limit, logs a warning, waits and retries, up to `WAITS` times."""
     for _ in range(WAITS):
         try:
             return ask()
         except (HfHubHTTPError, EntryNotFoundError) as error:
-            answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
-            if not (isinstance(answer, HfHubHTTPError) and answer.response.status_code == 429):
+            cause = error if isinstance(error, HfHubHTTPError) else error.__cause__
+            if not (isinstance(cause, HfHubHTTPError) and cause.response.status_code == 429):
                 raise
-            seconds = seconds_to_wait(answer)
-            log.warning("the Hub limits how often it may be asked: waiting %d s", seconds)
+            seconds = seconds_to_wait(cause)
+            log.warning("the Hub's rate limit is reached: waiting %d s", seconds)
             time.sleep(seconds)
     return ask()
 
 
 def seconds_to_wait(error: HfHubHTTPError) -> int:
-    """How long a rate limit asks to wait, and a second more."""
+    """Seconds to wait for a rate limit, as the Hub asks, plus one."""
     headers = error.response.headers
-    told = re.search(r"\bt=(\d+)", headers.get("RateLimit", "")) or re.fullmatch(r"(\d+)", headers.get("Retry-After", ""))
-    return min(int(told[1]) if told else 30, LONGEST_WAIT) + 1
+    seconds = re.search(r"\bt=(\d+)", headers.get("RateLimit", "")) or re.fullmatch(r"(\d+)", headers.get("Retry-After", ""))
+    return min(int(seconds[1]) if seconds else 30, LONGEST_WAIT) + 1
 
 
 def first_line(error: object) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _answer(repo_id: str, error: HfHubHTTPError) -> str:
-    status, said = error.response.status_code, first_line(error.server_message or error)
+    status, message = error.response.status_code, first_line(error.server_message or error)
     if isinstance(error, GatedRepoError):
-        return f"{repo_id!r} is gated: ask for access on its page, log in with `hf auth login`, then {AGAIN}"
+        return f"{repo_id!r} is gated: request access on its page, log in with `hf auth login`, then {AGAIN}"
     if isinstance(error, RevisionNotFoundError):
-        return f"{repo_id!r} has no such branch or commit ({said}): expected the name of a branch"
+        return f"{repo_id!r} has no such branch or commit ({message}): expected the name of a branch"
     if status == 401 and not get_token():
         return f"{repo_id!r} is missing or private, and no token was found: check the name, run `hf auth login`, or set HF_TOKEN"
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
         return "the Hub does not accept the token (HTTP 401): run `hf auth login` with a new one"
     if isinstance(error, RepositoryNotFoundError):
-        return f"there is no {repo_id!r}, or the token may not see it: check the name and the token"
+        return f"{repo_id!r} does not exist, or the token has no access: check the name and the token"
     if status == 402:
-        return f"the Hub asks for a paid plan for {repo_id!r} ({said}): expected a plan that covers it"
+        return f"the Hub requires a paid plan for {repo_id!r} ({message}): expected a plan that covers it"
     if status == 403:
         act = "read" if error.response.request.method in ("GET", "HEAD") else "write to"
-        return f"the token may not {act} {repo_id!r} ({said}): take a token that may, or a repository of your own"
+        return f"the token may not {act} {repo_id!r} ({message}): use a token with that permission, or your own repository"
     if status in (409, 412):
-        return f"others keep changing {repo_id!r} (HTTP {status}): {AGAIN}"
+        return f"concurrent changes to {repo_id!r} (HTTP {status}): {AGAIN}"
     if status == 429:
-        return f"the Hub limits how often it may be asked: wait {seconds_to_wait(error)} s, then {AGAIN}"
+        return f"the Hub's rate limit is reached: wait {seconds_to_wait(error)} s, then {AGAIN}"
     if status >= 500:
-        return f"the Hub has a fault of its own (HTTP {status}, {said}): {AGAIN}"
-    return f"the Hub refuses this for {repo_id!r} (HTTP {status}): {said}"
+        return f"the Hub returned a server error (HTTP {status}, {message}): {AGAIN}"
+    return f"the Hub refuses the request for {repo_id!r} (HTTP {status}): {message}"

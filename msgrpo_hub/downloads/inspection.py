@@ -1,6 +1,6 @@
-"""What may stand in the files of a model that a stranger wrote: settings known to be inert, sizes that a machine can bear.
+"""Checks the files of a foreign model: its settings must be known to be inert, and its sizes bounded.
 
-Only JSON and the header of a safetensors file are read here, before any library that would act on them sees the files.
+Only JSON and safetensors headers are read here, before any library that would act on the files.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from msgrpo_hub.errors import UserError
 
 LARGEST_RANK = 1024
-"""Of a LoRA adapter: PEFT makes its matrices before it looks at the weights."""
+"""Largest rank of a LoRA adapter: PEFT allocates the matrices before it reads the weights."""
 LARGEST_HEADER = 32_000_000
-"""Bytes of a safetensors header: that of 100,000 tensors has half of it."""
+"""Largest safetensors header, in bytes: 100,000 tensors take half of it."""
 
 _NAME = re.compile(r"\^?[\w.-]{1,200}", re.ASCII)
 _REVISION = re.compile(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", re.ASCII)
 _FORMAT = re.compile(r"[A-Za-z0-9][\w.:-]{0,199}", re.ASCII)
 _PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|.*\.\.[/\\]", re.DOTALL)
-_KEPT_PATHS = ("name_or_path", "special_tokens_map_file")
-"""Settings of a tokenizer that often tell a path of its maker's, and that nothing reads."""
+_IGNORED_PATHS = ("name_or_path", "special_tokens_map_file")
+"""Settings of a tokenizer that often hold a path of its author, and that no library reads."""
 
 Check = Callable[[Any], bool]
 
@@ -42,7 +42,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
-    """Plain names or one: PEFT takes other text for a regular expression, and one can be made that never ends."""
+    """One plain name or a list of them. PEFT treats other text as a regular expression, which can take forever to match."""
     return _is_name(value) or (isinstance(value, list) and len(value) < 10_000 and all(map(_is_name, value)))
 
 
@@ -59,7 +59,7 @@ def _one_of(*values: Any) -> Check:
 
 
 def _is_class_of_transformers(value: Any) -> bool:
-    """What PEFT writes for a model without a task type, and only its `AutoPeftModel` reads: here it could only do harm."""
+    """Whether the value is what PEFT writes for a model without a task type. Only its `AutoPeftModel` reads it."""
     if not isinstance(value, dict) or not value.keys() <= {"base_model_class", "parent_library"}:
         return False
     library = value.get("parent_library")
@@ -71,14 +71,14 @@ def _is_flag(value: Any) -> bool:
 
 
 def is_revision(value: Any) -> bool:
-    """Whether a text can name a branch, a tag or a commit, and leads to no other file of the cache."""
+    """Whether a text can name a branch, tag or commit, without leading to another file of the cache."""
     return isinstance(value, str) and bool(_REVISION.fullmatch(value))
 
 
 _ADAPTER: Mapping[str, Check] = {
     "peft_type": _one_of("LORA"),
     "task_type": _one_of("CAUSAL_LM"),
-    "base_model_name_or_path": lambda value: isinstance(value, str),  # judged where the base is looked for
+    "base_model_name_or_path": lambda value: isinstance(value, str),  # checked in `fetching.base_of`
     "revision": is_revision,
     "peft_version": lambda value: isinstance(value, str),
     "inference_mode": _is_flag,
@@ -91,24 +91,24 @@ _ADAPTER: Mapping[str, Check] = {
     "use_rslora": _is_flag,
     "use_dora": _is_flag,
     "lora_bias": _is_flag,
-    "init_lora_weights": _one_of(True, "gaussian"),  # others change the base before the weights are loaded
+    "init_lora_weights": _one_of(True, "gaussian"),  # other values change the base before the weights are loaded
     "target_modules": _are_names,
     "exclude_modules": _are_names,
     "layers_pattern": _are_names,
     "layers_to_transform": _are_layers,
     "rank_pattern": _pattern(_is_rank),
     "alpha_pattern": _pattern(_is_number),
-    "megatron_core": _one_of("megatron.core"),  # a module that is imported, but only with a megatron_config
-    "qalora_group_size": _is_number,  # nothing without use_qalora
+    "megatron_core": _one_of("megatron.core"),  # imported only with a megatron_config
+    "qalora_group_size": _is_number,  # no effect without use_qalora
 }
-"""Settings of PEFT's `LoraConfig` and the values under which they only say where which matrices go."""
+"""Settings of PEFT's `LoraConfig` with a check for the values that only describe the LoRA matrices."""
 
 
 def check_adapter(settings: Mapping[str, Any], source: str) -> None:
-    """Refuses settings of PEFT that are not known to be inert; what is switched off (null, false, empty) is inert.
+    """Refuses PEFT settings that are not known to be inert. A setting that is off (null, false, empty) is inert.
 
     Raises:
-        UserError: names the setting.
+        UserError: a setting is refused; the message names it.
     """
     if "peft_type" not in settings:
         raise UserError(f"the adapter {source!r} has no peft_type: expected a LoRA adapter as PEFT saves it")
@@ -121,10 +121,10 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> None:
 
 
 def prompt_format_of(settings: Mapping[str, Any], source: str) -> str:
-    """The prompt format that an adapter's `msgrpo.json` names; what the name means is for `agent` to know.
+    """The prompt format that an adapter's `msgrpo.json` names; `agent` resolves the name.
 
     Raises:
-        UserError: the file holds anything else.
+        UserError: the file holds other content.
     """
     name = settings.get("prompt_format")
     if settings.keys() != {"prompt_format"} or not isinstance(name, str) or not _FORMAT.fullmatch(name):
@@ -135,10 +135,10 @@ def prompt_format_of(settings: Mapping[str, Any], source: str) -> str:
 
 
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:
-    """Refuses a `config.json` that leads to other files or code, or that describes a model larger than its weights.
+    """Refuses a `config.json` that refers to other files or code, or describes a model larger than its weights.
 
-    `auto_map` is no reason: it names code of the repository, which is neither downloaded nor run, and many sound models
-    that the library knows by itself still have it.
+    `auto_map` is allowed: it names code of the repository, which is neither downloaded nor run, and many models that
+    transformers supports itself still have it.
 
     Args:
         config: content of `config.json`.
@@ -146,80 +146,80 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> N
         weight_bytes: size of its weights.
 
     Raises:
-        UserError: names the setting.
+        UserError: a setting is refused; the message names it.
     """
     for part in _objects(config):
         if part.get("quantization_config"):
-            raise UserError(
-                f"{source!r} is quantised (quantization_config): expected plain weights, take the model that it was made of"
-            )
+            raise UserError(f"{source!r} is quantised (quantization_config): expected plain weights; use the original model")
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
             if part.get(name) not in (None, "eager", "sdpa"):
                 raise UserError(f"{source!r} is not loaded: its {name} is {_short(part[name])}; expected 'eager' or 'sdpa'")
         if part.get("transformers_weights"):
             raise UserError(f"{source!r} is not loaded: its transformers_weights names another file; expected model.safetensors")
-        hidden, inner, layers, words = (
+        hidden, inner, layers, vocabulary = (
             part.get(name) for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
         )
         if not isinstance(hidden, int):
             continue
-        inner, layers, words = (value if isinstance(value, int) else 0 for value in (inner, layers, words))
-        if hidden * (layers * (hidden + inner) + words) > 8 * weight_bytes or min(hidden, inner, layers, words) < 0:
+        inner, layers, vocabulary = (value if isinstance(value, int) else 0 for value in (inner, layers, vocabulary))
+        if hidden * (layers * (hidden + inner) + vocabulary) > 8 * weight_bytes or min(hidden, inner, layers, vocabulary) < 0:
             raise UserError(
                 f"{source!r} is not loaded: its config.json describes a model far larger than its weights; expected both to fit"
             )
 
 
 def check_tokenizer(config: Mapping[str, Any], source: str) -> None:
-    """Refuses a `tokenizer_config.json` that names files outside of the model: a library would read, and later publish, them.
+    """Refuses a `tokenizer_config.json` that names files outside the model, which a library would read and later publish.
 
     Raises:
-        UserError: names the setting.
+        UserError: a setting is refused; the message names it.
     """
     for name, value in config.items():
-        if name == "chat_template" or name.endswith("_token") or name in _KEPT_PATHS:
+        if name == "chat_template" or name.endswith("_token") or name in _IGNORED_PATHS:
             continue
         texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        leading = [text for text in texts if isinstance(text, str) and _PATH.match(text)]
+        paths = [text for text in texts if isinstance(text, str) and _PATH.match(text)]
         if name == "init_inputs" and value:
-            leading = [value]
-        if leading and name != "additional_special_tokens":
+            paths = [value]
+        if paths and name != "additional_special_tokens":
             raise UserError(
-                f"{source!r} is not loaded: its tokenizer's {name} is {_short(leading[0])}; expected a file of the model"
+                f"{source!r} is not loaded: its tokenizer's {name} is {_short(paths[0])}; expected a file of the model"
             )
 
 
 def weight_files(index: Mapping[str, Any], source: str) -> list[str]:
-    """The files that `model.safetensors.index.json` names; each must lie beside it.
+    """The files that `model.safetensors.index.json` names; each must be in the same folder.
 
     Raises:
-        UserError: the index names something else, such as a path.
+        UserError: the index names anything else, such as a path.
     """
-    named = index.get("weight_map")
-    if not isinstance(named, dict) or not named or not isinstance(index.get("metadata", {}), dict):
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not isinstance(index.get("metadata", {}), dict):
         raise UserError(f"{source!r} is not loaded: its model.safetensors.index.json has no weight_map")
-    for name in named.values():
+    for name in weight_map.values():
         if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][\w.-]*\.safetensors", name, re.ASCII)):
-            raise UserError(f"{source!r} is not loaded: its index names the weights {_short(name)}; expected files beside it")
-    return sorted(set(named.values()))
+            raise UserError(
+                f"{source!r} is not loaded: its index names the weights {_short(name)}; expected files in the same folder"
+            )
+    return sorted(set(weight_map.values()))
 
 
 def check_weights(path: Path, source: str, kinds: tuple[str, ...] = ()) -> None:
-    """Looks at the header of a safetensors file: its length, which is told in the first eight bytes, and its tensors.
+    """Checks the header of a safetensors file: its length, given by the first eight bytes, and its tensors.
 
     Args:
-        path: of the file.
+        path: the file.
         source: name of the model, for the message.
-        kinds: of numbers that are expected, such as `F32`; the empty tuple expects any.
+        kinds: accepted number types, such as `F32`; an empty tuple accepts all.
 
     Raises:
-        UserError: it is no safetensors file, or its header is larger than any model needs.
+        UserError: the file is not a safetensors file, or its header is larger than any model needs.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(LARGEST_HEADER, path.stat().st_size - 8):
             raise UserError(
-                f"{source!r} is not loaded: {path.name} is no safetensors file (its header would have {length} bytes)"
+                f"{source!r} is not loaded: {path.name} is not a safetensors file (its header would have {length} bytes)"
             )
         header = parse(file.read(length), f"the header of {path.name}", source)
     for name, tensor in header.items():
@@ -231,10 +231,10 @@ def check_weights(path: Path, source: str, kinds: tuple[str, ...] = ()) -> None:
 
 
 def check_links(folder: Path, names: Iterable[str], source: str) -> None:
-    """A file of a folder may be a link into the folder, or into the cache of the Hub's client; not to a secret elsewhere.
+    """Refuses links out of a folder: a file may link into the folder or the Hub client's cache, not to a secret elsewhere.
 
     Raises:
-        UserError: names the file.
+        UserError: a file links elsewhere; the message names it.
     """
     inside = folder.resolve()
     cache = inside.parent.parent / "blobs" if inside.parent.name == "snapshots" else inside
@@ -247,18 +247,18 @@ def check_links(folder: Path, names: Iterable[str], source: str) -> None:
 def parse(text: bytes, what: str, source: str) -> dict[str, Any]:
     """A JSON object. Raises `UserError` for anything else."""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{source!r} is not loaded: {what} is no JSON ({_short(error)}); expected what the library saves"
+            f"{source!r} is not loaded: {what} is not JSON ({_short(error)}); expected a file as the library saves it"
         ) from error
-    if not isinstance(found, dict):
-        raise UserError(f"{source!r} is not loaded: {what} is no JSON object; expected what the library saves")
-    return found
+    if not isinstance(content, dict):
+        raise UserError(f"{source!r} is not loaded: {what} is not a JSON object; expected a file as the library saves it")
+    return content
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """A JSON object and all that are in it."""
+    """A JSON object and all objects nested in it."""
     if isinstance(value, dict):
         yield value
         for inner in value.values():

@@ -1,4 +1,4 @@
-"""Names of models: what stands for the built-in base, a revision, an adapter on a base, and how others read a name."""
+"""Names of models: the built-in base, revisions, an adapter on a base, and names for publication."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POCKET = "pocket"
 
 
 def pocket_path() -> Path:
-    """The folder of the built-in base, in the installed package."""
+    """The folder of the built-in base in the installed package."""
     return Path(str(files("msgrpo_hub") / "pocket" / "model"))
 
 
@@ -27,26 +27,26 @@ def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def split_adapter(name: str) -> tuple[str, str]:
-    """`base+adapter` → both, the adapter empty where there is none. A "+" in a path of this machine belongs to the path.
+    """`base+adapter` → base and adapter; the adapter is empty if the name has none. A "+" in an existing path is not a separator.
 
     >>> split_adapter("org/model@v1+me/adapter"), split_adapter("pocket")
     (('org/model@v1', 'me/adapter'), ('pocket', ''))
     """
-    cuts = [i for i, character in enumerate(name) if character == "+"]
-    if not cuts or Path(name).exists():
+    separators = [i for i, character in enumerate(name) if character == "+"]
+    if not separators or Path(name).exists():
         return name, ""
-    cut = next((i for i in cuts if i and Path(name[:i]).exists()), cuts[0])
-    return name[:cut], name[cut + 1 :]
+    separator = next((i for i in separators if i and Path(name[:i]).exists()), separators[0])
+    return name[:separator], name[separator + 1 :]
 
 
 def named(name: str) -> list[tuple[str, str | None]]:
-    """The one or two sources in a player's name, base first, each with the revision that it asks for."""
+    """The one or two sources in a player's name, base first, each with its revision."""
     base, adapter = split_adapter(name)
     return [split_revision(source, None) for source in ((base, adapter) if adapter else (base,))]
 
 
 def public_name(source: str) -> str:
-    """A name for others to read: of a folder its last part, and the built-in base by the name that it has everywhere."""
+    """A name that can be published: the last part of a folder's path, or `pocket` for the built-in base."""
     path = Path(source)
     if source == POCKET or (path.is_dir() and path.resolve() == pocket_path().resolve()):
         return POCKET

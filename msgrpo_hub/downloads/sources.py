@@ -1,4 +1,4 @@
-"""From a player's name to pinned weights: which base and which adapter, at which commit."""
+"""Resolves a player's name to pinned weights: base, adapter and their commits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from msgrpo_hub.downloads.names import POCKET, named, pocket_path, public_name
 from msgrpo_hub.errors import UserError
 
 SHORT = 12
-"""Characters of a commit in folder names; the files hold all of it."""
+"""Characters of a commit in folder names; the files hold the full commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """A base model and perhaps an adapter, each with its commit (of a folder: the hash of its content)."""
+    """A base model and an optional adapter, each with its commit (for a folder: its content hash)."""
 
     base: str
     base_commit: str
@@ -25,7 +25,7 @@ class Sources:
 
     @property
     def pinned(self) -> str:
-        """A name for `make_player` that loads just these commits."""
+        """A name for `make_player` that loads exactly these commits."""
         base = _at(self.base, self.base_commit)
         return f"{base}+{_at(self.adapter, self.adapter_commit)}" if self.adapter else base
 
@@ -35,56 +35,56 @@ class Sources:
         return self.base_commit[:SHORT] + (f"+{self.adapter_commit[:SHORT]}" if self.adapter else "")
 
     def identity(self) -> dict[str, str]:
-        """As plain data; a folder goes by its last part, since paths differ between machines and may tell names."""
+        """The sources as plain data. A folder is named by its last part, because its path may hold private names."""
         base = {"base": public_name(self.base), "base_commit": self.base_commit}
         return base | ({"adapter": public_name(self.adapter), "adapter_commit": self.adapter_commit} if self.adapter else {})
 
 
 def resolve(name: str, largest: int | None = None) -> Sources:
-    """The sources of `model`, `adapter` or `base+adapter`, with `@revision` at each.
+    """The sources of `model`, `adapter` or `base+adapter`, each with an optional `@revision`.
 
     Args:
-        name: as a player is named.
-        largest: the most bytes of weights that either may have, if there is a limit below that of loading.
+        name: the name of a player.
+        largest: largest size of the weights of each source, in bytes, if the limit is below that of loading.
 
     Raises:
-        UserError: as loading does, and for weights that are no safetensors or larger than the limit.
+        UserError: as loading does; also if the weights are not safetensors or exceed the limit.
     """
     (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
     base = str(pocket_path()) if base == POCKET else base
-    found = _listed(base, revision, largest)
-    if not adapter and found.is_adapter:
-        settings = read_settings(found)
+    listing = _listed(base, revision, largest)
+    if not adapter and listing.is_adapter:
+        settings = read_settings(listing)
         named_base = _listed(base_of(settings, base), settings.get("revision"), largest)
-        return Sources(base=named_base.source, base_commit=_commit(named_base), adapter=base, adapter_commit=_commit(found))
+        return Sources(base=named_base.source, base_commit=_commit(named_base), adapter=base, adapter_commit=_commit(listing))
     if not adapter:
-        return Sources(base=base, base_commit=_commit(found))
-    added = _listed(adapter, adapter_revision, largest)
-    if largest is not None:  # the caller will load it later: what can be refused now is refused now
-        read_settings(added)
-    return Sources(base=base, base_commit=_commit(found), adapter=adapter, adapter_commit=_commit(added))
+        return Sources(base=base, base_commit=_commit(listing))
+    adapter_listing = _listed(adapter, adapter_revision, largest)
+    if largest is not None:  # the caller loads the adapter later: refuse its settings now
+        read_settings(adapter_listing)
+    return Sources(base=base, base_commit=_commit(listing), adapter=adapter, adapter_commit=_commit(adapter_listing))
 
 
 def _listed(source: str, revision: str | None, largest: int | None) -> Listing:
-    """What a source holds, refused if its weights are not safetensors or too large."""
-    found = list_files(source, revision)
+    """The listing of a source. Raises `UserError` if its weights are not safetensors or exceed the limit."""
+    listing = list_files(source, revision)
     if largest is None:
-        return found
-    weights = sum(size for name, size in found.sizes.items() if name.endswith(".safetensors"))
+        return listing
+    weights = sum(size for name, size in listing.sizes.items() if name.endswith(".safetensors"))
     if not weights:
-        raise UserError(f"{source!r} has no safetensors: expected weights that cannot run code when they are loaded")
+        raise UserError(f"{source!r} has no safetensors: expected weights that cannot run code when loaded")
     if weights > largest:
         raise UserError(f"{source!r} has {weights / 1e9:.1f} GB of weights: expected at most {largest / 1e9:.0f} GB here")
-    return found
+    return listing
 
 
 def commit_of(source: str, revision: str | None) -> str:
-    """The commit that a revision of a repository names now; without a network, the one in the cache; of a folder its hash."""
+    """The current commit of a revision; without a network, the commit in the cache; for a folder, its content hash."""
     return _commit(list_files(source, revision))
 
 
-def _commit(found: Listing) -> str:
-    return found.commit or content_hash(Path(found.source))
+def _commit(listing: Listing) -> str:
+    return listing.commit or content_hash(Path(listing.source))
 
 
 def _at(source: str, commit: str) -> str:

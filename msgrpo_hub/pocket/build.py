@@ -1,8 +1,8 @@
-"""Builds the built-in base `pocket` from nothing: `python -m msgrpo_hub.pocket.build OUTPUT_DIR`.
+"""Trains the built-in base `pocket` from scratch: `python -m msgrpo_hub.pocket.build OUTPUT_DIR`.
 
-The same seed gives the same weights on the same machine. One training document is a token tree: one set of rules, some
-states, and for each state some requests with their replies, which share what comes before them and do not see each
-other. The loss is on the replies only.
+The same seed gives the same weights on the same machine. One training document is a token tree: one set of rules, several
+states, and for each state several requests with their replies. Requests share their prefix and do not attend to each other.
+Only the reply tokens enter the loss.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.token_tree import TokenTree, build_tree, tree_inputs
 from msgrpo_hub.pocket.card import measure, render
-from msgrpo_hub.pocket.lessons import Lesson, lessons, random_state, random_task
+from msgrpo_hub.pocket.pretraining_tasks import PretrainingTask, pretraining_tasks, random_state, random_variant
 from msgrpo_hub.pocket.tokenizer import build_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig:
-    """How the base is built."""
+    """Settings of the build."""
 
     output_dir: Path
-    """Where model, tokenizer and card go."""
+    """The folder for model, tokenizer and card."""
     steps: int = 6000
     """Optimiser steps."""
     lakes: float = 0.3
-    """Share of the lessons that are on lakes; the others are on Snake, which takes longer to learn."""
+    """Share of the tasks on lakes; the rest is on Snake, which takes longer to learn."""
     trees: int = 8
-    """Documents a step."""
+    """Documents per step."""
     states: int = 3
-    """States a document."""
+    """States per document."""
     learning_rate: float = 2e-3
-    """Peak learning rate of AdamW, for embeddings and norms; it falls linearly to a fiftieth."""
+    """Peak learning rate of AdamW, for embeddings and norms; decays linearly to a fiftieth."""
     muon_learning_rate: float = 3e-3
-    """The same of Muon, for the matrices, scaled to AdamW's updates: it learns the same in about two thirds of the steps."""
+    """Peak learning rate of Muon, for the matrices, scaled to AdamW's updates. Muon needs about two thirds of the steps."""
     width: int = 128
     """Hidden size."""
     layers: int = 4
@@ -56,27 +56,27 @@ class BuildConfig:
     threads: int = 2
     """CPU threads; the weights depend on their number in the last bits."""
     seed: int = 0
-    """Seed of the lessons and of the initial weights."""
+    """Seed of the tasks and of the initial weights."""
 
 
 def make_tokenizer(config: BuildConfig) -> PreTrainedTokenizerFast:
-    """The tokenizer of a sample of the lessons."""
+    """A tokenizer built from a sample of the tasks."""
 
     def texts(rng: np.random.Generator) -> Iterator[str]:
         for _ in range(2000):
-            task = random_task(rng)
-            yield task.system
+            variant = random_variant(rng)
+            yield variant.system
             for _ in range(config.states):
-                state = random_state(task.game, rng)
-                for lesson in lessons(task, state, rng):
-                    yield user_text(task.game.observe(state), lesson.request)
-                    yield from lesson.replies
+                state = random_state(variant.game, rng)
+                for task in pretraining_tasks(variant, state, rng):
+                    yield user_text(variant.game.observe(state), task.request)
+                    yield from task.replies
 
     return build_tokenizer(texts(np.random.default_rng((config.seed, 1))), config.vocabulary)
 
 
 def make_model(config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """A Qwen2 of our size, initialised at the scale that small widths need (the usual 0.02 hardly learns here)."""
+    """A small Qwen2, initialised at a scale for small widths (the usual 0.02 hardly learns here)."""
     torch.manual_seed(config.seed)
     model = Qwen2ForCausalLM(
         Qwen2Config(
@@ -103,7 +103,7 @@ def make_model(config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2
 
 
 class Encoder:
-    """Lessons → token ids, exactly as the chat template lays them out."""
+    """Tasks → token ids, exactly as the chat template lays them out."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
@@ -113,14 +113,14 @@ class Encoder:
         head, *tails = parts["input_ids"]
         return [head + tail for tail in tails]
 
-    def replies(self, lesson: Lesson) -> list[list[int]]:
-        ids: list[list[int]] = self.tokenizer([f"{reply}<|end|>" for reply in lesson.replies])["input_ids"]
+    def replies(self, task: PretrainingTask) -> list[list[int]]:
+        ids: list[list[int]] = self.tokenizer([f"{reply}<|end|>" for reply in task.replies])["input_ids"]
         return ids
 
 
 @dataclass(frozen=True)
 class Document:
-    """A tree with its reply tokens: which node predicts which token, and with what weight."""
+    """A tree with its reply tokens: the predicting node, the token and its weight."""
 
     tree: TokenTree
     nodes: Tensor
@@ -129,7 +129,7 @@ class Document:
 
 
 class Documents(Dataset[Document]):
-    """Document number i is a function of (seed, i) alone."""
+    """Document i is a function of (seed, i) alone."""
 
     def __init__(self, config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> None:
         self.config, self.encoder = config, Encoder(tokenizer)
@@ -139,20 +139,20 @@ class Documents(Dataset[Document]):
 
     def __getitem__(self, index: int) -> Document:
         rng = np.random.default_rng((self.config.seed, 2, index))
-        task = random_task(rng, self.config.lakes)
+        variant = random_variant(rng, self.config.lakes)
         rows: list[list[int]] = []
         starts: list[int] = []
         row_weights: list[float] = []
         for _ in range(self.config.states):
-            state = random_state(task.game, rng)
-            taught = lessons(task, state, rng)
-            observation = task.game.observe(state)
-            prompts = self.encoder.prompts(task.system, [user_text(observation, lesson.request) for lesson in taught])
-            for lesson, prompt in zip(taught, prompts, strict=True):
-                for reply in self.encoder.replies(lesson):
+            state = random_state(variant.game, rng)
+            tasks = pretraining_tasks(variant, state, rng)
+            observation = variant.game.observe(state)
+            prompts = self.encoder.prompts(variant.system, [user_text(observation, task.request) for task in tasks])
+            for task, prompt in zip(tasks, prompts, strict=True):
+                for reply in self.encoder.replies(task):
                     rows.append(prompt + reply)
                     starts.append(len(prompt))
-                    row_weights.append(1.0 / len(lesson.replies))
+                    row_weights.append(1.0 / len(task.replies))
         tree = build_tree(rows)
         nodes = np.concatenate([path[start - 1 : -1] for path, start in zip(tree.paths, starts, strict=True)])
         targets = np.concatenate([row[start:] for row, start in zip(rows, starts, strict=True)])
@@ -160,7 +160,7 @@ class Documents(Dataset[Document]):
         return Document(tree, torch.from_numpy(nodes), torch.from_numpy(targets), torch.from_numpy(weights).float())
 
 
-def lesson_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tensor:
+def reply_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tensor:
     """Mean cross-entropy over reply tokens, in nats."""
     inputs = tree_inputs([document.tree for document in documents])
     hidden = model.model(**inputs, use_cache=False).last_hidden_state
@@ -173,7 +173,7 @@ def lesson_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tenso
 
 
 def make_optimizers(config: BuildConfig, model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for all else."""
+    """Muon for the matrices inside the layers, AdamW for the other parameters."""
     matrices = [weight for name, weight in model.named_parameters() if name.endswith("proj.weight")]
     others = [weight for name, weight in model.named_parameters() if not name.endswith("proj.weight")]
     muon = torch.optim.Muon(matrices, lr=config.muon_learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
@@ -186,7 +186,7 @@ def schedule(config: BuildConfig, step: int) -> float:
 
 
 def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Trains the model in place; goes on from `building.pt` where an interrupted build left one."""
+    """Trains the model in place; resumes from `building.pt` if an interrupted build left one."""
     optimizers = make_optimizers(config, model)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     checkpoint = config.output_dir / "building.pt"
@@ -194,10 +194,10 @@ def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTok
     indices = range(first * config.trees, config.steps * config.trees)
     loader = DataLoader(Documents(config, tokenizer), batch_size=config.trees, sampler=indices, collate_fn=list, num_workers=1)
     recent: deque[float] = deque(maxlen=50)
-    progress = tqdm(loader, desc="lessons", unit="step", initial=first, total=config.steps, mininterval=1)
+    progress = tqdm(loader, desc="pretraining", unit="step", initial=first, total=config.steps, mininterval=1)
     for step, documents in enumerate(progress, start=first):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = lesson_loss(model, documents)
+            loss = reply_loss(model, documents)
         model.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -223,7 +223,7 @@ def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizers: Sequence[torc
 
 
 def build(config: BuildConfig) -> None:
-    """Builds tokenizer and weights where there are none yet, then measures them and writes the card."""
+    """Builds tokenizer and weights if none exist, then measures them and writes the card."""
     torch.set_num_threads(config.threads)
     if not (config.output_dir / "model.safetensors").exists():
         tokenizer = make_tokenizer(config)

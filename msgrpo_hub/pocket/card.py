@@ -1,4 +1,4 @@
-"""The model card of the built-in base, written from its exam and its play; no number in it is typed in."""
+"""The model card of the built-in base, rendered from measured scores; no number is typed by hand."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_random, choose_random_legal, choose_random_safe
-from msgrpo_hub.pocket.exam import exam
+from msgrpo_hub.pocket.probe import held_out_probe
 from msgrpo_hub.rollout import play_episodes
 
 GAMES = ("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1", "Snake-Standard-v1")
-PERCEPTS = (
+BOARD_KINDS = (
     *("each direction", "one direction", "what thing", "what cell", "where", "bearing"),
     *("goal", "nearest", "length", "opponent", "legal", "safe"),
 )
+"""The kinds of tasks about the board; "bearing" is the stored key of the direction task."""
 EPISODES = 500
 STATES = 200
 
 
 def measure(model: LanguageModel) -> dict[str, Any]:
-    """Exam scores, and how the base plays beside the random players, on validation seeds."""
+    """The scores of the held-out probe, and of play on validation seeds, beside those of the random players."""
     base = replace(model, temperature=1.0, max_new_tokens=32)
     players: dict[str, Policy] = {
         "pocket": base,
@@ -34,7 +35,7 @@ def measure(model: LanguageModel) -> dict[str, Any]:
         "random-safe": ScriptedPolicy(choose_random_safe),
     }
     return {
-        "exam": exam(model, [make_game(game) for game in GAMES], STATES),
+        "exam": held_out_probe(model, [make_game(game) for game in GAMES], STATES),
         "play": {game: {name: _play(game, player) for name, player in players.items()} for game in GAMES},
         "parameters": sum(parameter.numel() for parameter in model.model.parameters()),
     }
@@ -59,7 +60,7 @@ def render(measured: Mapping[str, Any], command: str) -> str:
     """The card as Markdown with front matter."""
     return _CARD.format(
         parameters=f"{measured['parameters']:,}",
-        exam=_exam_table(measured["exam"]),
+        probe=_probe_table(measured["exam"]),
         play=_play_table(measured["play"]),
         command=command,
         states=STATES,
@@ -67,7 +68,7 @@ def render(measured: Mapping[str, Any], command: str) -> str:
     )
 
 
-def _exam_table(scores: Mapping[str, Mapping[str, float]]) -> str:
+def _probe_table(scores: Mapping[str, Mapping[str, float]]) -> str:
     kinds = sorted({kind for answers in scores.values() for kind in answers})
     lines = [f"| question | {' | '.join(scores)} |", f"|---|{'---|' * len(scores)}"]
     for kind in kinds:
@@ -77,7 +78,7 @@ def _exam_table(scores: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _play_table(play: Mapping[str, Mapping[str, Any]]) -> str:
-    lines = ["| game | player | success | reward | readable replies |", "|---|---|---|---|---|"]
+    lines = ["| game | player | success | reward | parsed replies |", "|---|---|---|---|---|"]
     for game, players in play.items():
         for name, row in players.items():
             success, reward = ("{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) for key in ("success", "reward"))
@@ -97,30 +98,33 @@ tags:
 
 # pocket: the built-in base of msgrpo_hub
 
-A causal language model of {parameters} parameters (Qwen2 architecture, own tokenizer and chat template), made from
-nothing by `{command}`. It is a stand-in for a small instruct model, so that MS-GRPO can be tried, taught and tested in
-minutes on two CPU cores without a download. It knows nothing but the text of two board games.
+A causal language model with {parameters} parameters (Qwen2 architecture, own tokenizer and chat template), trained from
+scratch by `{command}`. The model replaces a small instruct model, so that MS-GRPO can be tried, taught and tested in minutes
+on two CPU cores without a download. It is deliberately limited: it knows only the text of two board games.
 
-## What it was taught, and what not
-Supervised, on random boards that no play leads to: questions about the board it is shown (what lies in each direction,
-where things are, how far), questions about the rules in its prompt (rewards, number of turns, available actions), and
-requests to choose ("Name a move that is not onto a hole", "Name one of Left or Up"), where every choice that fits the
-words is equally likely. Asked to act, it first says what it sees and then takes one of the allowed moves, all equally
-likely: on the lake those that do not walk into a wall, in Snake those that do not hit a wall or a snake; in some lessons
-fewer actions are available, or a rule forbids one kind of cell. Asked to "think of any way, then go it", it names
-one or two directions drawn at random, whatever the board holds, and takes one of those it named: so that what it does can
-follow from what it thinks.
+## Pretraining tasks
+The model was trained by supervised learning on random boards that no play produced. The tasks are:
 
-It was never shown goal-directed play: no reward, no plan, no move preferred for where it leads. What an adapter
-trained on it knows about winning, it learned from rewards.
+- Questions about the board: the content of each direction, positions and distances.
+- Questions about the rules in the prompt: rewards, number of turns, available actions.
+- Requests to choose ("Name a move that is not onto a hole", "Name one of Left or Up"). Every choice that satisfies the
+  request is equally likely.
+- Requests to act. The model first states what it sees, then takes one of the allowed moves, all equally likely. On the lake,
+  a move is allowed if it does not walk into a wall; in Snake, if it does not hit a wall or a snake. In some tasks fewer
+  actions are available, or a rule forbids one kind of cell.
+- "Think of any way, then go it." The model names one or two random directions, regardless of the board, and takes one of
+  them, so that its actions can follow from its thoughts.
 
-## Exam
-Share of right answers (of right directions, for `each direction`), greedy, on {states} random states per column that no
-lesson showed. `mixed` has other rewards, fewer actions, prohibitions. `play` is right when the thoughts are all true and
-the move is an allowed one, `way` when the move is one that its thought names, `choose` and `avoid` when the choice fits
-the words.
+No task showed goal-directed play: no reward, no plan, no preference for moves by where they lead. Whatever an adapter
+trained on this base knows about winning comes from rewards.
 
-{exam}
+## Held-out probe
+Accuracy of greedy answers on {states} random states per column that were not in the training data; for `each direction`, the
+share of correct directions. `mixed` has other rewards, fewer actions and prohibitions. `play` is correct if all thoughts are
+true and the move is allowed, `way` if the thought names the move, `choose` and `avoid` if the choice satisfies the request.
+`bearing` asks for the direction and distance to a cell.
+
+{probe}
 
 ## Play
 Sampled at temperature 1, {episodes} validation episodes per game, 95 % intervals (Wilson for success, BCa for rewards).
@@ -128,6 +132,6 @@ Sampled at temperature 1, {episodes} validation episodes per game, 95 % interval
 {play}
 
 ## Limits
-It reads only boards and rules worded as in the package (versioned `-v1`); other English falls back to bytes it has
-hardly seen. Its thoughts can be wrong where the exam says so. It is no language model in any wider sense.
+The model reads only boards and rules worded as in the package (versioned `-v1`). Other English falls back to bytes that were
+rare in training. Its thoughts can be wrong, as the probe shows. It is not a general language model.
 """

@@ -1,8 +1,8 @@
-"""The tokenizer of the built-in base: words, cells, three grid symbols a token, bytes for the rest.
+"""The tokenizer of the built-in base: words, cells, up to three grid symbols per token, bytes for the rest.
 
-It is a byte-level BPE file without merges, in which every piece of the vocabulary is an added token: the longest known
-piece wins, what is in no piece falls back to bytes, and decoding is lossless for every text in Unicode's form NFC. Added
-tokens are also what survives loading: transformers replaces the pre-tokenizer of any `qwen2` model by Qwen's own.
+The tokenizer is a byte-level BPE file without merges. Every piece of the vocabulary is an added token: the longest known
+piece wins, other text falls back to bytes, and decoding is lossless for every text in Unicode's form NFC. Added tokens also
+survive loading, whereas transformers replaces the pre-tokenizer of any `qwen2` model by Qwen's own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PIECE = re.compile(
 
 
 def build_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of `size` tokens: the 256 bytes, the most frequent pieces of `texts`, then tags and special tokens."""
+    """A tokenizer with `size` tokens: the 256 bytes, the most frequent pieces of `texts`, tags and special tokens."""
     phrases = re.compile("|".join(map(re.escape, (*SPECIAL, *PHRASES))))
     counts = Counter(piece for text in texts for part in phrases.split(text) for piece in _PIECE.findall(part))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -54,7 +54,7 @@ def build_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
     tokenizer.add_tokens([AddedToken(piece, special=False, normalized=False) for piece in pieces])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        unk_token="<|pad|>",  # never produced; else transformers adds one of Qwen's own
+        unk_token="<|pad|>",  # never produced; without it transformers adds Qwen's own
         pad_token="<|pad|>",
         eos_token="<|end|>",
         chat_template=CHAT_TEMPLATE,

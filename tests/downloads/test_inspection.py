@@ -1,4 +1,4 @@
-"""What may stand in the files of a model: sound settings pass as they are, and all else is named. No model is loaded here."""
+"""Checks of model files: inert settings pass unchanged, and every other setting is named. No model is loaded here."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from msgrpo_hub.errors import UserError
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "target_modules": ["q_proj"]}
 
 
-def test_the_built_in_base_passes_where_it_lies() -> None:
-    found = fetch(list_files(str(pocket_path())))
-    assert (found.folder, found.commit, found.adapter) == (pocket_path(), "", None)
+def test_the_built_in_base_passes_in_its_own_folder() -> None:
+    fetched = fetch(list_files(str(pocket_path())))
+    assert (fetched.folder, fetched.commit, fetched.adapter) == (pocket_path(), "", None)
 
 
 @pytest.mark.parametrize(
@@ -45,17 +45,17 @@ def test_the_built_in_base_passes_where_it_lies() -> None:
     ids=str,
 )
 def test_every_plain_adapter_that_peft_writes_passes(tmp_path: Path, options: dict[str, Any]) -> None:
-    """PEFT itself is the oracle: whatever settings its version knows, those that are switched off are no reason."""
+    """PEFT itself is the oracle: a setting that is off passes, in every version of PEFT."""
     LoraConfig(base_model_name_or_path="org/base", **options).save_pretrained(str(tmp_path))
     check_adapter(json.loads((tmp_path / "adapter_config.json").read_text()), "it")
 
 
-def test_the_class_that_peft_notes_without_a_task_type_is_no_reason() -> None:
-    noted = {"base_model_class": "Qwen2ForCausalLM", "parent_library": "transformers.models.qwen2.modeling_qwen2"}
-    check_adapter(PLAIN | {"auto_mapping": noted}, "it")
+def test_the_class_that_peft_writes_without_a_task_type_passes() -> None:
+    mapping = {"base_model_class": "Qwen2ForCausalLM", "parent_library": "transformers.models.qwen2.modeling_qwen2"}
+    check_adapter(PLAIN | {"auto_mapping": mapping}, "it")
     for library in ("os", "transformersx", "transformers.models; import os", "evil.transformers"):
         with pytest.raises(UserError, match="its auto_mapping is"):
-            check_adapter(PLAIN | {"auto_mapping": noted | {"parent_library": library}}, "it")
+            check_adapter(PLAIN | {"auto_mapping": mapping | {"parent_library": library}}, "it")
 
 
 names = st.text(min_size=1).filter(lambda name: name not in LoraConfig.__dataclass_fields__)
@@ -63,7 +63,7 @@ switched_on = st.one_of(st.just(True), st.text(min_size=1), st.integers(min_valu
 
 
 @given(name=names, value=switched_on)
-def test_a_setting_that_nobody_knows_is_refused_where_it_is_switched_on(name: str, value: Any) -> None:
+def test_an_unknown_setting_is_refused_if_it_is_on(name: str, value: Any) -> None:
     check_adapter(PLAIN | {name: None}, "it")
     with pytest.raises(UserError, match="is not loaded: its ") as error:
         check_adapter(PLAIN | {name: value}, "it")
@@ -78,7 +78,7 @@ def test_a_setting_that_nobody_knows_is_refused_where_it_is_switched_on(name: st
         ),
     )
 )
-def test_whatever_the_values_settings_pass_or_are_refused_in_one_line(settings: dict[str, Any]) -> None:
+def test_arbitrary_settings_pass_or_are_refused_in_one_line(settings: dict[str, Any]) -> None:
     try:
         check_adapter(settings, "it")
     except UserError as error:
@@ -86,7 +86,7 @@ def test_whatever_the_values_settings_pass_or_are_refused_in_one_line(settings: 
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "exp/1", "refs/pr/2", "0" * 40])
-def test_names_of_revisions_are_revisions(revision: str) -> None:
+def test_names_of_branches_tags_and_commits_are_revisions(revision: str) -> None:
     assert is_revision(revision)
 
 
@@ -98,7 +98,7 @@ def test_no_path_is_a_revision(text: str) -> None:
 
 
 def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() -> None:
-    """Of Qwen2.5-3B: 3.09e9 parameters, 6.17e9 bytes in bfloat16."""
+    """The sizes of Qwen2.5-3B: 3.09e9 parameters, 6.17e9 bytes in bfloat16."""
     config = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "vocab_size": 151936}
     check_config(config, "it", 6_170_000_000)
     check_config({"text_config": config}, "it", 6_170_000_000)
@@ -115,7 +115,7 @@ def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() ->
         {"fast_tokenizer_files": ["tokenizer.4.0.json"], "model_input_names": ["input_ids"], "tokenizer_class": "Qwen2Tokenizer"},
     ],
 )
-def test_what_tokenizers_have_in_their_settings_is_no_reason(config: dict[str, Any]) -> None:
+def test_common_settings_of_tokenizers_pass(config: dict[str, Any]) -> None:
     check_tokenizer(config, "it")
 
 
@@ -127,7 +127,7 @@ def test_a_path_in_the_settings_of_a_tokenizer_is_named(name: str, path: str) ->
             check_tokenizer({name: value}, "it")
 
 
-def test_an_index_names_files_beside_it() -> None:
+def test_an_index_may_name_files_in_its_folder() -> None:
     names = [f"model-0000{number}-of-00002.safetensors" for number in (2, 1, 2)]
     index = {"metadata": {"total_size": 1}, "weight_map": dict(zip("abc", names, strict=True))}
     assert weight_files(index, "it") == sorted(set(names))
@@ -140,7 +140,7 @@ def test_an_index_of_anything_else_is_refused(weight_map: Any) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_the_bytes_a_header_passes_or_is_refused_in_one_line(content: bytes) -> None:
+def test_an_arbitrary_header_passes_or_is_refused_in_one_line(content: bytes) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.safetensors")
         path.write_bytes(content)
@@ -151,7 +151,7 @@ def test_whatever_the_bytes_a_header_passes_or_is_refused_in_one_line(content: b
 
 
 @given(st.binary())
-def test_whatever_the_bytes_json_is_an_object_or_is_refused(content: bytes) -> None:
+def test_arbitrary_json_is_an_object_or_is_refused(content: bytes) -> None:
     try:
         assert isinstance(parse(content, "it", "it"), dict)
     except UserError as error:
@@ -165,7 +165,9 @@ def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
         base_of(settings, "org/adapter")
 
 
-def test_a_repository_with_the_name_of_a_folder_here_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_name_that_is_also_a_local_folder_is_not_read_as_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "org" / "base").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="names 'org/base' as its base"):

@@ -107,9 +107,9 @@ SETTINGS: dict[str, tuple[Change, str]] = {
     "a beginning that changes the base": (settings(init_lora_weights="pissa"), "its init_lora_weights is 'pissa'"),
     "a quantisation": (settings(loftq_config={"loftq_bits": 4}), "its loftq_config"),
     "a number that is none": (settings(lora_alpha=float("nan")), "its lora_alpha is nan"),
-    "no JSON": (write(adapter_config_json=b"{"), "adapter_config.json is no JSON"),
-    "no object": (write(adapter_config_json=b"[1]"), "adapter_config.json is no JSON object"),
-    "JSON without a floor": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is no JSON"),
+    "no JSON": (write(adapter_config_json=b"{"), "adapter_config.json is not JSON"),
+    "no object": (write(adapter_config_json=b"[1]"), "adapter_config.json is not a JSON object"),
+    "JSON without a floor": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is not JSON"),
 }
 
 
@@ -171,7 +171,7 @@ BASES: dict[str, tuple[Change, str, set[str]]] = {
     ),
     "a header that is longer than the file": (
         write(model_safetensors=(2**40).to_bytes(8, "little") + bytes(3_000_000)),
-        "is no safetensors file",
+        "is not a safetensors file",
         {"model.safetensors"},
     ),
 }

@@ -80,10 +80,10 @@ def gate(loopback: Loopback, repo: str) -> None:
     [
         ("nobody", "{}", hide, "is missing or private, and no token was found: check the name, run `hf auth login`"),
         ("wrong", "{}", hide, "the Hub does not accept the token (HTTP 401): run `hf auth login` with a new one"),
-        ("stranger", "{}", hide, "there is no '{}', or the token may not see it: check the name and the token"),
-        ("owner", "ada/none", hide, "there is no 'ada/none', or the token may not see it"),
-        ("nobody", "{}", gate, "'{}' is gated: ask for access on its page, log in with `hf auth login`"),
-        ("stranger", "{}", gate, "'{}' is gated: ask for access on its page"),
+        ("stranger", "{}", hide, "'{}' does not exist, or the token has no access: check the name and the token"),
+        ("owner", "ada/none", hide, "'ada/none' does not exist, or the token has no access"),
+        ("nobody", "{}", gate, "'{}' is gated: request access on its page, log in with `hf auth login`"),
+        ("stranger", "{}", gate, "'{}' is gated: request access on its page"),
         ("owner", "{}@v9", gate, "'{}' has no such branch or commit"),
     ],
     ids=["no token", "wrong token", "hidden", "missing", "gated, no token", "gated, no access", "no such revision"],
@@ -107,7 +107,7 @@ def test_what_lies_in_the_cache_is_not_played_by_who_may_not_see_it(loopback: Lo
 def test_a_gated_base_is_told_before_an_adapter_of_it_is_trained_or_pushed(loopback: Loopback, model: str) -> None:
     loopback.owner.call(put, model, {"README.md": b"---\nlicense: mit\n---\n"})
     gate(loopback, model)
-    assert "is gated: ask for access" in said(loopback.stranger.attempt(ask_before_training, model))
+    assert "is gated: request access" in said(loopback.stranger.attempt(ask_before_training, model))
     loopback.stored(model).granted.add("bob")
     assert loopback.stranger.attempt(ask_before_training, model).error is None
 
@@ -128,7 +128,7 @@ def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback, model: str) -> 
     loopback.fail("rate_limited", where="GET /api/models/")
     finished = loopback.owner.attempt(open_model, model)
     assert (finished.error, finished.value) == (None, commit_of(loopback, model)), finished.err
-    assert "the Hub limits how often it may be asked: waiting 2 s" in finished.err
+    assert "the Hub's rate limit is reached: waiting 2 s" in finished.err
 
 
 @pytest.mark.parametrize("where", ["HEAD .*/resolve/", "GET /api/models/.*/tree/", "GET .*/resolve/"])
@@ -141,14 +141,14 @@ def test_a_rate_limit_amid_a_download_is_waited_for(loopback: Loopback, model: s
 def test_a_rate_limit_without_end_is_told(loopback: Loopback, model: str) -> None:
     loopback.fail("rate_limited", where="GET /api/models/", times=99, headers={"Retry-After": "0"})
     words = said(loopback.owner.attempt(open_model, model))
-    assert "the Hub limits how often it may be asked: wait 1 s, then run the same command again" in words
+    assert "the Hub's rate limit is reached: wait 1 s, then run the same command again" in words
     assert len(loopback.requests("GET /api/models/")) == 4
 
 
 @pytest.mark.parametrize("where", ["GET /api/models/", pytest.param("HEAD .*/resolve/", marks=pytest.mark.slow)])
 def test_a_fault_of_the_hub_is_told_as_one(loopback: Loopback, model: str, where: str) -> None:
     loopback.fail("unavailable", where=where, times=99)
-    assert "the Hub has a fault of its own (HTTP 503" in said(loopback.owner.attempt(open_model, model))
+    assert "the Hub returned a server error (HTTP 503" in said(loopback.owner.attempt(open_model, model))
 
 
 def test_a_download_that_breaks_off_is_finished(loopback: Loopback, model: str) -> None:
@@ -167,7 +167,7 @@ def test_without_a_network_the_cached_commit_is_taken_and_said(loopback: Loopbac
     loopback.owner.call(put, model, {"NOTES.md": b"later"})
     finished = loopback.client(**network).attempt(open_model, model)
     assert (finished.error, finished.value) == (None, commit), finished.err
-    assert f"taking {model} from the cache, at commit {commit}" in finished.err
+    assert f"using {model} from the cache, at commit {commit}" in finished.err
 
 
 @pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])

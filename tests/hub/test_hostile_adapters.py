@@ -36,18 +36,18 @@ def test_settings_of_an_adapter_that_are_not_known_to_be_inert(loopback: Loopbac
 WEIGHTS: dict[str, tuple[Change, str, set[str]]] = {
     "a pickle": (
         both(drop("adapter_model.safetensors"), write(adapter_model_bin=PICKLE)),
-        "has adapter_model.bin, which can run code when it is loaded",
+        "has adapter_model.bin, which can run code when loaded",
         {"adapter_config.json"},
     ),
-    "a pickle under another name": (write(adapter_model_safetensors=PICKLE + b" " * 99), "is no safetensors file", set()),
+    "a pickle under another name": (write(adapter_model_safetensors=PICKLE + b" " * 99), "is not a safetensors file", set()),
     "a header that is longer than the file": (
         write(adapter_model_safetensors=(2**40).to_bytes(8, "little") + b"{}"),
-        "is no safetensors file",
+        "is not a safetensors file",
         set(),
     ),
     "a header without a floor": (
         write(adapter_model_safetensors=(200_000).to_bytes(8, "little") + b"[" * 200_000),
-        "the header of adapter_model.safetensors is no JSON",
+        "the header of adapter_model.safetensors is not JSON",
         set(),
     ),
     "numbers of another kind": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type 'I8'", set()),
@@ -84,8 +84,8 @@ PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
     "a format with a path": ('{"prompt_format": "../../evil"}', ALONE, False),
     "another setting": ('{"prompt_format": "json", "chat_template": "x"}', ALONE, False),
     "no setting": ("{}", ALONE, False),
-    "a list": ("[]", "msgrpo.json is no JSON object", False),
-    "brackets without end": ("[" * 9_999, "msgrpo.json is no JSON", False),
+    "a list": ("[]", "msgrpo.json is not a JSON object", False),
+    "brackets without end": ("[" * 9_999, "msgrpo.json is not JSON", False),
     "more than a name": ("{}" + " " * 10_000, "msgrpo.json would be 10,002 bytes; expected at most 10,000 bytes", False),
 }
 """What stands in msgrpo.json, the words of the refusal, and whether it comes after the download, before anything is loaded."""

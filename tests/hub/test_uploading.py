@@ -111,7 +111,7 @@ def test_who_was_overtaken_commits_onto_the_new_head(loopback: Loopback) -> None
 def test_who_is_overtaken_again_and_again_is_told(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("race", times=2)
-    assert "others keep changing" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
+    assert "concurrent changes to" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
     assert "README.md" not in loopback.files(repo)
 
 

@@ -93,7 +93,6 @@ def test_a_player_that_can_never_answer_is_a_user_error(
 ) -> None:
     program = f"""
 from msgrpo_hub.models.endpoint import make_endpoint
-from msgrpo_hub.agent.policy import choose_random
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rollout import play_episodes

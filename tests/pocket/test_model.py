@@ -1,4 +1,4 @@
-"""The built-in base as it ships: small, honest, and good at seeing."""
+"""The built-in base as it ships: small, no better than random play, and accurate about the board."""
 
 import hashlib
 import json
@@ -13,9 +13,9 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_random_legal, choose_random_safe
 from msgrpo_hub.pocket.build import BuildConfig, make_model, make_tokenizer, train
-from msgrpo_hub.pocket.card import PERCEPTS, render
-from msgrpo_hub.pocket.exam import ask
-from msgrpo_hub.pocket.lessons import Task
+from msgrpo_hub.pocket.card import BOARD_KINDS, render
+from msgrpo_hub.pocket.pretraining_tasks import GameVariant
+from msgrpo_hub.pocket.probe import ask
 from msgrpo_hub.rollout import play_episodes
 
 GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
@@ -34,15 +34,15 @@ def test_it_is_small_enough_to_ship(pocket: LanguageModel) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game_id", GAMES)
-def test_it_sees_the_board_on_states_that_no_lesson_showed(pocket: LanguageModel, game_id: str) -> None:
+def test_it_reads_the_board_on_held_out_states(pocket: LanguageModel, game_id: str) -> None:
     game = make_game(game_id)
-    scores = ask(pocket, [Task(game, game.actions)] * 60, seed=77)
-    assert all(score >= 0.95 for kind, score in scores.items() if kind in PERCEPTS), scores
+    scores = ask(pocket, [GameVariant(game, game.actions)] * 60, seed=77)
+    assert all(score >= 0.95 for kind, score in scores.items() if kind in BOARD_KINDS), scores
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game_id", GAMES)
-def test_it_plays_no_better_than_random_players_that_see_and_answers_in_the_format(pocket: LanguageModel, game_id: str) -> None:
+def test_it_plays_no_better_than_random_legal_and_safe_players_and_keeps_the_format(pocket: LanguageModel, game_id: str) -> None:
     game = make_game(game_id)
     episode_keys = [(episode_seed(game.id, "test", index), 0) for index in range(200)]
     episodes = play_episodes(game, pocket, episode_keys)
@@ -58,7 +58,7 @@ def test_it_plays_no_better_than_random_players_that_see_and_answers_in_the_form
 
 def test_it_answers_a_question_about_the_lake(pocket: LanguageModel) -> None:
     game = make_game("FrozenLake-NotSlippery-v1")
-    assert ask(pocket, [Task(game, game.actions)] * 5, seed=3)["goal"] == 1.0
+    assert ask(pocket, [GameVariant(game, game.actions)] * 5, seed=3)["goal"] == 1.0
 
 
 def test_the_build_is_deterministic(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tokenizer of the built-in base: lossless for every text, short for its own, and the same after loading."""
+"""The tokenizer of the built-in base: lossless for every text, short for the texts of the games, equal after loading."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config
 
 from msgrpo_hub.agent.prompt_formats import system_text, user_text
 from msgrpo_hub.games import GAMES, make_game
-from msgrpo_hub.pocket.lessons import Task, lessons, random_state
+from msgrpo_hub.pocket.pretraining_tasks import GameVariant, pretraining_tasks, random_state
 from msgrpo_hub.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer
 
 SIZE = 600
 
 
-def lesson_texts() -> list[str]:
+def task_texts() -> list[str]:
     texts = []
     for number, game in enumerate(GAMES.values()):
         rng = np.random.default_rng(number)
         for _ in range(12):
             state = random_state(game, rng)
             texts += [system_text(game), user_text(game.observe(state))]
-            texts += [reply for lesson in lessons(Task(game, game.actions), state, rng) for reply in lesson.replies]
+            texts += [reply for task in pretraining_tasks(GameVariant(game, game.actions), state, rng) for reply in task.replies]
     return texts
 
 
-TEXTS = lesson_texts()
+TEXTS = task_texts()
 BUILT = build_tokenizer(TEXTS, SIZE)
 
 
 @functools.cache
 def loaded() -> PreTrainedTokenizerBase:
-    """From a folder that says it is a Qwen2: transformers then puts Qwen's own splitting in the place of ours."""
+    """Loaded from the folder of a Qwen2, where transformers replaces our pre-tokenizer by Qwen's own."""
     with tempfile.TemporaryDirectory() as folder:
         BUILT.save_pretrained(folder)
         Qwen2Config().save_pretrained(folder)
@@ -51,8 +51,8 @@ any_text = st.one_of(st.text(), st.lists(st.one_of(pieces, st.text(max_size=3)),
 
 @given(text=any_text)
 @settings(max_examples=300, deadline=None)
-def test_every_text_comes_back(text: str) -> None:
-    """In Unicode's normal form C, into which transformers brings every text of a Qwen2."""
+def test_decoding_restores_every_text(text: str) -> None:
+    """In Unicode's normal form C, to which transformers converts every text of a Qwen2."""
     text = unicodedata.normalize("NFC", text)
     ids = BUILT(text)["input_ids"]
     assert BUILT.decode(ids) == text
@@ -71,7 +71,7 @@ def test_loading_keeps_the_tokens_of_the_texts_it_was_made_for(text: str, cut: i
 def test_loading_keeps_vocabulary_template_and_end() -> None:
     assert loaded().get_vocab() == BUILT.get_vocab()
     assert sorted(BUILT.get_vocab().values()) == list(range(len(BUILT)))
-    assert SIZE - 60 < len(BUILT) <= SIZE  # a piece of one character may be a byte that is there already
+    assert SIZE - 60 < len(BUILT) <= SIZE  # a piece of one character may equal a byte
     assert loaded().chat_template == BUILT.chat_template
     assert loaded().eos_token == "<|end|>"
     assert loaded().pad_token == "<|pad|>"
@@ -86,7 +86,7 @@ def test_special_tokens_and_tags_are_one_token_each_and_only_special_ones_are_hi
 
 
 def test_cells_are_one_token_and_a_grid_takes_a_token_for_three_symbols() -> None:
-    """One token per cell is what makes coordinates learnable; shared symbols are what keeps a grid cheap."""
+    """One token per cell makes coordinates learnable, and shared symbols keep a grid short."""
     assert all(len(BUILT(f" ({r}, {c})")["input_ids"]) == 1 for r in range(6) for c in range(6))
     game = make_game("Snake-Solo-v1")
     grid = "\n".join(" ".join(row) for row in game.grid(game.initial_state(np.random.default_rng(0))))

@@ -91,10 +91,10 @@ def adapter(**changes: Any) -> dict[str, bytes]:
         (adapter(base_model_name_or_path="/etc"), "names '/etc' as its base"),
         (adapter(base_model_name_or_path="../../x/y"), "as its base: expected a repository"),
         (adapter(base_model_name_or_path=None), "does not name its base model"),
-        (adapter(base_model_name_or_path="nobody/nothing"), "there is no 'nobody/nothing'"),
+        (adapter(base_model_name_or_path="nobody/nothing"), "'nobody/nothing' does not exist"),
         (adapter(padding="x" * 1_000_001), "expected at most 1 MB"),
-        ({**adapter(), "adapter_config.json": b"[]"}, "is no JSON object"),
-        ({**adapter(), "adapter_config.json": b"{"}, "is no JSON"),
+        ({**adapter(), "adapter_config.json": b"[]"}, "is not a JSON object"),
+        ({**adapter(), "adapter_config.json": b"{"}, "is not JSON"),
     ],
 )
 def test_what_is_no_sound_model_is_refused_before_it_is_loaded(files: dict[str, bytes], said: str, loopback: Loopback) -> None:

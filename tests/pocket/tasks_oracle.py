@@ -1,4 +1,4 @@
-"""The right answers to lessons, worked out from the state alone."""
+"""The correct answers to pretraining tasks, derived from the state alone."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.lessons import Task, random_state, random_task
+from msgrpo_hub.pocket.pretraining_tasks import GameVariant, random_state, random_variant
 
 Cell = tuple[int, int]
 MOVES: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
 
 
-def samples(count: int, seed: int = 0) -> Iterator[tuple[Task, Any, np.random.Generator]]:
+def samples(count: int, seed: int = 0) -> Iterator[tuple[GameVariant, Any, np.random.Generator]]:
     for index in range(count):
         rng = np.random.default_rng((seed, index))
-        task = random_task(rng)
-        yield task, random_state(task.game, rng), rng
+        variant = random_variant(rng)
+        yield variant, random_state(variant.game, rng), rng
 
 
 # ---- the oracle
@@ -37,7 +37,7 @@ def me(state: Any) -> Cell:
 
 
 def at(game: Game, state: Any, cell: Cell) -> str:
-    """What lies on a cell, by the state alone."""
+    """The content of a cell, from the state alone."""
     if not (0 <= cell[0] < game.rows and 0 <= cell[1] < game.rows):
         return "wall"
     if isinstance(state, LakeState):
@@ -59,4 +59,4 @@ CHOICES = {
     "choose": r"Name one of (Left|Down|Right|Up) or (Left|Down|Right|Up)\.",
     "avoid": r"Name a move that is not onto \w+\.",
 }
-"""The lessons with several right replies; all others are questions of fact."""
+"""The kinds of tasks with several correct replies; all other kinds are questions of fact."""

@@ -1,4 +1,4 @@
-"""Every answer of a lesson is a fact of the state or of the prompt, and no reply to the play request favours a good move."""
+"""Every answer of a task is a fact of the state or the prompt, and no reply to the play request favours a good move."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.lessons import Task, bearing, lessons, play, random_state
-from tests.pocket.lessons_oracle import CHOICES, MOVES, Cell, after, at, me, samples, steps_between
+from msgrpo_hub.pocket.pretraining_tasks import GameVariant, direction_to, play, pretraining_tasks, random_state
+from tests.pocket.tasks_oracle import CHOICES, MOVES, Cell, after, at, me, samples, steps_between
 
 
-def allowed(task: Task, state: Any) -> list[str]:
-    """The available moves that hit neither a wall nor a snake nor what the task says to avoid; all of them if none is left."""
-    bad = {"wall", "body", "opponent", task.avoid}
-    return [a for a in task.actions if at(task.game, state, after(me(state), a)) not in bad] or list(task.actions)
+def allowed(variant: GameVariant, state: Any) -> list[str]:
+    """The available moves that hit no wall, no snake and nothing forbidden; all available moves if none is left."""
+    bad = {"wall", "body", "opponent", variant.avoid}
+    return [a for a in variant.actions if at(variant.game, state, after(me(state), a)) not in bad] or list(variant.actions)
 
 
 def walked(start: Cell, words: str) -> Cell:
-    """Where a bearing such as `Right 2 Up 1` leads."""
+    """The cell that a direction such as `Right 2 Up 1` leads to."""
     if words == "here":
         return start
     assert re.fullmatch(r"\w+ [1-9]\d*( \w+ [1-9]\d*)?", words)
@@ -41,9 +41,9 @@ def cell_of(text: str) -> Cell:
     return int(row), int(column)
 
 
-def is_right(task: Task, state: Any, request: str, answer: str) -> bool:
-    """Whether an answer to a question with one right answer is that answer."""
-    game, here, system = task.game, me(state), task.system
+def is_right(variant: GameVariant, state: Any, request: str, answer: str) -> bool:
+    """Whether the answer to a question with one correct answer is correct."""
+    game, here, system = variant.game, me(state), variant.system
     if request == "What lies in each direction?":
         return answer == " ".join(f"{a} {at(game, state, after(here, a))}" for a in MOVES)
     if found := re.fullmatch(r"What lies (\w+)\?", request):
@@ -80,94 +80,94 @@ def is_right(task: Task, state: Any, request: str, answer: str) -> bool:
     raise AssertionError(f"a kind of question that this test does not know: {request}")
 
 
-# ---- what is taught is right
+# ---- the tasks are correct
 
 
 def test_every_answer_about_board_and_rules_is_a_fact_of_the_state_or_of_the_prompt() -> None:
-    asked: Counter[str] = Counter()
-    for task, state, rng in samples(700):
-        for lesson in lessons(task, state, rng):
-            if lesson.kind not in CHOICES:
-                (answer,) = lesson.replies
-                assert is_right(task, state, lesson.request, answer), (lesson, state)
-                asked[lesson.kind] += 1
+    counts: Counter[str] = Counter()
+    for variant, state, rng in samples(700):
+        for task in pretraining_tasks(variant, state, rng):
+            if task.kind not in CHOICES:
+                (answer,) = task.replies
+                assert is_right(variant, state, task.request, answer), (task, state)
+                counts[task.kind] += 1
     kinds = {"each direction", "one direction", "where", "what thing", "what cell", "bearing", "legal", "safe"}
-    assert asked.keys() == kinds | {"goal", "nearest", "length", "opponent", "rules"}
-    assert min(asked.values()) > 50
+    assert counts.keys() == kinds | {"goal", "nearest", "length", "opponent", "rules"}
+    assert min(counts.values()) > 50
 
 
-def test_the_oracle_tells_a_wrong_answer() -> None:
-    """Guards the test above: an answer that belongs to another state is mostly found out."""
+def test_the_oracle_rejects_wrong_answers() -> None:
+    """Guards the test above: the oracle rejects most answers of another state."""
     wrong: defaultdict[str, list[bool]] = defaultdict(list)
-    for task, state, rng in samples(200):
-        other = random_state(task.game, rng)
-        for lesson in lessons(task, state, rng):
-            if lesson.kind not in (*CHOICES, "rules"):
-                wrong[lesson.kind].append(not is_right(task, other, lesson.request, lesson.replies[0]))
-    rates = {kind: np.mean(found) for kind, found in wrong.items()}
+    for variant, state, rng in samples(200):
+        other = random_state(variant.game, rng)
+        for task in pretraining_tasks(variant, state, rng):
+            if task.kind not in (*CHOICES, "rules"):
+                wrong[task.kind].append(not is_right(variant, other, task.request, task.replies[0]))
+    rates = {kind: np.mean(rejected) for kind, rejected in wrong.items()}
     assert min(rates.values()) > 0.2, rates
 
 
 @given(here=st.tuples(st.integers(0, 9), st.integers(0, 9)), there=st.tuples(st.integers(0, 9), st.integers(0, 9)))
 @settings(deadline=None)
-def test_a_bearing_leads_from_here_to_there_by_a_shortest_way(here: Cell, there: Cell) -> None:
-    words = bearing(here, there)
+def test_a_direction_leads_to_its_cell_by_a_shortest_path(here: Cell, there: Cell) -> None:
+    words = direction_to(here, there)
     assert walked(here, words) == there
     assert sum(map(int, re.findall(r"\d+", words))) == steps_between(here, there)
 
 
-# ---- what is taught is honest
+# ---- no task teaches goal-directed play
 
 
-def test_replies_to_the_play_request_are_exactly_the_allowed_moves_whatever_they_lead_to() -> None:
-    """One reply for each allowed move, with one and the same thought: none is taught more often than another."""
+def test_replies_to_the_play_request_are_exactly_the_allowed_moves() -> None:
+    """One reply per allowed move, all with the same thought, so that training favours no move."""
     counts = set()
-    for task, state, _ in samples(1500):
-        lesson = play(task, state)
-        moves = [parse_action(reply, task.actions) for reply in lesson.replies]
-        assert moves == allowed(task, state)
-        thoughts = {reply.removesuffix(f"<action>{move}</action>") for reply, move in zip(lesson.replies, moves, strict=True)}
+    for variant, state, _ in samples(1500):
+        task = play(variant, state)
+        moves = [parse_action(reply, variant.actions) for reply in task.replies]
+        assert moves == allowed(variant, state)
+        thoughts = {reply.removesuffix(f"<action>{move}</action>") for reply, move in zip(task.replies, moves, strict=True)}
         assert len(thoughts) == 1
-        assert lesson.request == REPLY_FORMAT
-        counts.add((len(moves), isinstance(state, LakeState), bool(task.avoid), len(task.actions)))
-    assert len(counts) > 15  # of moves allowed, in both games, with and without a prohibition, with fewer actions
+        assert task.request == REPLY_FORMAT
+        counts.add((len(moves), isinstance(state, LakeState), bool(variant.avoid), len(variant.actions)))
+    assert len(counts) > 15  # number of moves, game, prohibition, number of actions
 
 
-def test_the_thought_before_a_move_holds_percepts_only() -> None:
-    for task, state, _ in samples(500):
-        thought = re.fullmatch(r"<think>(.*)</think><action>\w+</action>", play(task, state).replies[0])
+def test_the_thought_before_a_move_holds_only_the_local_view_and_the_nearest_food() -> None:
+    for variant, state, _ in samples(500):
+        thought = re.fullmatch(r"<think>(.*)</think><action>\w+</action>", play(variant, state).replies[0])
         assert thought is not None
         seen, _, item = thought[1].partition(" nearest ")
-        assert is_right(task, state, "What lies in each direction?", seen)
-        assert bool(item) == (isinstance(task.game, Snake) and any(i.grows for i in task.game.items))
+        assert is_right(variant, state, "What lies in each direction?", seen)
+        assert bool(item) == (isinstance(variant.game, Snake) and any(i.grows for i in variant.game.items))
         if item:
             name, _, answer = item.partition(" ")
-            cells = {c for i, cs in zip(task.game.items, state.items, strict=True) for c in cs if i.grows}
+            cells = {c for i, cs in zip(variant.game.items, state.items, strict=True) for c in cs if i.grows}
             assert steps_between(me(state), cell_of(f"{answer.partition(')')[0]})")) == min(
                 steps_between(me(state), c) for c in cells
             )
-            assert at(task.game, state, walked(me(state), answer.partition(") ")[2])) == name
+            assert at(variant.game, state, walked(me(state), answer.partition(") ")[2])) == name
 
 
 @pytest.mark.parametrize("reward", [-5.0, 1.0, 10.0])
-def test_what_an_item_is_worth_changes_no_reply(reward: float) -> None:
-    """Poison is approached and shunned as little as food."""
-    for task, state, _ in samples(300):
-        if isinstance(task.game, Snake):
-            items = tuple(replace(item, reward=reward) for item in task.game.items)
-            other = replace(task, game=replace(task.game, items=items, death_reward=-9.0))
-            assert play(other, state).replies == play(task, state).replies
+def test_the_reward_of_an_item_changes_no_reply(reward: float) -> None:
+    """The replies neither approach food nor avoid poison."""
+    for variant, state, _ in samples(300):
+        if isinstance(variant.game, Snake):
+            items = tuple(replace(item, reward=reward) for item in variant.game.items)
+            other = replace(variant, game=replace(variant.game, items=items, death_reward=-9.0))
+            assert play(other, state).replies == play(variant, state).replies
 
 
 def test_moves_towards_the_goal_are_taught_as_often_as_random_legal_play_takes_them() -> None:
-    """The mean over states of the share of replies that come nearer to the goal, against the same share of legal moves."""
+    """Compares the mean share of replies that approach the goal with the same share of legal moves."""
     taught, legal = [], []
-    for task, state, _ in samples(2000):
-        if isinstance(task.game, FrozenLake) and not task.avoid and len(task.actions) == 4:
-            goal, here = (task.game.rows - 1,) * 2, me(state)
+    for variant, state, _ in samples(2000):
+        if isinstance(variant.game, FrozenLake) and not variant.avoid and len(variant.actions) == 4:
+            goal, here = (variant.game.rows - 1,) * 2, me(state)
             nearer = {a for a in MOVES if steps_between(after(here, a), goal) < steps_between(here, goal)}
-            moves = [parse_action(reply, task.actions) for reply in play(task, state).replies]
-            on_board = [a for a in MOVES if at(task.game, state, after(here, a)) != "wall"]
+            moves = [parse_action(reply, variant.actions) for reply in play(variant, state).replies]
+            on_board = [a for a in MOVES if at(variant.game, state, after(here, a)) != "wall"]
             taught.append(np.mean([move in nearer for move in moves]))
             legal.append(np.mean([move in nearer for move in on_board]))
     assert len(taught) > 400
