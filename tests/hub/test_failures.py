@@ -116,7 +116,7 @@ def test_a_push_beyond_the_quota_is_told(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("payment_required", body="")
     words = said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
-    assert "asks for a paid plan for" in words
+    assert "requires a paid plan for" in words
     assert repo in words
     assert ("model", repo) not in loopback.hub.repositories
 

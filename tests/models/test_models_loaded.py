@@ -124,7 +124,7 @@ def test_revisions_of_base_and_adapter_are_kept_without_a_network(make_folder: M
     ]
     code = f"""
 import json
-from msgrpo_hub.agent import LanguageModel
+from msgrpo_hub.models import LanguageModel
 def total(part, model):
     return sum(p.double().abs().sum().item() for n, p in model.named_parameters() if ("lora" in n) == (part == "adapter"))
 models = [LanguageModel.from_pretrained(name, adapter).model for name, adapter in {names!r}]
