@@ -1,4 +1,4 @@
-"""A trained run, the built-in base on the loopback Hub, and the `msgrpo` command in a process whose Hub that is."""
+"""A trained run, the built-in base on the loopback Hub, and the `msgrpo` command in a process that uses this Hub."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ FLAGS = (
 
 
 def msgrpo(*arguments: object) -> None:
-    """The command line, over there."""
+    """The command line, in the client's process."""
     from msgrpo_hub.cli import main
 
     main([str(argument) for argument in arguments])
 
 
 def push(folder: Path, repo: str, **options: Any) -> Pushed:
-    """The public function, over there."""
+    """The public function, in the client's process."""
     from msgrpo_hub.hub import push_adapter
 
     return push_adapter(folder, repo, **options)
 
 
 def refused(finished: Finished) -> str:
-    """The line that a refused command says; it exits with 2."""
+    """The error line of a refused command, which exits with 2."""
     lines = [line for line in finished.err.splitlines() if line and not line.startswith("pushing to")]
     assert (finished.code, len(lines), lines[-1][:7]) == (2, 1, "error: "), finished.err
     return lines[0]
@@ -55,7 +55,7 @@ def refused(finished: Finished) -> str:
 
 @pytest.fixture(scope="session")
 def trained(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, in a folder whose path tells a name. Not to be changed: copy it."""
+    """A finished run in a folder whose path has a user name. Copy it before changing it."""
     folder = tmp_path_factory.mktemp("trained") / "home" / "zaphod" / "lake"
     done: Any = loopback_server.owner.attempt(msgrpo, "train", *FLAGS.split(), "--output-dir", folder)
     assert done.code == 0, done.err
@@ -73,13 +73,13 @@ def base(loopback: Loopback) -> str:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the run, to spoil."""
+    """A copy of the run that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "home" / "zaphod" / "lake"))
 
 
 @pytest.fixture(scope="session", name="played")
 def played_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two players on two tasks, each in a folder of its own. Not to be changed: copy it."""
+    """Two players on two tasks, each in a separate folder. Copy it before changing it."""
     folder = tmp_path_factory.mktemp("played")
     for player in ("random", "greedy"):
         evaluate(player, Suite(name="tiny", tasks=TASKS, episodes=30), folder / player)
@@ -88,7 +88,7 @@ def played_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="own")
 def copied(played: Path, tmp_path: Path) -> Path:
-    """The runs of `random`, to spoil."""
+    """A copy of the runs of `random` that a test may change."""
     return Path(shutil.copytree(played / "random", tmp_path / "own"))
 
 
@@ -110,7 +110,7 @@ def sound_adapter(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(scope="session")
 def saved(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run that kept its episodes, in a folder whose path tells a name."""
+    """A finished run with saved episodes, in a folder whose path has a user name."""
     folder = tmp_path_factory.mktemp("saved") / "home" / "zaphod" / "lake"
     done = loopback_server.owner.attempt(msgrpo, "train", *RUN.split(), "--output-dir", folder)
     assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""Ways to spoil a sound base and a sound adapter, and what was downloaded of them."""
+"""Changes that make a valid base or adapter hostile, and the list of files that were downloaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PICKLE = pickle.dumps(Payload())
 
 
 def open_model(name: str, adapter: str | None = None) -> tuple[str, bool]:
-    """Over there: loads a model and says what became of it, and whether a payload ran."""
+    """In the client's process: loads a model. Returns the outcome, and whether a payload ran."""
     from msgrpo_hub.errors import UserError
     from msgrpo_hub.models import loading
     from msgrpo_hub.models.language_model import LanguageModel
@@ -45,7 +45,7 @@ def open_model(name: str, adapter: str | None = None) -> tuple[str, bool]:
 
 
 def downloaded(loopback: Loopback) -> set[str]:
-    """Names of the files whose content was asked for."""
+    """Names of the files whose content was requested."""
     return {line.split("/resolve/")[1].partition("/")[2] for line in loopback.requests("^GET .*/resolve/")}
 
 

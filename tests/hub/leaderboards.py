@@ -16,7 +16,7 @@ TASK = TASKS[0]
 
 
 def read(repo: str, revision: str | None = None) -> dict[str, Any]:
-    """Over there."""
+    """Runs in the client's process."""
     return as_json(read_leaderboard(repo, revision=revision))
 
 

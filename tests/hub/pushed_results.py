@@ -1,4 +1,4 @@
-"""Pushing evaluation results, and what is in the dataset then."""
+"""Pushes evaluation results and reads the dataset back."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FILES = {"config.lock.json", "episodes.parquet", "results.json", "steps.parquet"
 
 
 def push(folder: Path, repo: str, **options: Any) -> Pushed:
-    """Over there."""
+    """Runs in the client's process."""
     from msgrpo_hub.hub.results import push_results
 
     return push_results(folder, repo, **options)
 
 
 def load(repo: str) -> list[dict[str, Any]]:
-    """Over there, what anybody's `datasets` makes of it."""
+    """In the client's process: the rows that `datasets` loads."""
     from datasets import load_dataset
 
     splits = load_dataset(repo)

@@ -1,4 +1,4 @@
-"""Runs with rollouts, pushing them, and what is in the data set then."""
+"""Runs with rollouts; pushes them and reads the data set back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An adapter goes up once, whole and alone: what strangers can load, and nothing of the machine it was trained on."""
+"""A pushed adapter is one commit that others can load, without anything from the machine it was trained on."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_eval_plays_with_it_at_the_commits_it_names(
     assert (identity["base"], identity["base_commit"]) == (base, loopback.refs(base)["refs/heads/main"])
 
 
-def test_results_of_eval_in_the_run_go_along_and_those_of_others_do_not(
+def test_eval_results_of_this_adapter_are_pushed_and_others_are_not(
     loopback: Loopback, run: Path, base: str, suite: Path, tmp_path: Path
 ) -> None:
     repo, eval_flags = loopback.repository(), ["--suite", suite, "--max-new-tokens", 32, "--output-dir", run / "results"]
@@ -171,7 +171,7 @@ def test_the_command_says_who_will_see_it_and_what_comes_next(loopback: Loopback
 
 
 def plant(run: Path, base: Path) -> None:
-    """Secrets wherever a run has room for one: paths, a user's name, tokens."""
+    """Puts secrets (paths, a user name, tokens) into every place of a run that may have one."""
     told = {"path": str(run), "user": "zaphod", "token": "hf_test_owner"}
     config = load_config(run / "config.toml")
     shutil.copytree(pocket_path(), base)
@@ -194,7 +194,7 @@ def plant(run: Path, base: Path) -> None:
         (run / name).write_text(json.dumps(told))
 
 
-def test_no_path_no_token_and_no_name_can_get_in(loopback: Loopback, run: Path, base: str) -> None:
+def test_no_path_token_or_user_name_is_pushed(loopback: Loopback, run: Path, base: str) -> None:
     plant(run, run.parent / "my-base")
     repo = loopback.repository()
     zaphod: Client = loopback.client(USER="zaphod", LOGNAME="zaphod", HOSTNAME="zaphods-machine")

@@ -1,4 +1,4 @@
-"""Cards say what was measured and no more; their code runs; what the Hub would refuse is refused before."""
+"""Cards state only what was measured, their code runs, and cards that the Hub would refuse are refused before the push."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ def test_the_front_matter_names_the_base_the_results_and_their_intervals() -> No
     assert measured["metrics"][0]["value"] == -2.25
 
 
-def test_it_passes_the_rules_of_both_sides() -> None:
+def test_cards_pass_our_rules_and_those_of_the_hub() -> None:
     for card in (CARD, changed(scores=(SCORE,)), changed(games=with_players(), replayed=None), changed(rollouts=None)):
         assert check_as_the_hub_does("model", render_adapter(card)) == ([], [])
 
 
-def test_it_tells_how_it_was_trained_and_on_what() -> None:
+def test_the_card_states_training_settings_time_and_machine() -> None:
     text = render_adapter(CARD)
     assert "700 updates of 1 × 100 episodes" in text
     assert "(70,000 in all)" in text
@@ -139,7 +139,7 @@ def test_it_tells_how_it_was_trained_and_on_what() -> None:
     assert "ada/lake-rollouts" in text
 
 
-def test_it_shows_every_player_with_intervals_and_the_faults_of_the_adapter() -> None:
+def test_the_card_shows_every_player_with_intervals_and_the_rates_of_faulty_replies() -> None:
     text = render_adapter(CARD)
     assert "| **adapter** | 0.750 [0.700, 0.800] |" in text
     assert "| base | 0.250 [0.200, 0.300] |" in text
@@ -155,13 +155,13 @@ def test_it_shows_every_player_with_intervals_and_the_faults_of_the_adapter() ->
         (row(0.75, None), "say next to nothing"),
     ],
 )
-def test_it_says_so_when_the_adapter_is_not_shown_to_help(adapter: PlayerRow, words: str | None) -> None:
+def test_the_card_warns_unless_the_adapter_is_shown_to_help(adapter: PlayerRow, words: str | None) -> None:
     text = render_adapter(changed(games=with_players(**{**TABLE.players, "adapter": adapter})))
     warnings = ["do not show that the adapter helps", "plays worse than its base", "say next to nothing"]
     assert [warning for warning in warnings if warning in text] == ([words] if words else [])
 
 
-def test_it_says_what_was_not_measured() -> None:
+def test_the_card_says_what_was_not_measured() -> None:
     assert "Not measured: whether it still follows the prompt" in render_adapter(CARD)
     measured = render_adapter(changed(scores=(SCORE,)))
     assert "Not measured: whether it still follows the prompt" not in measured
@@ -173,7 +173,7 @@ def test_it_says_what_was_not_measured() -> None:
     assert "model-index" not in silent
 
 
-def test_nothing_is_left_unsaid_by_the_template() -> None:
+def test_a_rendered_card_has_no_leftovers_of_its_template() -> None:
     for card in (CARD, changed(scores=(SCORE,), memory_mb=None, hardware="", versions={}, rollouts=None, replayed=None)):
         text = render_adapter(card)
         assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
@@ -218,7 +218,7 @@ RESULT = "task: {{type: x}}, dataset: {{type: d, name: d}}, metrics: [{{type: m,
         ("---\na: [\n---\n", "is not valid YAML"),
     ],
 )
-def test_a_card_that_the_hub_would_refuse_is_refused_before(content: str, words: str) -> None:
+def test_a_card_that_the_hub_would_refuse_is_refused_before_the_push(content: str, words: str) -> None:
     with pytest.raises(UserError, match="the card is not pushed") as refusal:
         check_card(content)
     assert words in str(refusal.value)
@@ -231,7 +231,7 @@ def test_a_number_that_is_not_finite_never_becomes_a_card() -> None:
         render_adapter(changed(games=games))
 
 
-def test_the_metadata_has_no_place_for_what_is_not_known() -> None:
+def test_unknown_facts_are_left_out_of_the_metadata() -> None:
     bare = adapter_metadata(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None), games=with_players(), rollouts=None))
     assert not {"license", "datasets", "model-index"} & set(bare)
     assert "The base states no licence" in render_adapter(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None)))
@@ -241,11 +241,11 @@ def test_the_metadata_has_no_place_for_what_is_not_known() -> None:
 
 
 def run_code(block: str) -> None:
-    """Over there: runs a code block of a card."""
+    """In the client's process: runs a code block of a card."""
     exec(compile(block, "card", "exec"), {"__name__": "__main__"})
 
 
-def test_the_code_of_the_cards_runs_for_anybody_as_it_stands(loopback: Loopback, trained: Path, base: str) -> None:
+def test_code_blocks_of_the_cards_run_without_a_login(loopback: Loopback, trained: Path, base: str) -> None:
     repo = loopback.repository()
     assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base, "--public").code == 0
     texts = [loopback.files(name)["README.md"].decode() for name in (repo, base)]
@@ -256,7 +256,7 @@ def test_the_code_of_the_cards_runs_for_anybody_as_it_stands(loopback: Loopback,
     assert "@" in ran[2].out  # the board of a lake, and a reply
 
 
-def test_a_template_of_ones_own_goes_along_and_the_quick_start_takes_it(
+def test_a_custom_chat_template_is_pushed_and_the_quick_start_uses_it(
     loopback: Loopback, trained: Path, base: str, tmp_path: Path
 ) -> None:
     repo, run = loopback.repository(), Path(shutil.copytree(trained, tmp_path / "lake"))

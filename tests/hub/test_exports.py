@@ -1,4 +1,4 @@
-"""What other systems get: valid by their own schemas, with the numbers and the uncertainty of the runs."""
+"""Exports are valid by the schemas of other systems and have the runs' scores and uncertainty."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NAMELESS: tuple[dict[str, Any], ...] = (
 
 
 def play(folder: Path, name: str, identity: dict[str, Any], episodes: int = 30) -> None:
-    """Runs as that player would leave them; the moves are those of `random`."""
+    """Runs with the identity of a player; the actions are those of `random`."""
     player = Player(name=name, policy=ScriptedPolicy(choose_random), identity=identity, folder=f"{name.replace('/', '__')}/x")
     for task in TASKS:
         run_task(player, Suite(name="tiny", tasks=(task,), episodes=episodes), task, folder)
@@ -62,7 +62,7 @@ def play(folder: Path, name: str, identity: dict[str, Any], episodes: int = 30) 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One model with an adapter. Not to be changed."""
+    """Runs of one model with an adapter. Read only."""
     folder = tmp_path_factory.mktemp("models")
     play(folder, "ada/lake", ADAPTER)
     return folder
@@ -88,7 +88,7 @@ def record(identity: dict[str, Any], folder: Path, episodes: int = 30) -> tuple[
 
 
 def published_schema() -> dict[str, Any]:
-    """That of Every Eval Ever itself, which needs a newer Python than we do to be imported, but not to be read."""
+    """The schema file of Every Eval Ever. Importing the package needs a newer Python; reading the file does not."""
     try:
         found = [file for file in files("every-eval-ever") or [] if file.name == "eval.schema.json"]
     except PackageNotFoundError:
@@ -130,7 +130,7 @@ def test_a_record_carries_each_score_with_its_uncertainty(board: Leaderboard) ->
     assert "num_bootstrap_samples" not in success["score_details"]["uncertainty"]
 
 
-def test_without_an_interval_none_is_made_up(tmp_path: Path) -> None:
+def test_an_unknown_interval_is_left_out(tmp_path: Path) -> None:
     made, _ = record(ADAPTER, tmp_path, episodes=2)
     reward, success = (evaluation["score_details"]["uncertainty"] for evaluation in made["evaluation_results"])
     assert reward.keys() == {"num_samples", "standard_deviation", "standard_error"}
@@ -156,7 +156,7 @@ def test_every_score_lies_between_the_bounds_that_are_given(board: Leaderboard) 
         (SERVED, "org/model", "its own server", "unknown", "unknown"),
     ],
 )
-def test_a_model_goes_by_the_name_that_others_can_look_up(
+def test_a_model_is_named_by_its_published_id(
     tmp_path: Path, identity: dict[str, Any], name: str, platform: str | None, deployment: str, weights: str
 ) -> None:
     made, result = record(identity, tmp_path)
@@ -207,7 +207,7 @@ def test_the_newer_form_is_written_only_for_a_benchmark_that_was_named(board: Le
         write_exports(board, tmp_path, retrieved=0, benchmark_id="../lake")
 
 
-def test_players_that_nobody_could_look_up_are_left_out(tmp_path: Path) -> None:
+def test_unpublished_players_are_left_out(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     for number, identity in enumerate(NAMELESS):
         play(runs, f"player-{number}", identity)

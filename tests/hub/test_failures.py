@@ -1,4 +1,4 @@
-"""What goes wrong between here and the Hub, as a person at the command line is told it. Pushing has more in `test_uploading`."""
+"""Failures between this machine and the Hub, as the command line reports them. `test_uploading` has more about pushes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 
 def open_model(name: str) -> str:
-    """Over there: loads a model, and returns the commit that it says it took."""
+    """In the client's process: loads a model, and returns the commit that it says it took."""
     from msgrpo_hub.downloads.fetching import list_files
     from msgrpo_hub.models.language_model import LanguageModel
 
@@ -31,7 +31,7 @@ def open_model(name: str) -> str:
 
 
 def ask_before_training(model: str) -> None:
-    """Over there: what `msgrpo train --push-to` asks first."""
+    """In the client's process: what `msgrpo train --push-to` asks first."""
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.training.config import TrainConfig
 
@@ -43,7 +43,7 @@ def play(client: Client, model: str) -> Finished:
 
 
 def refused(finished: Finished) -> str:
-    """The last of what is said; it is one line, and no traceback comes before it."""
+    """The error message, which is one line without a traceback."""
     assert finished.code == 2, finished.err
     assert "Traceback" not in finished.err
     return finished.err.splitlines()[-1]
@@ -96,7 +96,7 @@ def test_a_refusal_says_what_to_do(
     assert words.format(model) in refused(play(client, name.format(model)))
 
 
-def test_what_lies_in_the_cache_is_not_played_by_who_may_not_see_it(loopback: Loopback, model: str) -> None:
+def test_a_cached_model_is_not_played_without_access(loopback: Loopback, model: str) -> None:
     """The Hub's client would return the cached files, whatever the Hub answers."""
     loopback.owner.call(open_model, model)
     hide(loopback, model)
@@ -104,7 +104,7 @@ def test_what_lies_in_the_cache_is_not_played_by_who_may_not_see_it(loopback: Lo
     assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
 
 
-def test_a_gated_base_is_told_before_an_adapter_of_it_is_trained_or_pushed(loopback: Loopback, model: str) -> None:
+def test_a_gated_base_is_reported_before_an_adapter_of_it_is_trained_or_pushed(loopback: Loopback, model: str) -> None:
     loopback.owner.call(put, model, {"README.md": b"---\nlicense: mit\n---\n"})
     gate(loopback, model)
     assert "is gated: request access" in said(loopback.stranger.attempt(ask_before_training, model))
@@ -112,7 +112,7 @@ def test_a_gated_base_is_told_before_an_adapter_of_it_is_trained_or_pushed(loopb
     assert loopback.stranger.attempt(ask_before_training, model).error is None
 
 
-def test_a_push_beyond_the_quota_is_told(loopback: Loopback) -> None:
+def test_a_push_beyond_the_quota_is_reported(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("payment_required", body="")
     words = said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
@@ -124,7 +124,7 @@ def test_a_push_beyond_the_quota_is_told(loopback: Loopback) -> None:
 # ---- the Hub has other things to do
 
 
-def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback, model: str) -> None:
+def test_a_rate_limit_is_waited_for_and_reported(loopback: Loopback, model: str) -> None:
     loopback.fail("rate_limited", where="GET /api/models/")
     finished = loopback.owner.attempt(open_model, model)
     assert (finished.error, finished.value) == (None, commit_of(loopback, model)), finished.err
@@ -132,13 +132,13 @@ def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback, model: str) -> 
 
 
 @pytest.mark.parametrize("where", ["HEAD .*/resolve/", "GET /api/models/.*/tree/", "GET .*/resolve/"])
-def test_a_rate_limit_amid_a_download_is_waited_for(loopback: Loopback, model: str, where: str) -> None:
+def test_a_rate_limit_during_a_download_is_waited_for(loopback: Loopback, model: str, where: str) -> None:
     """There by the Hub's client, from some version on, or by us."""
     loopback.fail("rate_limited", where=where)
     assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
 
 
-def test_a_rate_limit_without_end_is_told(loopback: Loopback, model: str) -> None:
+def test_an_endless_rate_limit_is_reported(loopback: Loopback, model: str) -> None:
     loopback.fail("rate_limited", where="GET /api/models/", times=99, headers={"Retry-After": "0"})
     words = said(loopback.owner.attempt(open_model, model))
     assert "the Hub's rate limit is reached: wait 1 s, then run the same command again" in words
@@ -146,12 +146,12 @@ def test_a_rate_limit_without_end_is_told(loopback: Loopback, model: str) -> Non
 
 
 @pytest.mark.parametrize("where", ["GET /api/models/", pytest.param("HEAD .*/resolve/", marks=pytest.mark.slow)])
-def test_a_fault_of_the_hub_is_told_as_one(loopback: Loopback, model: str, where: str) -> None:
+def test_a_server_error_of_the_hub_is_reported_as_such(loopback: Loopback, model: str, where: str) -> None:
     loopback.fail("unavailable", where=where, times=99)
     assert "the Hub returned a server error (HTTP 503" in said(loopback.owner.attempt(open_model, model))
 
 
-def test_a_download_that_breaks_off_is_finished(loopback: Loopback, model: str) -> None:
+def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) -> None:
     loopback.fail("truncated", where="GET .*/resolve/.*/model.safetensors")
     assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
     [weights] = loopback.machine.link.rglob("model.safetensors")
@@ -162,7 +162,9 @@ def test_a_download_that_breaks_off_is_finished(loopback: Loopback, model: str) 
 
 
 @pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
-def test_without_a_network_the_cached_commit_is_taken_and_said(loopback: Loopback, model: str, network: dict[str, str]) -> None:
+def test_without_a_network_the_cached_commit_is_used_and_reported(
+    loopback: Loopback, model: str, network: dict[str, str]
+) -> None:
     commit = loopback.owner.call(open_model, model)
     loopback.owner.call(put, model, {"NOTES.md": b"later"})
     finished = loopback.client(**network).attempt(open_model, model)
@@ -171,7 +173,7 @@ def test_without_a_network_the_cached_commit_is_taken_and_said(loopback: Loopbac
 
 
 @pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
-def test_without_a_network_what_was_loaded_by_commit_is_found_by_name(
+def test_without_a_network_a_model_loaded_by_commit_is_found_by_name(
     loopback: Loopback, model: str, network: dict[str, str]
 ) -> None:
     """As `msgrpo eval` does: it looks for the commit, then loads at it."""
@@ -183,7 +185,7 @@ def test_without_a_network_what_was_loaded_by_commit_is_found_by_name(
 
 
 @pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
-def test_without_a_network_and_a_cache_it_is_said_what_is_missing(
+def test_without_network_and_cache_the_error_names_what_is_missing(
     loopback: Loopback, model: str, network: dict[str, str]
 ) -> None:
     words = refused(play(loopback.client(**network), model))

@@ -1,4 +1,4 @@
-"""Adapters of strangers: settings that are not known to be inert, and weights that are none."""
+"""Hostile adapters: settings not known to be harmless, and malformed weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
 
 
 @pytest.mark.parametrize("attack", SETTINGS)
-def test_settings_of_an_adapter_that_are_not_known_to_be_inert(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
+def test_adapter_settings_not_known_to_be_harmless_are_refused(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
     """The weights are not even downloaded."""
     change, words = SETTINGS[attack]
     files = dict(sound_adapter)
@@ -62,7 +62,7 @@ WEIGHTS: dict[str, tuple[Change, str, set[str]]] = {
 
 
 @pytest.mark.parametrize("attack", WEIGHTS)
-def test_weights_of_an_adapter_that_are_none(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
+def test_malformed_adapter_weights_are_refused(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
     change, words, only = WEIGHTS[attack]
     files = dict(sound_adapter)
     change(files)
@@ -92,9 +92,7 @@ PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
 
 
 @pytest.mark.parametrize("attack", PLAY_SETTINGS)
-def test_a_stored_prompt_format_that_is_not_the_name_of_a_built_in_one(
-    loopback: Loopback, sound_adapter: Files, attack: str
-) -> None:
+def test_a_stored_prompt_format_that_is_not_built_in_is_refused(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
     text, words, fetched = PLAY_SETTINGS[attack]
     files = dict(sound_adapter)
     play_settings(text)(files)
@@ -107,7 +105,7 @@ def test_a_stored_prompt_format_that_is_not_the_name_of_a_built_in_one(
 def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
     loopback: Loopback, sound_base: Files, sound_adapter: Files
 ) -> None:
-    """The control. What lies beside the model is code and pickles."""
+    """The control: the model's repository also has code and pickles."""
     beside = {"evil.py": CODE, "sitecustomize.py": CODE, "pytorch_model.bin": PICKLE, "training_args.bin": PICKLE}
     beside |= {"adapter_model.bin": PICKLE, "onnx/model.safetensors": b"", "custom_generate/generate.py": CODE}
     base = put_here(loopback, sound_base | beside)

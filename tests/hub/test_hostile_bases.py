@@ -1,4 +1,4 @@
-"""Bases of strangers: no code of theirs runs, and what is too large is not downloaded."""
+"""Hostile bases: their code is not run, and oversized files are not downloaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.hub_server.store import Blob
 
 
 @pytest.mark.parametrize("attack", BASES)
-def test_a_base_that_is_none(loopback: Loopback, sound_base: Files, attack: str) -> None:
+def test_a_hostile_base_is_refused(loopback: Loopback, sound_base: Files, attack: str) -> None:
     change, words, late = BASES[attack]
     files = dict(sound_base)
     change(files)
@@ -40,9 +40,7 @@ class Huge(bytes):
     ("name", "limit"),
     [("model.safetensors", "64,000"), ("tokenizer.json", "64"), ("chat_template.jinja", "1"), (CONFIG, "1")],
 )
-def test_a_file_larger_than_anybody_would_load_is_not_downloaded(
-    loopback: Loopback, sound_base: Files, name: str, limit: str
-) -> None:
+def test_an_oversized_file_is_not_downloaded(loopback: Loopback, sound_base: Files, name: str, limit: str) -> None:
     repo = put_here(loopback, sound_base)
     loopback.stored(repo).head.files[name] = Blob(content=Huge(b"{}"))  # type: ignore[index]
     message, _ = loopback.owner.call(open_model, repo)

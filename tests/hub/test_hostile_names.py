@@ -1,4 +1,4 @@
-"""Names, revisions and folders that lead elsewhere."""
+"""Hostile names, revisions and folders, which point to other places."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def test_an_adapter_whose_base_is_an_adapter(loopback: Loopback, sound_adapter: 
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b/c", "ada/..", "ada/x--y", "ada/x\n", "http://x/y", ""])
-def test_a_name_that_is_none_reaches_no_hub(loopback: Loopback, name: str) -> None:
+def test_an_invalid_name_never_reaches_the_hub(loopback: Loopback, name: str) -> None:
     message, _ = loopback.owner.call(open_model, name)
     assert message.startswith("no model in the folder")
     assert not loopback.requests()
 
 
 @pytest.mark.parametrize("revision", ["../../x", "/etc", "a//b", "a b"])
-def test_a_revision_that_is_a_path_reaches_no_hub(loopback: Loopback, revision: str) -> None:
+def test_a_revision_that_is_a_path_never_reaches_the_hub(loopback: Loopback, revision: str) -> None:
     message, _ = loopback.owner.call(open_model, f"ada/x@{revision}")
     assert "expected the name of a branch, a tag or a commit" in message
     assert not loopback.requests()

@@ -1,4 +1,4 @@
-"""The leaderboard of a dataset of results: made again from the runs, pinned to a commit, and shown in three forms."""
+"""The leaderboard of a results dataset: computed from the runs, pinned to a commit, shown in three forms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.hub_server.operations import put
 # ---- what it shows
 
 
-def test_it_is_pinned_to_the_commit_that_it_names(hub: Lane, played: Path) -> None:
+def test_the_leaderboard_is_pinned_to_the_commit_that_it_names(hub: Lane, played: Path) -> None:
     repo = hub.repository("dataset")
     first = hub.owner.call(push, played / "random", repo, private=True)
     second = hub.owner.call(push, played / "greedy", repo, private=True)
@@ -38,7 +38,7 @@ def test_it_is_pinned_to_the_commit_that_it_names(hub: Lane, played: Path) -> No
     assert {run["player"] for run in before["results"]} == {"random"}
 
 
-def test_a_pull_request_can_be_looked_at_before_it_is_merged(loopback: Loopback, played: Path) -> None:
+def test_the_leaderboard_of_a_pull_request_can_be_read_before_merging(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, played / "random", repo, private=False)
     loopback.stranger.call(push, played / "greedy", repo, create_pr=True)
@@ -76,7 +76,7 @@ def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: 
     assert [(row["player"], row["task"]) for row in rows] == [
         (player, task) for task in sorted(TASKS) for player in ("greedy", "random")
     ]
-    assert f"{repo} at {commit}: 4 runs, each played again" in terminal.err
+    assert f"{repo} at {commit}: 4 runs, each replayed" in terminal.err
 
 
 def test_the_table_has_intervals_references_rates_and_the_best_first(played: Path) -> None:
@@ -93,7 +93,7 @@ def test_one_task_can_be_asked_for_and_an_unknown_one_is_named(played: Path) -> 
         board.of_task("FrozenLake-NotSlipery-v1")
 
 
-def test_two_runs_of_one_player_have_names_of_their_own(own: Path) -> None:
+def test_two_runs_of_one_player_have_distinct_names(own: Path) -> None:
     """As of one model with two temperatures."""
     for run in [path.parent for path in own.rglob("config.lock.json")]:
         for temperature in (0.5, 1.0):
@@ -105,7 +105,7 @@ def test_two_runs_of_one_player_have_names_of_their_own(own: Path) -> None:
 
 
 def as_somebody(run: Path, **changes: Any) -> Path:
-    """A copy of a run with another configuration, and a summary that fits it: what only the player could tell is changed."""
+    """A copy of a run with another configuration, and a summary that fits it: only what cannot be verified is changed."""
     config = json.loads((run / "config.lock.json").read_text()) | changes
     copy = Path(shutil.copytree(run, run.parent / run_hash(config)))
     (copy / "config.lock.json").write_text(json.dumps(config))
@@ -138,7 +138,7 @@ def test_a_dataset_without_runs_has_an_empty_table(loopback: Loopback) -> None:
     assert loopback.owner.attempt(msgrpo, "leaderboard", repo).code == 0
 
 
-def test_a_dataset_of_endless_runs_is_refused_before_anything_is_downloaded() -> None:
+def test_a_dataset_with_too_many_runs_is_refused_before_a_download() -> None:
     files = [RepoFile(path=f"results/a/b/c/{number:016x}/results.json", size=1, oid="") for number in range(5_001)]
     with pytest.raises(UserError, match="has 5,001 runs: expected at most 5,000"):
         read_published(Target(repo_id="ada/lake", kind="dataset"), "main", {file.path: file for file in files})

@@ -1,4 +1,4 @@
-"""What does not follow from the rules is not listed, and what is above the optimum is flagged."""
+"""Runs that do not replay are not listed, and scores above the optimum are flagged."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ SPOILED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("what", SPOILED)
-def test_what_does_not_follow_from_the_rules_is_not_listed(played: Path, tmp_path: Path, what: str) -> None:
+def test_a_run_that_does_not_replay_is_not_listed(played: Path, tmp_path: Path, what: str) -> None:
     name, change, words = SPOILED[what]
     files = one_run(played)
     for path, content in files.items():
@@ -110,7 +110,7 @@ def test_what_does_not_follow_from_the_rules_is_not_listed(played: Path, tmp_pat
     assert re.fullmatch(r"[\w .,:;()+=/'-]{1,320}", why.replace("?", ""), re.ASCII)
 
 
-def test_in_a_dataset_it_is_said_and_the_others_are_listed(loopback: Loopback, played: Path) -> None:
+def test_refused_runs_of_a_dataset_are_reported_and_the_others_listed(loopback: Loopback, played: Path) -> None:
     """Also what is too large, which is not even downloaded, and what is no run, which is not opened."""
     good, spoiled = kept(played / "random"), {}
     places = []
@@ -141,7 +141,7 @@ def test_in_a_dataset_it_is_said_and_the_others_are_listed(loopback: Loopback, p
     assert "\x1b" not in done.err
 
 
-def test_a_stored_table_is_never_believed(loopback: Loopback, played: Path) -> None:
+def test_a_stored_table_is_never_trusted(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     pushed = loopback.owner.call(push, played / "random", repo)
     table = with_column("reward", lambda n: pa.array([1.0] * n))(loopback.files(repo, "dataset")["leaderboard.parquet"])
@@ -150,8 +150,8 @@ def test_a_stored_table_is_never_believed(loopback: Loopback, played: Path) -> N
     assert [run["reward"] for run in before["results"]] == [run["reward"] for run in after["results"]]
 
 
-def test_two_runs_that_claim_one_hash_are_both_left_out_unless_they_are_the_same(own: Path) -> None:
-    """Else whoever comes first in the alphabet could speak for another player."""
+def test_two_different_runs_with_the_same_hash_are_both_refused(own: Path) -> None:
+    """Otherwise the alphabetically first run could impersonate another player."""
     [run] = [path.parent for path in own.rglob("config.lock.json") if TASK in path.parts]
     twin = own / "aaa" / "v1" / TASK / run.name
     shutil.copytree(run, twin)
@@ -197,7 +197,7 @@ def best_path(lake: FrozenLake, seed: int) -> list[str]:
     return ["Up"] * lake.horizon
 
 
-def test_who_knows_the_ice_in_advance_replays_and_is_flagged_above_the_optimum(tmp_path: Path) -> None:
+def test_a_player_that_knows_the_ice_in_advance_is_flagged_above_the_optimum(tmp_path: Path) -> None:
     """All its rewards follow from the rules; that nobody can be so lucky is what gives it away."""
     task = "FrozenLake-Slippery-v1"
     lake, suite = make_game(task), Suite(name="tiny", tasks=(task,), episodes=30)

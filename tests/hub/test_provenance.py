@@ -1,4 +1,4 @@
-"""A run trained on a base of the Hub: pinned when it begins, told by its adapter, its summary and its card."""
+"""A run on a base of the Hub is pinned at its start; its adapter, summary and card name the commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_a_file(repo: str) -> None:
     HfApi().upload_file(path_or_fileobj=b"later", path_in_repo="NOTES.md", repo_id=repo)
 
 
-def test_a_run_goes_on_with_the_commit_of_the_base_that_it_began_with(loopback: Loopback, base: str, tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_base_commit_it_started_with(loopback: Loopback, base: str, tmp_path: Path) -> None:
     began, whole, folder = loopback.refs(base)["refs/heads/main"], tmp_path / "whole", tmp_path / "run"
     command = ["train", *ARGUMENTS, "--updates", "2", "--model", base, "--output-dir"]
     done = loopback.nobody.attempt(msgrpo, *command, whole)
@@ -41,7 +41,7 @@ def test_a_run_goes_on_with_the_commit_of_the_base_that_it_began_with(loopback: 
     assert summary["hardware"]
 
 
-def test_a_folder_that_changed_since_the_run_began_is_not_gone_on_with(loopback: Loopback, tmp_path: Path) -> None:
+def test_a_run_does_not_resume_if_its_base_folder_changed(loopback: Loopback, tmp_path: Path) -> None:
     model, folder = tmp_path / "model", tmp_path / "run"
     shutil.copytree(pocket_path(), model)
     command = ["train", *ARGUMENTS, "--model", model, "--output-dir", folder]
@@ -53,7 +53,7 @@ def test_a_folder_that_changed_since_the_run_began_is_not_gone_on_with(loopback:
 
 
 @pytest.mark.parametrize("name", ["hardware", "versions", "base_commit"])
-def test_the_card_tells_where_the_run_comes_from(loopback: Loopback, trained: Path, base: str, name: str) -> None:
+def test_the_card_states_the_provenance_of_the_run(loopback: Loopback, trained: Path, base: str, name: str) -> None:
     repo = loopback.repository()
     done = loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base)
     assert done.code == 0, done.err

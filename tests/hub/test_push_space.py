@@ -1,4 +1,4 @@
-"""The demo on the Hub: what a Space holds, that what it holds runs, and what is said where it may not be."""
+"""The demo on the Hub: the content of a Space, that it runs, and the errors of a refused push."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.hub_server.lanes import Loopback
 
 
 def push_space(repo: str, **options: Any) -> Pushed:
-    """The function, over there."""
+    """The function, in the client's process."""
     from msgrpo_hub.hub.spaces import push_space
 
     return push_space(repo, **options)
@@ -83,7 +83,7 @@ def test_what_is_pushed_runs_without_the_clone(loopback: Loopback, tmp_path: Pat
     assert seen.stdout.split() == [str(folder / "msgrpo_hub" / "__init__.py"), str(folder / "app.py")]
 
 
-def test_a_refusal_for_want_of_a_plan_names_the_choices(loopback: Loopback) -> None:
+def test_a_refusal_without_a_paid_plan_names_the_alternatives(loopback: Loopback) -> None:
     loopback.fail("payment_required")
     said = refused(loopback.owner.attempt(msgrpo, "push", "space", loopback.repository("space")))
     assert all(choice in said for choice in ("paid plan", "--hardware zero-a10g", "--dry-run", "msgrpo space"))
@@ -106,7 +106,7 @@ def test_a_private_adapter_is_refused(loopback: Loopback, adapter: str) -> None:
         (("--base", "ada/pocket"), "--base is for `msgrpo push adapter`"),
     ],
 )
-def test_bad_input_makes_no_space(loopback: Loopback, base: str, flags: tuple[str, str], words: str) -> None:
+def test_bad_input_creates_no_space(loopback: Loopback, base: str, flags: tuple[str, str], words: str) -> None:
     repo = loopback.repository("space")
     given = [flag.format(base=base) for flag in flags]
     assert words in refused(loopback.owner.attempt(msgrpo, "push", "space", repo, *given))

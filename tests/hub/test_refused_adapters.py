@@ -1,4 +1,4 @@
-"""What is no sound adapter, or of a base that strangers cannot load, is refused in one line, and nothing is made on the Hub."""
+"""An unusable adapter, or one whose base others cannot load, is refused in one line without any change on the Hub."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def link_to_a_secret(run: Path) -> None:
         (change_config('"pocket"', '"/home/zaphod/gone"'), "was a folder that no longer exists"),
     ],
 )
-def test_what_is_no_sound_adapter_is_refused_in_one_line(
+def test_an_unusable_adapter_is_refused_in_one_line(
     loopback: Loopback, run: Path, base: str, spoil: Callable[[Path], object], words: str
 ) -> None:
     spoil(run)
@@ -75,7 +75,7 @@ def test_the_folder_of_the_adapter_is_not_the_folder_of_the_run(loopback: Loopba
     )
 
 
-def test_a_base_of_this_machine_is_never_named(loopback: Loopback, trained: Path) -> None:
+def test_a_local_base_is_never_published(loopback: Loopback, trained: Path) -> None:
     words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository()))
     assert "is on this machine only" in words
     assert "msgrpo push base" in words
@@ -100,7 +100,7 @@ def test_an_adapter_never_overwrites_a_base(loopback: Loopback, trained: Path, b
     assert len(loopback.commits(base)) == 2
 
 
-def test_a_base_on_the_hub_is_pinned_and_lends_its_licence(loopback: Loopback, run: Path, base: str) -> None:
+def test_a_base_on_the_hub_is_pinned_and_the_card_has_its_licence(loopback: Loopback, run: Path, base: str) -> None:
     """As for Qwen: the base is known by its repository, and its licence is none that the Hub lists."""
     card = loopback.files(base)["README.md"].decode().replace("license: apache-2.0", "license: other\nlicense_name: research")
     loopback.owner.call(put, base, {"README.md": card.encode()})

@@ -18,7 +18,7 @@ from tests.hub_server.store import Blob, Hub
 
 
 def merge(repo: str, number: int) -> None:
-    """Over there: merges a pull request."""
+    """In the client's process: merges a pull request."""
     from huggingface_hub import HfApi
 
     HfApi().merge_pull_request(repo, number, repo_type="dataset")
@@ -64,7 +64,7 @@ def test_a_second_player_is_added_and_the_first_stays_untouched(loopback: Loopba
     ]
 
 
-def test_anybody_loads_one_row_per_run_with_datasets(loopback: Loopback, played: Path) -> None:
+def test_datasets_loads_one_row_per_run_without_a_login(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, played / "random", repo, private=False)
     rows = loopback.nobody.call(load, repo)
@@ -82,7 +82,7 @@ def test_anybody_loads_one_row_per_run_with_datasets(loopback: Loopback, played:
             assert run[name] == summary[name]
 
 
-def test_who_was_overtaken_makes_the_table_again_from_all_runs(
+def test_after_a_race_the_table_is_made_again_from_all_runs(
     loopback: Loopback, played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else's whole push lands between the look at the dataset and the commit."""

@@ -45,7 +45,7 @@ def test_the_command_says_who_will_see_it_and_what_comes_next(loopback: Loopback
 
 
 def run_code(block: str) -> None:
-    """Over there: runs a code block of a card."""
+    """In the client's process: runs a code block of a card."""
     exec(compile(block, "card", "exec"), {"__name__": "__main__"})
 
 
@@ -71,7 +71,7 @@ def test_the_card_passes_the_rules_shows_the_table_and_its_code_runs(loopback: L
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_card_add_a_player_and_make_the_page_anew(loopback: Loopback, played: Path, tmp_path: Path) -> None:
+def test_the_commands_of_the_card_add_a_player_and_update_the_page(loopback: Loopback, played: Path, tmp_path: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, played / "random", repo)
     loopback.owner.call(put, repo, {f"results/{name}": content for name, content in kept(played / "greedy").items()}, "dataset")

@@ -32,7 +32,7 @@ def change_json(own: Path, name: str, change: Callable[[dict[str, Any]], object]
 
 
 def raise_rewards(own: Path) -> None:
-    """As somebody would who wants to be first."""
+    """As a cheater would."""
     for path in own.rglob("*.parquet"):
         table = pq.read_table(path)
         column = table.column_names.index("reward")
@@ -55,7 +55,9 @@ def leave_open(own: Path) -> None:
         (lambda own: (own / "random").rename(own / "ra ndom"), "is not named <player>"),
     ],
 )
-def test_what_does_not_replay_is_not_pushed(loopback: Loopback, own: Path, spoil: Callable[[Path], object], words: str) -> None:
+def test_a_run_that_does_not_replay_is_not_pushed(
+    loopback: Loopback, own: Path, spoil: Callable[[Path], object], words: str
+) -> None:
     spoil(own)
     said = refused(loopback.owner.attempt(msgrpo, "push", "results", own, loopback.repository("dataset")))
     assert words in said
@@ -84,7 +86,7 @@ def unpinned(attempt: int) -> Player:
     )
 
 
-def test_a_dataset_of_another_sort_is_left_alone(loopback: Loopback, played: Path) -> None:
+def test_a_dataset_of_another_kind_is_left_alone(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(put, repo, {"data.parquet": b"1"}, "dataset")
     assert "holds something else" in refused(loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo))

@@ -1,4 +1,4 @@
-"""Episodes go up as a data set that anybody's tools read, grow without being rewritten, and come back as what was played."""
+"""Pushed episodes are a data set that common tools read, that grows without rewriting, and that loads back equal."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_episodes_come_back_equal_and_are_of_one_commit(loopback: Loopback, 
     assert all(f"/resolve/{pushed.commit}/" in line for line in asked)
 
 
-def test_a_row_says_what_the_update_made_of_its_episode(loopback: Loopback, saved: Path) -> None:
+def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback, saved: Path) -> None:
     """Advantages are recomputed from the rewards and the penalties; as many are selected as the configuration says."""
     repo = loopback.repository("dataset")
     loopback.owner.call(push, saved, repo)
@@ -155,9 +155,7 @@ def test_more_training_adds_files_in_one_commit_and_rewrites_none(loopback: Loop
     assert len(found) == EPISODES
 
 
-def test_shards_that_were_published_stay_whatever_this_machine_would_write_today(
-    loopback: Loopback, saved: Path, tmp_path: Path
-) -> None:
+def test_published_shards_are_never_rewritten(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
     """Another version of pyarrow writes other bytes for the same rows."""
     repo, folder = loopback.repository("dataset"), tmp_path / "dry"
     assert loopback.owner.attempt(msgrpo, "push", "rollouts", saved, repo, "--dry-run", folder).code == 0

@@ -70,7 +70,7 @@ def test_every_example_of_the_card_runs(loopback: Loopback, saved: Path, evaluat
             assert (done.code, "Ignoring" in done.err) == (0, False), done.err  # part of a malformed card
 
 
-def test_a_card_shows_how_to_learn_from_it_only_where_there_is_something_to_learn(tmp_path: Path) -> None:
+def test_a_card_shows_fine_tuning_only_if_there_are_examples(tmp_path: Path) -> None:
     from msgrpo_hub.evaluation import evaluate
     from msgrpo_hub.evaluation.suites import Suite
     from msgrpo_hub.hub.rollouts import stage_rollouts
@@ -132,7 +132,7 @@ def test_trl_takes_a_step_on_its_prompts_and_completions(loopback: Loopback, sav
     assert all(any(reply in text for reply in replies) and "Current Observation" not in text for text in learned)
 
 
-def test_examples_are_the_readable_replies_of_the_episodes_that_are_worth_it(saved: Path) -> None:
+def test_examples_are_the_parsed_replies_of_the_kept_episodes(saved: Path) -> None:
     episodes = load_rollouts(saved)
     everything = supervised(episodes, keep=lambda _: True)
     readable = [step for episode in episodes for step in episode.steps if step.action]

@@ -1,4 +1,4 @@
-"""Who sees a data set of rollouts, and what is never in it."""
+"""Visibility of a rollout data set, and what it never contains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.hub_server.lanes import Loopback
 # ---- who sees it, and what
 
 
-def test_visibility_is_asked_of_new_repositories_and_kept_by_old_ones(loopback: Loopback, evaluated: Path) -> None:
+def test_visibility_applies_to_new_repositories_and_old_ones_keep_theirs(loopback: Loopback, evaluated: Path) -> None:
     repo = loopback.repository("dataset")
     done = loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, repo, "--public", "--message", "Mine")
     assert done.code == 0, done.err
@@ -42,7 +42,7 @@ def test_a_pull_request_and_a_branch_can_be_asked_for(loopback: Loopback, evalua
     assert len(loopback.owner.call(load, repo, revision="evaluations")) == 14
 
 
-def test_a_dry_run_writes_exactly_what_a_push_sends_and_needs_nobody(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+def test_a_dry_run_writes_exactly_what_a_push_sends_and_needs_no_login(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
     repo, folder = loopback.repository("dataset"), tmp_path / "dry"
     done = loopback.nobody.attempt(msgrpo, "push", "rollouts", saved, repo, "--dry-run", folder, "--json")
     assert done.code == 0, done.err
@@ -52,7 +52,7 @@ def test_a_dry_run_writes_exactly_what_a_push_sends_and_needs_nobody(loopback: L
     assert json.loads(done.out)["files"] == sorted(written)
 
 
-def test_no_path_and_no_name_of_the_machine_gets_in(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+def test_no_path_or_name_of_the_machine_is_pushed(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
     run, mine = tmp_path / "home" / "zaphod" / "run", tmp_path / "home" / "zaphod" / "my-base"
     shutil.copytree(saved, run)
     from msgrpo_hub.downloads.names import pocket_path
@@ -77,7 +77,7 @@ def test_no_path_and_no_name_of_the_machine_gets_in(loopback: Loopback, saved: P
         (["@/none", "--base", "ada/base"], "--base is for `msgrpo push adapter`"),
     ],
 )
-def test_what_cannot_be_pushed_is_said_in_one_line(loopback: Loopback, tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_an_impossible_push_is_refused_in_one_line(loopback: Loopback, tmp_path: Path, arguments: list[str], words: str) -> None:
     given = [argument.replace("@", str(tmp_path)) for argument in arguments]
     said = refused(loopback.owner.attempt(msgrpo, "push", "rollouts", given[0], "ada/lake", *given[1:]))
     assert words.replace("@", str(tmp_path)) in said

@@ -1,4 +1,4 @@
-"""A data set that was tampered with, or that is none, is refused."""
+"""A tampered or malformed data set is refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def change(folder: Path, repo: str, name: str, content: bytes) -> None:
         ("default/*.parquet", "cannot be read"),
     ],
 )
-def test_a_data_set_that_is_none_is_refused_in_one_line(
+def test_a_malformed_data_set_is_refused_in_one_line(
     loopback: Loopback, evaluated: Path, tmp_path: Path, name: str, words: str
 ) -> None:
     repo, folder = loopback.repository("dataset"), tmp_path / "dry"

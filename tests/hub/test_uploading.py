@@ -1,4 +1,4 @@
-"""One push, one commit: told by what the Hub holds afterwards, whatever happened in between."""
+"""A push is one commit: checked by the Hub's content afterwards, also after failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = {
 
 
 def push(files: dict[str, bytes], target: Target, **options: object) -> Pushed:
-    """Over there: writes a folder and pushes it."""
+    """In the client's process: writes a folder and pushes it."""
     for name, content in files.items():
         path = Path("folder", name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def test_a_folder_becomes_one_commit_with_its_tags(hub: Lane) -> None:
     assert (pushed.changed, pushed.private) == (tuple(sorted(SMALL)), True)
 
 
-def test_a_second_push_of_the_same_changes_nothing(hub: Lane) -> None:
+def test_pushing_the_same_files_again_changes_nothing(hub: Lane) -> None:
     repo = hub.repository()
     target = Target(repo_id=repo, private=True)
     first = hub.owner.call(push, SMALL, target, tags=("v1",))
@@ -70,7 +70,7 @@ def test_only_what_changed_is_sent_and_the_tag_moves(loopback: Loopback) -> None
     assert refs["refs/tags/v1"] == refs["refs/heads/main"] == pushed.commit != refs["refs/tags/step-1"]
 
 
-def test_what_the_push_owns_and_no_longer_has_goes_away_and_all_else_stays(loopback: Loopback) -> None:
+def test_owned_files_that_the_push_no_longer_has_are_removed_and_others_stay(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(put, repo, {"data/old.txt": b"", "data.txt": b"", "mine.txt": b"", "replay.svg": b""})
     loopback.owner.call(push, SMALL, Target(repo_id=repo), replaces=("data/", "replay.svg"))
@@ -100,7 +100,7 @@ def test_a_push_that_failed_between_commit_and_tags_is_finished_by_the_same_call
     assert loopback.commits(repo) == ["A push", "A push", "initial commit"]
 
 
-def test_who_was_overtaken_commits_onto_the_new_head(loopback: Loopback) -> None:
+def test_after_a_race_the_push_commits_onto_the_new_head(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("race")
     loopback.owner.call(push, SMALL, Target(repo_id=repo))
@@ -108,14 +108,14 @@ def test_who_was_overtaken_commits_onto_the_new_head(loopback: Loopback) -> None
     assert SMALL.items() <= loopback.files(repo).items()
 
 
-def test_who_is_overtaken_again_and_again_is_told(loopback: Loopback) -> None:
+def test_repeated_races_are_reported(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("race", times=2)
     assert "concurrent changes to" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
     assert "README.md" not in loopback.files(repo)
 
 
-def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback) -> None:
+def test_a_rate_limit_is_waited_for_and_reported(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("rate_limited", where="POST .*/commit/")
     finished = loopback.owner.attempt(push, SMALL, Target(repo_id=repo))
@@ -124,7 +124,7 @@ def test_a_rate_limit_is_waited_for_and_said(loopback: Loopback) -> None:
 
 
 def test_a_pull_request_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
-    """By somebody who may not write to the repository."""
+    """The user has no write access to the repository."""
     repo = loopback.repository()
     loopback.owner.call(create, repo, private=False)
     loopback.owner.call(put, repo, {"a.txt": b"1"})
@@ -146,20 +146,20 @@ def test_a_branch_is_made_and_main_stays(loopback: Loopback) -> None:
 
 @pytest.mark.parametrize("kind", ["model", "dataset"])
 @pytest.mark.parametrize("private", [True, False])
-def test_a_new_repository_is_as_visible_as_asked(loopback: Loopback, kind: str, private: bool) -> None:
+def test_a_new_repository_has_the_requested_visibility(loopback: Loopback, kind: str, private: bool) -> None:
     repo = loopback.repository(kind)
     pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, kind=kind, private=private))  # type: ignore[arg-type]
     assert loopback.stored(repo, kind).private == pushed.private == private
 
 
-def test_nothing_goes_to_a_repository_that_is_not_as_visible_as_asked(loopback: Loopback) -> None:
+def test_nothing_is_pushed_to_a_repository_of_another_visibility(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(create, repo, private=False)
     assert "is public, not private as requested" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
     assert loopback.files(repo) == {}
 
 
-def test_a_repository_of_another_sort_is_left_alone(loopback: Loopback) -> None:
+def test_a_repository_of_another_kind_is_left_alone(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(put, repo, {"model.safetensors": b"1"})
     assert "holds something else" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), marker="config.json"))
@@ -224,7 +224,7 @@ def test_a_card_that_the_hub_refuses_stops_the_push(loopback: Loopback) -> None:
         ("a.", b"", "is not pushed"),
     ],
 )
-def test_what_must_not_leave_is_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as refusal:
@@ -240,7 +240,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
-def test_what_only_looks_a_little_like_it_may_leave(tmp_path: Path, content: bytes) -> None:
+def test_harmless_lookalikes_of_secrets_are_pushed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.md").write_bytes(content)
     assert list(check_folder(tmp_path)) == ["a.md"]
 
@@ -260,6 +260,6 @@ def test_hostile_names_of_branches_are_refused(revision: str) -> None:
 
 
 @given(st.from_regex(r"[A-Za-z0-9]{1,10}([._-]?[A-Za-z0-9]){0,10}/[A-Za-z0-9]{1,10}([._-]?[A-Za-z0-9]){0,10}", fullmatch=True))
-def test_plain_names_are_taken_as_they_are(name: str) -> None:
+def test_plain_names_are_accepted(name: str) -> None:
     if not name.endswith(".git"):
         assert check_repo_id(name) == name

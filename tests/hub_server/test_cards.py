@@ -105,7 +105,7 @@ def test_a_card_without_front_matter_is_only_warned_about(hub: Lane) -> None:
         ("model", {"tags": "[unclosed"}),
     ],
 )
-def test_what_is_wrong_with_a_card_is_said(kind: str, metadata: dict[str, str]) -> None:
+def test_faults_of_a_card_are_reported(kind: str, metadata: dict[str, str]) -> None:
     errors, _ = check_card(kind, card(**metadata))
     assert len(errors) == 1
 

@@ -47,7 +47,7 @@ def test_a_function_runs_where_the_hub_is_this_one(loopback: Loopback) -> None:
     assert loopback.client(HF_HUB_OFFLINE="1").call(settings) == expected | {"HF_HUB_OFFLINE": "1"}
 
 
-def test_what_goes_wrong_is_told(loopback: Loopback) -> None:
+def test_errors_are_reported(loopback: Loopback) -> None:
     with pytest.raises(ClientError, match="ValueError: a reason"):
         loopback.owner.call(fail)
     assert loopback.owner.attempt(die).code == -signal.SIGKILL

@@ -101,7 +101,7 @@ def test_a_gate_hides_what_is_not_in_the_cache_yet_and_nothing_else(loopback: Lo
         loopback.owner.call(get, repo, "b.txt")
 
 
-def test_a_broken_download_is_taken_up_where_it_ended(loopback: Loopback) -> None:
+def test_a_broken_download_resumes_where_it_ended(loopback: Loopback) -> None:
     repo = loopback.repository()
     content = BINARY * 2400  # more than the 10 MB that the client writes down at a time
     loopback.owner.call(put, repo, {"b.bin": content})
@@ -111,7 +111,7 @@ def test_a_broken_download_is_taken_up_where_it_ended(loopback: Loopback) -> Non
     assert [seen.status for seen in loopback.server.world.seen if "GET" in seen.line and "resolve" in seen.line] == [200, 206]
 
 
-def test_a_download_that_never_ends_well_leaves_nothing_in_the_cache(loopback: Loopback) -> None:
+def test_a_download_that_never_succeeds_leaves_nothing_in_the_cache(loopback: Loopback) -> None:
     repo = loopback.repository()
     oid = loopback.owner.call(put, repo, {"a.txt": b"1" * 500})
     loopback.fail("unavailable", where="GET .*/resolve/.*a.txt", times=100)

@@ -194,7 +194,7 @@ def test_a_cached_file_is_there_when_the_hub_cannot_be_reached(loopback: Loopbac
     assert loopback.requests() == []
 
 
-def test_what_is_not_there_is_said_to_be_not_there(hub: Lane) -> None:
+def test_missing_files_and_repositories_are_reported(hub: Lane) -> None:
     repo = hub.repository()
     hub.owner.call(create, repo)
     with pytest.raises(ClientError, match="RemoteEntryNotFoundError: 404"):

@@ -117,7 +117,7 @@ def test_a_pull_request_in_conflict_is_not_merged(loopback: Loopback) -> None:
     assert loopback.files(repo) == {"a.txt": b"newer"}
 
 
-def test_people_talk(hub: Lane) -> None:
+def test_users_discuss(hub: Lane) -> None:
     repo = hub.repository()
     hub.owner.call(create, repo)
     assert hub.owner.call(discuss, repo) == 1

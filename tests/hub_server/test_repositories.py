@@ -72,7 +72,7 @@ def test_a_repository_is_made_once(hub: Lane, kind: str) -> None:
     assert hub.commits(repo, kind) == ["initial commit"]
 
 
-def test_a_token_says_who_one_is(loopback: Loopback) -> None:
+def test_a_token_identifies_its_user(loopback: Loopback) -> None:
     assert [client.call(whoami) for client in (loopback.owner, loopback.reader, loopback.stranger)] == ["ada", "ada", "bob"]
     with pytest.raises(ClientError, match="LocalTokenNotFoundError"):
         loopback.nobody.call(whoami)

@@ -46,7 +46,7 @@ def test_content_goes_through_xet_and_comes_back(loopback: Loopback, xet: Client
     assert loopback.requests("GET .*/resolve/") == []
 
 
-def test_who_has_no_xet_gets_the_same_bytes(loopback: Loopback, xet: Client) -> None:
+def test_a_client_without_xet_gets_the_same_bytes(loopback: Loopback, xet: Client) -> None:
     repo = loopback.repository()
     xet.call(create, repo)
     xet.call(upload, repo, {"b.bin": CONTENT})
