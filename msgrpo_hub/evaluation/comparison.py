@@ -32,9 +32,9 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     pairs = {}
     for task in common:
         rules = [same_rules(side[task].config) for side in (a, b)]
-        for what in ("task_hash", "harness"):
-            if (one := rules[0][what]) != (other := rules[1][what]):
-                raise UserError(f"{task} was another game for each ({what} {one} and {other}): play both with one version")
+        for key in ("task_hash", "harness"):
+            if (ours := rules[0][key]) != (theirs := rules[1][key]):
+                raise UserError(f"the rules of {task} differ ({key} {ours} and {theirs}): play both with the same version")
         pairs[task] = _aligned(a[task], b[task])
     return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()))
 
@@ -55,5 +55,5 @@ def _aligned(a: Result, b: Result) -> tuple[list[float], list[float], list[bool]
     if not shared:
         splits = f"{a.config['split']} and {b.config['split']}"
         raise UserError(f"{a.task}: no episode in common ({splits} episodes); expected two runs on one split")
-    rewards = [one.reward for one, _ in shared], [other.reward for _, other in shared]
-    return *rewards, [one.success for one, _ in shared], [other.success for _, other in shared]
+    rewards = [first.reward for first, _ in shared], [second.reward for _, second in shared]
+    return *rewards, [first.success for first, _ in shared], [second.success for _, second in shared]

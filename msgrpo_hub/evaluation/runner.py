@@ -136,11 +136,11 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
             batch, began = missing[start : start + batch_size], time.monotonic()
             episodes = play_episodes(game, player.policy, [(seeds[i], 0) for i in batch], prompt_format=prompt_format)
             played = list(zip(batch, episodes, strict=True))
-            whole = [(index, episode) for index, episode in played if not episode.error]
-            run_files.append_episodes(log, whole, time.monotonic() - began)
-            rewards += [episode.reward for _, episode in whole]
-            bar.update(len(whole))
-            bar.set_postfix(reward=f"{sum(rewards) / max(len(rewards), 1):.3f}", failed=len(played) - len(whole))
+            finished = [(index, episode) for index, episode in played if not episode.error]
+            run_files.append_episodes(log, finished, time.monotonic() - began)
+            rewards += [episode.reward for _, episode in finished]
+            bar.update(len(finished))
+            bar.set_postfix(reward=f"{sum(rewards) / max(len(rewards), 1):.3f}", failed=len(played) - len(finished))
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:

@@ -30,11 +30,11 @@ def _against_optimal_actions(game: Game, state: Any, action: str | None) -> dict
     if not is_solvable(core):
         return {"optimal_actions": (), "regret": None}
     values = values_at(core, state)
-    names = {display_name(game, own): own for own in core.actions}
-    regret = values.best(state) - values.of(state, None if action is None else names[action])
+    canonical = {display_name(game, name): name for name in core.actions}
+    regret = values.best(state) - values.of(state, None if action is None else canonical[action])
     best = best_actions(values, state, core.actions)
     return {
-        "optimal_actions": tuple(display_name(game, own) for own in best),
+        "optimal_actions": tuple(display_name(game, name) for name in best),
         "regret": 0.0 if abs(regret) <= TIE else regret,
     }
 

@@ -119,7 +119,7 @@ class Variant:
 
     def canonical_action(self, action: str) -> str:
         """The action of the game for a displayed name."""
-        return next((own for own, name in self.names.items() if name == action), action)
+        return next((canonical for canonical, name in self.names.items() if name == action), action)
 
     def initial_state(self, rng: np.random.Generator) -> Any:
         return self.game.initial_state(rng)

@@ -88,8 +88,8 @@ class Replay:
 
     def _move(self, action: str | None) -> int | None:
         """The index of a displayed action among the actions of the base game."""
-        own = base_game(self.game).actions
-        return next((number for number, each in enumerate(own) if display_name(self.game, each) == action), None)
+        actions = base_game(self.game).actions
+        return next((index for index, name in enumerate(actions) if display_name(self.game, name) == action), None)
 
     @staticmethod
     def assets(games: Iterable[str], dark: str = READER_PREFERS_DARK) -> ReplayAssets:

@@ -127,7 +127,7 @@ def test_results_of_different_rules_are_never_mixed(field: str, value: object, p
     for file in (tmp_path / "old").rglob("config.lock.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
     with pytest.raises(
-        UserError, match=rf"was another game for each \({field} .* and {value}\): play both with one version"
+        UserError, match=rf"the rules of .* differ \({field} .* and {value}\): play both with the same version"
     ) as caught:
         compare(place / "random", tmp_path / "old")
     assert "\n" not in str(caught.value)
