@@ -164,7 +164,7 @@ def rollout_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> R
     )
     advantages = [row["advantage"] for row in steps]
     if any((advantage is None) != (head["advantage"] is None) for advantage in advantages):
-        raise ValueError(f"episode {head['seed']}, {head['member']} has advantages for only a part of its steps")
+        raise ValueError(f"episode {head['seed']}, {head['member']} has advantages for only some of its steps")
     return Rollout(
         episode=episode,
         prompt_format=head["prompt_format"],

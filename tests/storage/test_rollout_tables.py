@@ -253,7 +253,7 @@ TAMPERED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str]] = {
     "the sum": ("default", lambda rows: rows[0].update(reward=9.0), "reward does not follow"),
     "the game": ("default", lambda rows: rows[0].update(game="Snake-Solo-v1"), "not where they should be"),
     "a member": ("default", lambda rows: rows[0].update(member=7), "not where they should be"),
-    "an advantage of a part of the steps": ("steps", lambda rows: rows[0].update(advantage=None), "a part of its steps only"),
+    "advantages for some of the steps": ("steps", lambda rows: rows[0].update(advantage=None), "for only some of its steps"),
     "a prompt format": ("default", lambda rows: rows[0].update(prompt_format="json"), "turn 1: prompt does not follow"),
     "a prompt format that nobody has": ("default", lambda rows: rows[0].update(prompt_format="os:x"), "turn 1: prompt does not"),
 }
