@@ -1,10 +1,10 @@
 """A game of one's own with an exact optimum: Cliff Walking (Sutton & Barto, 2nd edition, example 6.6), on 4 × 12 cells.
 
 The rules are gymnasium's: every turn gives −1, stepping into the cliff gives −100 and leads back to the start, and the goal
-ends the game. Since it tells its `outcomes`, it has optimal play, regret per step and luck-adjusted scores; since it tells
-its `scene`, it is drawn with arrows and the player `greedy` knows it. To use it from
-the command line, a package names it as an entry point: `CliffWalking-v1 = "cliff_walking:CliffWalking"` in the group
-`msgrpo_hub.games`. It has a single start, so a training run needs `--no-exclude-test-starts`.
+ends the game. Its `outcomes` give it optimal play, regret per step and luck-adjusted scores; its `scene` gives it arrows in
+replays and the player `greedy`. To use it from the command line, name it in a package as an entry point:
+`CliffWalking-v1 = "cliff_walking:CliffWalking"` in the group `msgrpo_hub.games`. It has a single start, so a training run
+needs `--no-exclude-test-starts`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgrpo_hub.games import Transition
-from msgrpo_hub.games.game import check_action
-from msgrpo_hub.games.scene import Scene
+from msgrpo_hub.games import Scene, Transition
 
 MOVES = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
 START, GOAL = (3, 0), (3, 11)
@@ -59,7 +57,8 @@ class CliffWalking:
         return State()
 
     def outcomes(self, state: State, action: str | None) -> list[tuple[float, Transition[State]]]:
-        check_action(self, action)
+        if action not in (*MOVES, None):
+            raise ValueError(f"{self.id} has no action {action!r}: expected one of {', '.join(MOVES)}, or None")
         if state.player == GOAL or state.turn >= self.horizon:
             raise ValueError(f"{self.id}: the episode has ended")
         cell = self._ahead(state, action) if action else state.player

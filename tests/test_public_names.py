@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 PUBLIC = {
     "msgrpo_hub.errors": ["UserError"],
-    "msgrpo_hub.games": ["Game", "Solvable", "Transition", "episode_seed", "make_game"],
+    "msgrpo_hub.games": ["Game", "Scene", "Solvable", "Transition", "episode_seed", "make_game"],
     "msgrpo_hub.episode": ["Episode", "Group"],
     "msgrpo_hub.agent": ["Policy", "PromptFormat", "ScriptedPolicy"],
     "msgrpo_hub.models": ["LanguageModel"],
@@ -23,12 +23,12 @@ PUBLIC = {
     "msgrpo_hub.credit": ["Credit"],
     "msgrpo_hub.msgrpo": ["group_advantages", "policy_loss", "select_episodes"],
     "msgrpo_hub.evaluation": ["compare", "evaluate"],
-    "msgrpo_hub.rendering": ["Replay"],
     "msgrpo_hub.training": ["Callback", "TrainConfig", "train"],
     "msgrpo_hub.hub": ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard", "supervised"],
 }
 
 SPACE = {
+    "msgrpo_hub.rendering": ["Replay"],
     "msgrpo_hub.errors": ["unknown"],
     "msgrpo_hub.downloads.sources": ["resolve"],
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "stream"],

@@ -5,6 +5,7 @@ from msgrpo_hub.games.game import render_text as render_text  # `as`: for the ot
 from msgrpo_hub.games.registry import GAMES as GAMES
 from msgrpo_hub.games.registry import all_games as all_games
 from msgrpo_hub.games.registry import make_game
+from msgrpo_hub.games.scene import Scene
 from msgrpo_hub.games.seeds import Split as Split
 from msgrpo_hub.games.seeds import episode_seed
 from msgrpo_hub.games.seeds import stream as stream
@@ -13,4 +14,4 @@ from msgrpo_hub.games.variants import Variant as Variant
 from msgrpo_hub.games.variants import base_game as base_game
 from msgrpo_hub.games.variants import display_name as display_name
 
-__all__ = ["Game", "Solvable", "Transition", "episode_seed", "make_game"]
+__all__ = ["Game", "Scene", "Solvable", "Transition", "episode_seed", "make_game"]
