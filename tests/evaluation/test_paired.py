@@ -116,8 +116,8 @@ def test_the_interval_of_rewards_is_that_of_the_paired_differences() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ([1.0, 2.0], [1.0], r"one length, got shapes \(2,\) and \(1,\)"),
-        ([], [], "one length"),
+        ([1.0, 2.0], [1.0], r"equal length, got shapes \(2,\) and \(1,\)"),
+        ([], [], "equal length"),
         ([[1.0]], [[1.0]], "flat lists"),
         ([1.0, float("nan")], [1.0, 2.0], "finite values"),
     ],

@@ -24,7 +24,7 @@ warm = LOADS_MODELS
 def test_an_adapter_that_changes_nothing_is_refused(name: str, place: Path) -> None:
     """Seen elsewhere: an adapter silently not applied, its base measured in its name."""
     with pytest.raises(
-        UserError, match=r"the adapter '.*runs/idle' does not change its base: after a probe prompt both say"
+        UserError, match=r"the adapter '.*runs/idle' does not change its base: both give the same output"
     ) as caught:
         identify(name.replace("@", str(place)), PlayerSettings())
     assert "\n" not in str(caught.value)

@@ -120,7 +120,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 def test_a_server_gives_no_log_probabilities_of_our_choosing() -> None:
-    with pytest.raises(UserError, match="take --mode generate"):
+    with pytest.raises(UserError, match="use --mode generate"):
         identify("endpoint:http://127.0.0.1:9/v1#m", PlayerSettings(mode="score"))
 
 
