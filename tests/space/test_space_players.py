@@ -131,7 +131,7 @@ def test_a_model_that_is_too_large_is_refused_with_its_size_and_the_limit(loopba
 
 
 def test_what_is_not_there_is_said_so(loopback: Loopback) -> None:
-    assert "there is no 'ada/nothing'" in loopback.owner.call(pinned, "ada/nothing")
+    assert "'ada/nothing' does not exist" in loopback.owner.call(pinned, "ada/nothing")
 
 
 def played(name: str) -> list[str]:
