@@ -46,8 +46,16 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     pa.float64(): st.floats(),
     pa.bool_(): st.booleans(),
     pa.string(): st.text(max_size=20) | st.sampled_from(["Left", "ok", "unreadable", "<action>Up</action>"]),
-    "list": st.lists(st.none() | st.text(max_size=5), max_size=3),
 }
+
+
+def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Values of a column's type, or None."""
+    if pa.types.is_list(kind):
+        return st.none() | st.lists(values_of(kind.value_type), max_size=3)
+    if pa.types.is_struct(kind):
+        return st.none() | st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
+    return st.none() | VALUES[kind]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -62,9 +70,7 @@ def test_no_changed_value_of_a_run_crashes_the_leaderboard_or_passes(
     column = data.draw(st.sampled_from(table.column_names))
     kind, values = table.schema.field(column).type, table[column].to_pylist()
     for _ in range(data.draw(st.integers(1, 3))):
-        values[data.draw(st.integers(0, len(values) - 1))] = data.draw(
-            VALUES["list" if pa.types.is_list(kind) else kind] | st.none()
-        )
+        values[data.draw(st.integers(0, len(values) - 1))] = data.draw(values_of(kind))
     changed = table.set_column(table.column_names.index(column), column, pa.array(values, kind))
     folder = tmp_path_factory.mktemp("fuzz") / Path(name).parent.name
     folder.mkdir()
@@ -77,4 +83,6 @@ def test_no_changed_value_of_a_run_crashes_the_leaderboard_or_passes(
         assert not changed.equals(table)
         return
     said_only = {"reply", "finish", "prompt_tokens", "reply_tokens"}  # by the player: as long as it still says the same action
-    assert column in said_only or values == pytest.approx(table[column].to_pylist(), abs=1e-9)
+    if column not in said_only and not changed.equals(table):
+        assert pa.types.is_floating(kind)  # a float may differ by rounding
+        assert values == pytest.approx(table[column].to_pylist(), abs=1e-9)
