@@ -66,7 +66,7 @@ def read_run(path: Path) -> FinishedRun:
     folder = RunFolder(path)
     missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
     if missing:
-        hint = "give the parent folder, that of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
+        hint = "give the folder of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
     config = stored_config(folder.config)
     summary = _summary(folder.summary)

@@ -16,7 +16,7 @@ from msgrpo_hub.cli import parse
 from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.games import GAMES
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.config import load_config, preset, to_toml
+from msgrpo_hub.training.config import CHOICES, load_config, preset, to_toml
 from tests.command import Command
 from tests.files import sha256
 
@@ -27,11 +27,13 @@ def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
     """Values that the field accepts."""
     if field.name == "game":
         return st.sampled_from(list(GAMES))
+    if field.name in CHOICES:
+        return st.sampled_from(list(CHOICES[field.name]))
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))
     kinds = {
         bool: st.booleans(),
-        int: st.integers(1, 50) if field.name == "drawn" else st.integers(50, 10**12),
+        int: st.integers(1, 50) if field.name == "selected_per_group" else st.integers(50, 10**12),
         float: st.floats(1e-300, 0.99),
         str: st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
     }
@@ -81,4 +83,5 @@ def test_the_help_of_train_shows_every_field_with_its_documentation_and_default(
     for name, text in documented:
         assert f"--{name.replace('_', '-')}" in shown
         default = getattr(TrainConfig, name)
-        assert "".join(f"{text} Default: {'none' if default == '' else default}.".split()) in shown, name
+        choices = f" One of {', '.join(CHOICES[name])}, or module:object." if name in CHOICES else ""
+        assert "".join(f"{text}{choices} Default: {'none' if default == '' else default}.".split()) in shown, name

@@ -59,7 +59,7 @@ BAD: dict[str, tuple[str, str]] = {
         "does not fit its base '@/base'.*size",
     ),
     "a missing adapter": (f"play {LAKE} --player @/base+@/none", "'@/none'"),
-    "a base as adapter": (f"play {LAKE} --player @/base+@/base", "the adapter '@/base' .*adapter_config.json"),
+    "a base as adapter": (f"play {LAKE} --player @/base+@/base", "'@/base' is not a LoRA adapter: expected adapter_config.json"),
     "an adapter as base of an adapter": (f"play {LAKE} --player @/run/adapter+@/run/adapter", "is a LoRA adapter, not a base"),
     "an adapter as training base": ("train @ --model @/run/adapter", "'@/run/adapter' is a LoRA adapter: expected a base model"),
     "a model without a chat template": (
@@ -76,7 +76,10 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "an unknown flag of train": ("train @ --grops 3", "unknown flag '--grops': did you mean '--groups'"),
     "a shortened flag": ("train @ --group 3", "unknown flag '--group': did you mean '--groups'"),
-    "an unknown choice": ("train @ --sampler best", "--sampler.*'best'.*absolute-advantage"),
+    "an unknown choice": (
+        "train @ --sampler best",
+        "unknown sampler 'best': expected one of absolute-advantage.*or module:object",
+    ),
     "a value that is no number": ("train @ --updates many", "--updates.*int.*'many'; see msgrpo train --help"),
     "a flag without its value": ("train @ --updates", "--updates: expected one argument"),
     "preset and file": (
