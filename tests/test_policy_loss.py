@@ -1,0 +1,236 @@
+"""The paper's loss: numbers worked out by hand, a naive loop over tokens, and what its gradient does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from msgrpo_hub.msgrpo import (
+    k3,
+    policy_loss,
+)
+
+numbers = st.floats(-5, 5, allow_subnormal=False)
+returns_strategy = st.lists(st.integers(-20, 20).map(float), min_size=2, max_size=30).filter(lambda c: len(set(c)) > 1)
+
+
+def exactly(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# ---- the loss
+
+
+class Token(NamedTuple):
+    """One generated token: its three log-probabilities, the advantage of its episode, and its normalising weight."""
+
+    log_p: float
+    old: float
+    reference: float
+    advantage: float
+    n: float
+
+
+log_probabilities = st.floats(-3, -0.01)
+tokens_strategy = st.lists(
+    st.builds(Token, log_probabilities, log_probabilities, log_probabilities, st.floats(-3, 3), st.floats(0.01, 1)),
+    min_size=1,
+    max_size=12,
+)
+epsilons = st.floats(0.05, 0.6)
+
+
+def column(tokens: Sequence[Token], name: str) -> Tensor:
+    return exactly([getattr(token, name) for token in tokens])
+
+
+def naive_loss(tokens: Sequence[Token], low: float, up: float, beta: float) -> tuple[float, list[float]]:
+    """SPEC: −[ min(w·A, clip(w, 1−ε_low, 1+ε_up)·A) − β·(r − log r − 1) ] with r = p_ref / p_θ, one token at a time.
+
+    Returns the sum, weighted by n, and its derivative by each log p_θ.
+    """
+    total, slopes = 0.0, []
+    for t in tokens:
+        w, r = math.exp(t.log_p) / math.exp(t.old), math.exp(t.reference) / math.exp(t.log_p)
+        plain, clipped = w * t.advantage, min(max(w, 1 - low), 1 + up) * t.advantage
+        total += t.n * -(min(plain, clipped) - beta * (r - math.log(r) - 1))
+        slope = w * t.advantage if plain <= clipped else 0.0  # dw/dlog p = w; the clipped branch is flat
+        slopes.append(t.n * -(slope - beta * (1 - r)))  # d(r − log r − 1)/dlog p = −r + 1
+    return total, slopes
+
+
+def loss_and_gradient(tokens: Sequence[Token], low: float, up: float, beta: float) -> tuple[float, list[float]]:
+    log_p = exactly([t.log_p for t in tokens]).requires_grad_()
+    others = (column(tokens, name) for name in ("old", "reference", "advantage", "n"))
+    terms = policy_loss(log_p, *others, epsilon_low=low, epsilon_up=up, beta=beta)
+    (gradient,) = torch.autograd.grad(terms.loss, log_p)
+    return terms.loss.item(), gradient.tolist()
+
+
+@given(tokens=tokens_strategy, low=epsilons, up=epsilons, beta=st.sampled_from([0.0, 0.04, 1.0]))
+@settings(max_examples=200, deadline=None)
+def test_loss_and_gradient_are_those_of_a_naive_loop_over_tokens(tokens: list[Token], low: float, up: float, beta: float) -> None:
+    loss, gradient = loss_and_gradient(tokens, low, up, beta)
+    expected, slopes = naive_loss(tokens, low, up, beta)
+    assert loss == pytest.approx(expected, abs=1e-9)
+    assert gradient == pytest.approx(slopes, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "slope"),
+    [
+        (1.1, 2.0, -2.2, -2.2),
+        (1.5, 2.0, -2.4, 0.0),  # stopped: already raised by more than ε_up = 0.2
+        (0.5, 2.0, -1.0, -1.0),  # not stopped from below
+        (0.9, -2.0, 1.8, 1.8),
+        (0.5, -2.0, 1.4, 0.0),  # stopped: already lowered by more than ε_low = 0.3
+        (1.5, -2.0, 3.0, 3.0),  # not stopped from above
+    ],
+)
+def test_the_clip_by_hand(ratio: float, advantage: float, loss: float, slope: float) -> None:
+    token = Token(math.log(0.3 * ratio), math.log(0.3), math.log(0.3), advantage, 1.0)
+    value, (gradient,) = loss_and_gradient([token], 0.3, 0.2, 0.0)
+    assert (value, gradient) == (pytest.approx(loss), pytest.approx(slope))
+
+
+def test_kl_and_the_clipped_share_by_hand() -> None:
+    # Ratios 1.5, 0.5, 1, 1.5 and 0.5; the last two have no advantage, so there is nothing to stop.
+    tokens = [Token(math.log(0.3 * w), math.log(0.3), math.log(0.6), a, n) for w, a, n in
+              ((1.5, 1.0, 0.1), (0.5, -1.0, 0.2), (1.0, 1.0, 0.3), (1.5, 0.0, 0.4), (0.5, 0.0, 0.5))]  # fmt: skip
+    terms = policy_loss(*(column(tokens, name) for name in Token._fields), beta=0.5)
+    kl = sum(t.n * (r - math.log(r) - 1) for t, r in zip(tokens, (4 / 3, 4, 2, 4 / 3, 4), strict=True))
+    assert terms.clipped.item() == pytest.approx(0.3)
+    assert terms.kl.item() == pytest.approx(kl)
+    assert terms.loss.item() == pytest.approx(0.5 * kl - (0.1 * 1.2 - 0.2 * 0.8 + 0.3))
+
+
+def test_without_a_reference_there_is_no_kl() -> None:
+    token = Token(-1.0, -1.1, -5.0, 1.0, 1.0)
+    log_p, old = exactly([token.log_p]), exactly([token.old])
+    terms = policy_loss(log_p, old, None, exactly([1.0]), exactly([1.0]))
+    assert (terms.kl.item(), terms.loss.item()) == (0.0, pytest.approx(-math.exp(0.1)))
+
+
+def test_a_kl_penalty_without_a_reference_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"beta = 0.5 without reference_log_probs"):
+        policy_loss(exactly([-1.0]), exactly([-1.0]), None, exactly([1.0]), exactly([1.0]), beta=0.5)
+
+
+@pytest.mark.parametrize("odd", range(5))
+@pytest.mark.parametrize("shape", [(3, 1), (1,), (2,), (), (1, 3)])
+def test_shapes_that_differ_are_refused_and_never_broadcast(odd: int, shape: tuple[int, ...]) -> None:
+    given = [torch.zeros(3) for _ in range(5)]
+    given[odd] = torch.zeros(shape)
+    with pytest.raises(ValueError, match="expected one number per token in each"):
+        policy_loss(*given)
+
+
+@given(
+    tokens=tokens_strategy,
+    copies=st.lists(st.tuples(st.integers(0, 11), st.floats(-3, 3), st.floats(0.01, 1)), max_size=12),
+    low=epsilons,
+    up=epsilons,
+)
+@settings(max_examples=100, deadline=None)
+def test_tokens_with_one_context_merge_into_one_entry_for_each_sign(
+    tokens: list[Token], copies: list[tuple[int, float, float]], low: float, up: float
+) -> None:
+    """Each copy has the context of a token and, from another episode, its own advantage and weight."""
+    unmerged = [*tokens, *(tokens[i % len(tokens)]._replace(advantage=a, n=n) for i, a, n in copies)]
+    owners = [*range(len(tokens)), *(i % len(tokens) for i, _, _ in copies)]
+    merged, of = [], []
+    for i, token in enumerate(tokens):
+        for sign in (1, -1):
+            same = [t for t, owner in zip(unmerged, owners, strict=True) if owner == i and (t.advantage >= 0) == (sign > 0)]
+            if n := sum(t.n for t in same):
+                merged.append(token._replace(advantage=sum(t.n * t.advantage for t in same) / n, n=n))
+                of.append(i)
+    loss, slopes = naive_loss(unmerged, low, up, 0.1)
+    ours, gradient = loss_and_gradient(merged, low, up, 0.1)
+    assert ours == pytest.approx(loss, abs=1e-9)
+
+    def added(values: Sequence[float], which: Sequence[int]) -> list[float]:
+        return [sum(value for value, owner in zip(values, which, strict=True) if owner == i) for i in range(len(tokens))]
+
+    assert added(gradient, of) == pytest.approx(added(slopes, owners), abs=1e-9)
+
+
+@given(tokens=tokens_strategy, cut=st.integers(0, 12))
+@settings(max_examples=50, deadline=None)
+def test_micro_batches_add_up(tokens: list[Token], cut: int) -> None:
+    whole, gradient = loss_and_gradient(tokens, 0.2, 0.2, 0.04)
+    parts = [loss_and_gradient(part, 0.2, 0.2, 0.04) for part in (tokens[:cut], tokens[cut:]) if part]
+    assert sum(loss for loss, _ in parts) == pytest.approx(whole, abs=1e-12)
+    assert [slope for _, slopes in parts for slope in slopes] == pytest.approx(gradient, abs=1e-15)
+
+
+# ---- what the gradient does
+
+
+vocabularies = st.integers(2, 8).flatmap(lambda size: st.tuples(*(st.lists(numbers, min_size=size, max_size=size),) * 2))
+
+
+@given(logits=vocabularies)
+@settings(deadline=None)
+def test_k3_is_never_negative_and_its_mean_is_the_exact_kl(logits: tuple[list[float], list[float]]) -> None:
+    log_p, log_q = (torch.log_softmax(exactly(values), 0) for values in logits)
+    estimates = k3(log_p, log_q)
+    exact = sum(math.exp(p) * (p - q) for p, q in zip(log_p.tolist(), log_q.tolist(), strict=True))
+    assert estimates.min().item() >= -1e-15
+    assert (log_p.exp() * estimates).sum().item() == pytest.approx(exact, abs=1e-9)
+
+
+def test_k3_of_equal_distributions_is_zero_and_so_is_its_slope() -> None:
+    log_p = exactly([-0.5, -2.0]).requires_grad_()
+    (slope,) = torch.autograd.grad(k3(log_p, log_p.detach()).sum(), log_p)
+    assert k3(log_p, log_p.detach()).tolist() == slope.tolist() == [0.0, 0.0]
+
+
+def test_a_step_raises_the_good_action_and_lowers_the_bad_one() -> None:
+    logits = exactly([0.3, -0.2, 0.1]).requires_grad_()
+    log_p = torch.log_softmax(logits, 0)[:2]  # the first action had A = 1, the second A = −1, the third was not drawn
+    policy_loss(log_p, log_p.detach(), None, exactly([1.0, -1.0]), exactly([0.5, 0.5])).loss.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    before, after = torch.softmax(logits, 0), torch.softmax(logits - 0.1 * logits.grad, 0)
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+def test_the_kl_penalty_alone_pulls_towards_the_reference() -> None:
+    logits, reference = exactly([1.0, -1.0, 0.5]).requires_grad_(), torch.log_softmax(exactly([0.0, 0.0, 0.0]), 0)
+    log_p = torch.log_softmax(logits, 0)
+    nothing = torch.zeros(3, dtype=torch.float64)
+    weights = log_p.detach().exp()  # every token as often as it is sampled
+    policy_loss(log_p, log_p.detach(), reference, nothing, weights, beta=1.0).loss.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+
+    def kl(values: Tensor) -> float:
+        p = torch.log_softmax(values.detach(), 0)
+        return (p.exp() * (p - reference)).sum().item()
+
+    assert kl(logits - 0.1 * logits.grad) < kl(logits)
+
+
+@given(
+    logits=st.lists(numbers, min_size=3, max_size=6),
+    drawn=st.lists(st.tuples(st.integers(0, 2), numbers, st.floats(0.01, 1)), min_size=1, max_size=8),
+)
+@settings(deadline=None)
+def test_at_ratio_one_the_gradient_is_that_of_reinforce(logits: list[float], drawn: list[tuple[int, float, float]]) -> None:
+    theta = exactly(logits).requires_grad_()
+    log_p = torch.log_softmax(theta, 0)[[action for action, _, _ in drawn]]
+    advantages, weights = exactly([a for _, a, _ in drawn]), exactly([n for *_, n in drawn])
+    (gradient,) = torch.autograd.grad(policy_loss(log_p, log_p.detach(), None, advantages, weights).loss, theta)
+    p = torch.softmax(theta.detach(), 0).tolist()
+    expected = [0.0] * len(logits)  # −Σ n·A·∇log p(action), where ∂log p(a)/∂θ_i = [i = a] − p_i
+    for action, advantage, n in drawn:
+        for i, chance in enumerate(p):
+            expected[i] -= n * advantage * ((i == action) - chance)
+    assert gradient.tolist() == pytest.approx(expected, abs=1e-9)
