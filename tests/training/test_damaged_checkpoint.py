@@ -109,7 +109,7 @@ def test_a_checkpoint_from_before_the_first_step_goes_back(run: Path, tmp_path: 
     progress = replace(load_checkpoint_of(run), updates=1)
     one, two = Trainer(config, Accelerator(cpu=True)), Trainer(replace(config, seed=1), Accelerator(cpu=True))
     save_checkpoint(tmp_path / "checkpoint", one.parameters, one.optimizer, progress, "run")
-    assert load_checkpoint(tmp_path / "checkpoint", two.parameters, two.optimizer, "run") == progress
+    assert load_checkpoint(tmp_path / "checkpoint", two.parameters, two.optimizer, "run") == (progress, {})
     assert all(torch.equal(weight, two.parameters[name]) for name, weight in one.parameters.items())
     assert not two.optimizer.state
 
@@ -117,4 +117,5 @@ def test_a_checkpoint_from_before_the_first_step_goes_back(run: Path, tmp_path: 
 def load_checkpoint_of(run: Path) -> Any:
     config = load_config(run / "config.toml")
     trainer = Trainer(config, Accelerator(cpu=True))
-    return load_checkpoint(run / "checkpoint.safetensors", trainer.parameters, trainer.optimizer, fingerprint(config))
+    progress, _ = load_checkpoint(run / "checkpoint.safetensors", trainer.parameters, trainer.optimizer, fingerprint(config))
+    return progress
