@@ -23,7 +23,7 @@ MOMENTS: dict[str, list[tuple[str, tuple[str, str, int], int]]] = {
     "acting and learning": [
         ("before the first update", ("Trainer.act", "call", 1), 0),
         ("in the middle of acting", ("Engine._forward", "call", 20), 0),
-        ("between acting and training", ("draw", "call", 2), 1),
+        ("between acting and training", ("select_episodes", "call", 2), 1),
         ("between two trees of a gradient", ("Trainer.loss", "return", 1), 1),
         ("when the weights have moved and nothing is saved", ("Trainer.learn", "return", 3), 3),
         ("while evaluating", ("Trainer.evaluate", "call", 1), 3),
@@ -38,7 +38,7 @@ MOMENTS: dict[str, list[tuple[str, tuple[str, str, int], int]]] = {
     "the end": [
         ("after the last update", ("_finish", "call", 1), 6),
         ("in the final evaluation", ("play_test", "call", 1), 6),
-        ("before the summary is in place", ("_finish.<locals>.<lambda>", "return", 3), 6),
+        ("before the summary is in place", ("_finish.<locals>.<lambda>", "return", 2), 6),
     ],
 }
 """Where a SIGKILL falls, counted from the kill before, and how many updates are safe then."""
