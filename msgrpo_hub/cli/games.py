@@ -62,7 +62,7 @@ def _list_games(options: argparse.Namespace) -> None:
     else:
         for game in games:
             print(
-                f"{game.id:<28}{game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
+                f"{game.id:<27} {game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
             )
     print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
 

@@ -200,7 +200,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.join()
-    with pytest.raises(UserError, match="is of seed 3, not 4"):
+    with pytest.raises(UserError, match="has seed 3, not 4"):
         train(tmp_path, seed=4)
     model = train(tmp_path, steps=2000)
     assert model._num_timesteps_at_start >= 200
