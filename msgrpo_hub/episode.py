@@ -126,4 +126,4 @@ class EpisodeScore:
     optimal_steps: int | None
     """Steps whose action was optimal."""
     first_mistake: int | None
-    """The first step (from 0) whose action was not optimal; -1 where there is none."""
+    """The first step (from 0) whose action was not optimal; -1 if all were."""

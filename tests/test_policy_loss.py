@@ -16,14 +16,7 @@ from msgrpo_hub.msgrpo import (
     k3,
     policy_loss,
 )
-
-numbers = st.floats(-5, 5, allow_subnormal=False)
-returns_strategy = st.lists(st.integers(-20, 20).map(float), min_size=2, max_size=30).filter(lambda c: len(set(c)) > 1)
-
-
-def exactly(values: Sequence[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
+from tests.test_msgrpo import exactly, numbers
 
 # ---- the loss
 

@@ -23,7 +23,7 @@ class Kind:
     next_command: str
     """The command to name after a push, with {folder} and {repo}."""
     folder: str = ""
-    """Help for the folder it is made from; empty if there is none."""
+    """Help for the folder it is made from; empty if it is not made from one."""
     takes: tuple[str, ...] = ()
     """Those of the flags in `_SOME` that apply to it."""
     staged_by: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ def train(
         output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights), best/
             (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and summary.json; with
             `save_rollouts` also rollouts/, the training episodes.
-        resume: continue the run in that folder, or start it if there is none. A finished run returns its summary.
+        resume: continue the run in that folder, or start a new one. A finished run returns its summary.
         show_progress: draw a progress bar on standard error.
         callbacks: called beside the training, in the first process; see `Callback`.
 

@@ -1,4 +1,4 @@
-"""A full disk, or a file that may not grow, is said plainly, and the last checkpoint stays."""
+"""A full disk, or a file that may not grow, ends in one readable line, and the last checkpoint stays."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.config import load_config, to_toml
 from msgrpo_hub.training.trainer import Trainer
 from tests.command import Command
-from tests.training.test_trainer import trainer_of, weights
+from tests.training.trainers import trainer_of, weights
 
 
 @pytest.fixture

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from accelerate import Accelerator
-from torch import Tensor
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, episode_seed
@@ -17,60 +14,15 @@ from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.start_states import StartStates
-from msgrpo_hub.training.trainer import Trainer
+from tests.training.trainers import trainer_of
 
 pytestmark = pytest.mark.lowest
-
-if TYPE_CHECKING:
-    pass
-
-LOGGED = {
-    *("reward", "reward_std", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
-    *("entropy", "kl", "clip_fraction", "gradient_norm", "learning_rate", "distinct_prompt_ratio"),
-    *("episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"),
-}
-"""What is measured in every update."""
-TIMED = {"episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"}
 
 
 @pytest.fixture
 def config(tiny_model: Path) -> TrainConfig:
-    return TrainConfig(
-        model=str(tiny_model),
-        updates=4,
-        groups=2,
-        group_size=8,
-        selected_per_group=4,
-        max_new_tokens=4,
-        lora_rank=4,
-        learning_rate=1e-2,
-        eval_episodes=10,
-        test_episodes=10,
-    )
-
-
-def trainer_of(config: TrainConfig) -> Trainer:
-    return Trainer(config, Accelerator(cpu=True))
-
-
-def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
-
-
-def trained(config: TrainConfig) -> dict[str, Tensor]:
-    trainer = trainer_of(config)
-    for index in range(1, config.updates + 1):
-        trainer.update(index)
-    return weights(trainer)
-
-
-def farthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
-    """The largest difference of two adapters that have the same parameters."""
-    assert a.keys() == b.keys()
-    return max((a[name] - b[name]).abs().max().item() for name in a)
-
-
-# ---- what is played
+    small: dict[str, int] = {"groups": 2, "group_size": 8, "selected_per_group": 4, "max_new_tokens": 4}
+    return TrainConfig(model=str(tiny_model), updates=4, lora_rank=4, eval_episodes=10, test_episodes=10, **small)
 
 
 def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> None:

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import Tensor
 
 from msgrpo_hub.games import GAMES
 from msgrpo_hub.games.frozen_lake import FrozenLake
@@ -26,7 +24,8 @@ from msgrpo_hub.msgrpo import token_mean
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.trainer import Trainer, learning_rate
+from msgrpo_hub.training.trainer import learning_rate
+from tests.training.trainers import farthest, trained, trainer_of, weights
 
 pytestmark = pytest.mark.lowest
 
@@ -56,27 +55,6 @@ def config(tiny_model: Path) -> TrainConfig:
         eval_episodes=10,
         test_episodes=10,
     )
-
-
-def trainer_of(config: TrainConfig) -> Trainer:
-    return Trainer(config, Accelerator(cpu=True))
-
-
-def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
-
-
-def trained(config: TrainConfig) -> dict[str, Tensor]:
-    trainer = trainer_of(config)
-    for index in range(1, config.updates + 1):
-        trainer.update(index)
-    return weights(trainer)
-
-
-def farthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
-    """The largest difference of two adapters that have the same parameters."""
-    assert a.keys() == b.keys()
-    return max((a[name] - b[name]).abs().max().item() for name in a)
 
 
 # ---- what an update does
