@@ -19,7 +19,7 @@ from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import VARIANTS, Game, make_game
-from msgrpo_hub.players import can_play, make_player
+from msgrpo_hub.players import can_play, make_player, prompts_of
 from msgrpo_hub.rollout import play_episodes
 
 BUNDLE = Path(__file__).parent / "bundle"
@@ -102,7 +102,7 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
         return play_episodes(game, make_player(name), episode_keys)
     variant = game.id.partition(":")[2] in VARIANTS
     with _one_at_a_time:
-        _model(name)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
+        _model(name, game)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
         return _play_model(name, game.id if variant else game, episode_keys)
 
 
@@ -112,10 +112,10 @@ def _play_model(name: str, game: Game | str, episode_keys: list[tuple[int, int]]
     return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], episode_keys)
 
 
-def _model(name: str) -> Policy:
-    """A loaded model. The `KEPT` models used last stay loaded."""
+def _model(name: str, game: Game) -> Policy:
+    """A loaded model. The `KEPT` models used last stay loaded; a new one must have room for the game's prompts."""
     if name not in _models:
-        loaded = _load(name)
+        loaded = _load(name, game)
         while len(_models) >= KEPT:
             _models.popitem(last=False)
         _models[name] = loaded
@@ -123,11 +123,11 @@ def _model(name: str) -> Policy:
     return _models[name]
 
 
-def _load(name: str) -> Policy:
+def _load(name: str, game: Game) -> Policy:
     if name == "pocket" or name in BUNDLED:
         source = str(BUNDLED.get(name, name))
-        return make_player(source, temperature=1.0, max_new_tokens=32)  # as in the benchmark
-    return make_player(pinned(name), temperature=0.5, max_new_tokens=256)
+        return make_player(source, temperature=1.0, max_new_tokens=32, expected_prompts=prompts_of([game]))  # as in the benchmark
+    return make_player(pinned(name), temperature=0.5, max_new_tokens=256, expected_prompts=prompts_of([game]))
 
 
 def pinned(name: str) -> str:

@@ -34,7 +34,7 @@ SPACE = {
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "stream"],
     "msgrpo_hub.episode": ["Completion"],
     "msgrpo_hub.agent": ["Prompt", "build_prompt"],
-    "msgrpo_hub.players": ["can_play"],
+    "msgrpo_hub.players": ["can_play", "prompts_of"],
     "msgrpo_hub.rollout": ["play_episodes"],
     "msgrpo_hub.evaluation": [
         *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "wilson"),

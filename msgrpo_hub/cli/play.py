@@ -14,6 +14,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game, render_text
 from msgrpo_hub.players.registry import make_player
+from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
 
@@ -53,6 +54,7 @@ def _policy(options: argparse.Namespace, prompt_format: PromptFormat | None) -> 
         max_new_tokens=options.max_new_tokens,
         chat_template=options.chat_template,
         prompt_format=prompt_format,
+        expected_prompts=prompts_of([make_game(options.game)]),
     )
 
 

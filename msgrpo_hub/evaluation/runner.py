@@ -23,6 +23,7 @@ from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.identity import Player, PlayerSettings, identify
 from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
+from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import write_json
@@ -65,7 +66,8 @@ def evaluate(
     tasks = {name: _known_tasks(name, chosen) for name in names}
     results = []
     for name in names:
-        player = identify(name, settings or PlayerSettings())  # one at a time: two large models may not fit in memory
+        expected = prompts_of([make_game(task) for task in tasks[name]], find_format(chosen.prompt_format))
+        player = identify(name, settings or PlayerSettings(), expected)  # one at a time: two may not fit in memory
         results += [run_task(player, chosen, task, Path(output_dir), batch_size) for task in tasks[name]]
     return results
 

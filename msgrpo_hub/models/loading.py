@@ -14,7 +14,14 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
@@ -41,6 +48,7 @@ _LOADING_ERRORS = (
     SafetensorError,
 )
 """Errors that the libraries raise for malformed files."""
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
 
 def hide_progress_bars() -> None:
@@ -75,23 +83,32 @@ def fetch_both(
     return fetch(base), fetch(listing)
 
 
-def load_base(found: Fetched, dtype: Dtype, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Loads model and tokenizer and names them after their source, not after the cache folder."""
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
+def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedConfig]:
+    """Loads the tokenizer and the model's configuration, without weights."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(found.folder, **options)
+        config = AutoConfig.from_pretrained(found.folder, **_LOCAL)
+        tokenizer = AutoTokenizer.from_pretrained(found.folder, **_LOCAL)
+    except _LOADING_ERRORS as error:
+        raise _unusable(found, error) from error
+    if tokenizer.vocab_size < 2:
+        raise _unusable(found, ValueError("it has no tokenizer"))
+    tokenizer.name_or_path = found.source
+    return tokenizer, config
+
+
+def load_base(found: Fetched, dtype: Dtype, device: str) -> PreTrainedModel:
+    """Loads the weights of a base, and names it after its source, not after the cache folder."""
+    try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            found.folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            found.folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **_LOCAL
         )
     except _LOADING_ERRORS as error:
         raise _unusable(found, error) from error
     model, report = loaded
-    if tokenizer.vocab_size < 2:
-        raise _unusable(found, ValueError("it has no tokenizer"))
     if report["missing_keys"]:  # transformers would initialise them at random
         raise _unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers have no weights"))
-    model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = found.source
-    return cast(PreTrainedModel, model.to(cast(Any, device)).eval()), tokenizer
+    model.name_or_path = model.config._name_or_path = found.source
+    return cast(PreTrainedModel, model.to(cast(Any, device)).eval())
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:

@@ -3,5 +3,6 @@
 from msgrpo_hub.players.identity import PlayerSettings
 from msgrpo_hub.players.registry import can_play as can_play  # `as`: for the other rooms, not public
 from msgrpo_hub.players.registry import make_player
+from msgrpo_hub.players.sample_play import prompts_of as prompts_of
 
 __all__ = ["PlayerSettings", "make_player"]

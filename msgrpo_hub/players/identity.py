@@ -17,7 +17,7 @@ from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.players.registry import SCRIPTED, check_near_miss, entry_point, make_player
+from msgrpo_hub.players.registry import SCRIPTED, ExpectedPrompts, check_near_miss, entry_point, make_player
 
 Mode = Literal["generate", "score"]
 """`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
@@ -66,13 +66,13 @@ class Player:
     """The prompt format chosen for it; None means the policy's own, else the suite's."""
 
 
-def identify(name: str, settings: PlayerSettings) -> Player:
-    """The player of a name, loaded and pinned to commits. Raises `UserError` if it cannot be found."""
-    player = _identified(name, settings)
+def identify(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+    """The player of a name, loaded and pinned to commits. Arguments and errors as for `make_player`."""
+    player = _identified(name, settings, expected_prompts)
     return replace(player, prompt_format=settings.chosen_format) if settings.prompt_format else player
 
 
-def _identified(name: str, settings: PlayerSettings) -> Player:
+def _identified(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None) -> Player:
     if name in SCRIPTED:
         return _simple(name, make_player(name), {"kind": "scripted", "player": name, "version": VERSION})
     kind, separator, rest = name.partition(":")
@@ -85,7 +85,7 @@ def _identified(name: str, settings: PlayerSettings) -> Player:
         package = point.dist.name if point.dist else ""
         version = point.dist.version if point.dist else ""
         return _simple(name, make_player(name), {"kind": "entry point", "player": name, "package": package, "version": version})
-    return _language_model(name, settings)
+    return _language_model(name, settings, expected_prompts)
 
 
 def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
@@ -106,7 +106,7 @@ def _endpoint(name: str, settings: PlayerSettings) -> Player:
     return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/unpinned")
 
 
-def _language_model(name: str, settings: PlayerSettings) -> Player:
+def _language_model(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None) -> Player:
     from msgrpo_hub.downloads.names import named, public_name
     from msgrpo_hub.downloads.sources import resolve
     from msgrpo_hub.models.adapter_check import adapter_effect
@@ -119,6 +119,7 @@ def _language_model(name: str, settings: PlayerSettings) -> Player:
         max_new_tokens=settings.max_new_tokens,
         chat_template=settings.chat_template or None,
         prompt_format=settings.chosen_format,
+        expected_prompts=expected_prompts,
     )
     policy.name = name  # for error messages; the pinned source may be a local path
     if sources.adapter and adapter_effect(policy) == 0:

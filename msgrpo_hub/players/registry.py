@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
+from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.names import split_adapter
 from msgrpo_hub.errors import unknown
@@ -31,6 +32,9 @@ SCRIPTED: dict[str, Chooser] = {
 KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
 """Scripted players that know only some games → whether they know a game."""
 
+ExpectedPrompts = Callable[[PromptFormat | None], Sequence[Prompt]]
+"""A player's own prompt format, or None → long prompts of the games that it will play."""
+
 GROUP = "msgrpo_hub.players"
 """The entry point group through which other packages add players: the player's name, and a callable that makes its policy."""
 
@@ -42,6 +46,7 @@ def make_player(
     max_new_tokens: int = 256,
     chat_template: str | None = None,
     prompt_format: PromptFormat | None = None,
+    expected_prompts: ExpectedPrompts | None = None,
 ) -> Policy:
     """The player of a name.
 
@@ -52,6 +57,7 @@ def make_player(
         max_new_tokens: largest length of a language model's reply, in tokens.
         chat_template: file with a Jinja chat template, for a model without one.
         prompt_format: prompt format of a language model; None means the format stored with its adapter, if any.
+        expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
 
     Raises:
         UserError: no player of this name can be found.
@@ -79,6 +85,7 @@ def make_player(
         temperature=temperature,
         max_new_tokens=max_new_tokens,
         prompt_format=prompt_format,
+        expected_prompts=expected_prompts,
     )
 
 

@@ -14,9 +14,12 @@ from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.downloads.fetching import fetch, list_files
 from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.loading import load_adapter
+from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.curriculum import parse_games
 
 
 def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
@@ -33,6 +36,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
         prompt_format=find_format(config.prompt_format, may_import=True),
+        expected_prompts=prompts_of([make_game(name) for name in parse_games(config.game)]),
     )
     torch.manual_seed(config.seed)
     if config.gradient_checkpointing:

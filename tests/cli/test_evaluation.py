@@ -123,7 +123,7 @@ BAD = {
     "a temperature that is no number": ("eval pocket --temperature nan --suite @/lake.toml", "temperature = nan: expected"),
     "a context shorter than the prompt": (
         "eval pocket --suite @/lake.toml --max-new-tokens 100000",
-        "do not fit into the .* positions that 'pocket' attends to: lower --max-new-tokens",
+        r"do not fit into the \d+ positions of 'pocket': expected replies of at most (\d+) tokens \(--max-new-tokens \1\)",
     ),
     "no room for a reply to compare": ("eval pocket --mode score --max-new-tokens 1 --suite @/lake.toml", "expected at least"),
     "an adapter that is none": ("eval pocket+@/none --suite @/lake.toml", "no model in the folder '@/none'"),

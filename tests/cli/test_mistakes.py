@@ -38,7 +38,7 @@ BAD: dict[str, tuple[str, str]] = {
     "a reply of no tokens": (f"play {LAKE} --player @/base --max-new-tokens 0", "max.new.tokens.*0.*at least 1"),
     "a reply that does not fit": (
         f"play {LAKE} --player @/base --max-new-tokens 5000",
-        "5000.*1024 positions.*lower --max-new-tokens",
+        r"5000.*1024 positions.*--max-new-tokens \d+\)",
     ),
     "a missing model folder": (f"play {LAKE} --player @/none", "no model in the folder '@/none': expected config.json"),
     "a missing model folder to train": ("train @ --model @/none", "no model in the folder '@/none': expected config.json"),

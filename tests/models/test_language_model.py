@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,15 @@ def test_a_reply_ends_at_any_end_token_and_its_text_hides_special_ones(folder: P
         assert reply.text == agent.tokenizer.decode(reply.token_ids, skip_special_tokens=True)
 
 
-def test_a_prompt_that_does_not_fit_is_refused_every_time(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
-    agent = load(make_folder("qwen2", max_position_embeddings=150), max_new_tokens=8)
+@pytest.mark.parametrize(("positions", "advice"), [(155, r"--max-new-tokens 2\b"), (150, "expected a model with a longer")])
+def test_a_prompt_that_does_not_fit_is_refused_every_time(
+    make_folder: MakeFolder, prompts: list[Prompt], positions: int, advice: str
+) -> None:
+    agent = load(make_folder("qwen2", max_position_embeddings=positions), max_new_tokens=8)
     for _ in range(2):
-        with pytest.raises(UserError, match="150 positions") as error:
+        with pytest.raises(UserError, match=f"{positions} positions") as error:
             agent.complete(prompts[:1], rngs(1))
-        assert "--max-new-tokens" in one_line(error)
+        assert re.search(advice, one_line(error))
 
 
 def test_a_prompt_that_just_fits_is_answered(make_folder: MakeFolder, prompts: list[Prompt]) -> None:

@@ -1,0 +1,140 @@
+"""The context of a model: its limit by family, and the check of prompts and replies before any weights are loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import (
+    BloomConfig,
+    CTRLConfig,
+    DbrxConfig,
+    FalconConfig,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    Mamba2Config,
+    MambaConfig,
+    MistralConfig,
+    MptConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    RwkvConfig,
+)
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat, TaggedFormat
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
+from msgrpo_hub.models.context import context_limit, prompt_lengths
+from msgrpo_hub.models.model_files import open_model
+from msgrpo_hub.players.sample_play import longest_prompts
+from tests.models.loading import edit, load, one_line
+
+LAKE, SNAKE = make_game("FrozenLake-NotSlippery-v1"), make_game("Snake-Solo-v1")
+HISTORY = TaggedFormat(name="two-turns", history=2)
+
+
+def rope(kind: str, factor: float, original: int | None = None) -> dict[str, Any]:
+    extended = {"original_max_position_embeddings": original} if original else {}
+    return {"rope_type": kind, "rope_theta": 1e4, "factor": factor, **extended}
+
+
+LLAMA_3 = {**rope("llama3", 8.0, 8192), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+GEMMA_3 = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": rope("linear", 8.0)}
+LIMITS: dict[str, tuple[PretrainedConfig, int | None]] = {
+    "rotary": (Qwen2Config(max_position_embeddings=2048), 2048),
+    "a window, which is no limit": (MistralConfig(max_position_embeddings=2048, sliding_window=64), 2048),
+    "n_positions": (GPT2Config(n_positions=512), 512),
+    "n_positions of another family": (CTRLConfig(n_positions=256), 256),
+    "max_seq_len": (DbrxConfig(max_seq_len=300), 300),
+    "ALiBi up to a length": (MptConfig(max_seq_len=300), 300),
+    "ALiBi": (BloomConfig(), None),
+    "ALiBi as a choice": (FalconConfig(alibi=True), None),
+    "no ALiBi": (FalconConfig(max_position_embeddings=400), 400),
+    "state space": (MambaConfig(), None),
+    "state space, second version": (Mamba2Config(), None),
+    "recurrent": (RwkvConfig(context_length=64), None),
+    "linear scaling": (LlamaConfig(max_position_embeddings=4096, rope_parameters=rope("linear", 4.0)), 16384),
+    "YaRN on an unchanged length": (Qwen2Config(max_position_embeddings=32768, rope_parameters=rope("yarn", 4.0, 32768)), 131072),
+    "YaRN in the length already": (LlamaConfig(max_position_embeddings=163840, rope_parameters=rope("yarn", 40.0, 4096)), 163840),
+    "Llama 3.1": (LlamaConfig(max_position_embeddings=131072, rope_parameters=LLAMA_3), 131072),
+    "one layer type scaled": (Gemma3TextConfig(max_position_embeddings=131072, rope_parameters=GEMMA_3), 131072),
+}
+
+
+@pytest.mark.parametrize(("config", "limit"), LIMITS.values(), ids=LIMITS)
+def test_the_limit_is_the_number_of_positions_that_a_family_has(config: PretrainedConfig, limit: int | None) -> None:
+    assert context_limit(config) == limit
+
+
+def expected(prompt_format: PromptFormat) -> Callable[[PromptFormat | None], list[Prompt]]:
+    return lambda own: longest_prompts([LAKE, SNAKE], own or prompt_format)
+
+
+def without_weights(folder: Path, positions: int) -> Path:
+    """A folder whose weights cannot be loaded: only their header is left, which the gate reads."""
+    weights = folder / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[: 8 + int.from_bytes(content[:8], "little")])
+    edit(folder / "config.json", max_position_embeddings=positions)
+    return folder
+
+
+def refusal(folder: Path, prompt_format: PromptFormat, max_new_tokens: int) -> str:
+    """The refusal of a folder without weights."""
+    with pytest.raises(UserError) as error:
+        load(folder, expected_prompts=expected(prompt_format), max_new_tokens=max_new_tokens)
+    return one_line(error)
+
+
+def test_a_context_that_suffices_is_followed_by_the_weights(folder: Path) -> None:
+    told = refusal(without_weights(folder, 5000), THINK_ACTION, 8)
+    assert "no model in the folder" in told
+    assert "positions" not in told
+
+
+@pytest.mark.parametrize("prompt_format", [THINK_ACTION, HISTORY], ids=lambda chosen: chosen.name)
+def test_replies_too_long_are_told_before_loading_with_the_largest_limit_that_fits(
+    folder: Path, prompt_format: PromptFormat
+) -> None:
+    told = refusal(without_weights(folder, 1000), prompt_format, 900)
+    assert ("and 2 past replies and a reply of up to 900" in told) == (prompt_format is HISTORY)
+    fits = int(re.findall(r"--max-new-tokens (\d+)", told)[0])
+    assert "1000 positions" in refusal(folder, prompt_format, fits + 1)
+    assert "positions" not in refusal(folder, prompt_format, fits)
+
+
+def test_a_prompt_alone_too_long_is_told_before_loading_and_not_helped_by_shorter_replies(folder: Path) -> None:
+    told = refusal(without_weights(folder, 200), THINK_ACTION, 64)
+    assert re.search(r"leaves no room for a reply in the 200 positions of .*: expected a model with a longer context$", told)
+    told = refusal(folder, HISTORY, 64)
+    assert told.endswith("a longer context, or a prompt format with less history than 'two-turns' (--prompt-format)")
+
+
+def test_a_model_without_a_limit_is_not_checked(folder: Path) -> None:
+    files = open_model(str(folder))
+    replace(files, config=MambaConfig()).check_context(longest_prompts([SNAKE], THINK_ACTION), 10**9)
+    with pytest.raises(UserError, match="1024 positions"):
+        files.check_context(longest_prompts([SNAKE], THINK_ACTION), 10**9)
+
+
+def test_the_length_of_a_prompt_counts_the_replies_of_its_history_apart(folder: Path) -> None:
+    encoder = open_model(str(folder)).encoder
+    prompts = longest_prompts([SNAKE], HISTORY)
+    for prompt, length in zip(prompts, prompt_lengths(encoder, prompts), strict=True):
+        assert length.replies == 2
+        replies = [text for role, text in prompt.contents if role == "assistant"]
+        assert len(encoder.encode([prompt])[0]) == length.fixed + sum(encoder.count(replies)[text] for text in replies)
+        assert length.tokens(50) == length.fixed + 100
+
+
+def test_expected_prompts_are_the_same_each_time_and_those_of_grown_snakes() -> None:
+    first, second = longest_prompts([LAKE, SNAKE], THINK_ACTION), longest_prompts([LAKE, SNAKE], THINK_ACTION)
+    assert first == second
+    assert {prompt.game.id for prompt in first} == {LAKE.id, SNAKE.id}
+    assert max(len(prompt.state.snake) for prompt in first if prompt.game.id == SNAKE.id) > 6
