@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import players
@@ -17,6 +19,7 @@ from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
+from tests.models.loading import edit
 
 __all__ = ["loopback", "loopback_server"]
 
@@ -60,6 +63,18 @@ def test_two_models_stay_loaded_and_the_oldest_goes() -> None:
     for name in ("pocket", "lake-adapter", "pocket", "snake-adapter"):
         assert players.play(name, game, [episode_seed(LAKE, "test", 0)])
     assert list(players._models) == ["pocket", "snake-adapter"]
+
+
+def test_a_context_too_short_for_the_game_is_told_before_the_weights_are_loaded(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])  # these cannot be loaded
+    edit(folder / "config.json", max_position_embeddings=300)
+    monkeypatch.setattr(players, "pinned", lambda _name: str(folder))
+    with pytest.raises(UserError, match=r"in the 300 positions of .* \(--max-new-tokens \d+\)"):
+        players.play("org/model", make_game(LAKE), [0])
 
 
 # ---- on the Hub
