@@ -92,6 +92,7 @@ def play_episodes(
     episode_keys: Iterable[tuple[int, int]],
     on_turn: Callable[[int], None] | None = None,
     *,
+    on_episode: Callable[[int, Episode], None] | None = None,
     prompt_format: PromptFormat | None = None,
 ) -> list[Episode]:
     """Plays one episode per (seed, member), all in lockstep.
@@ -101,6 +102,7 @@ def play_episodes(
         policy: answers the prompts of all live episodes in one call a turn.
         episode_keys: the seed of the initial state, and which member of that seed's group plays.
         on_turn: called after each turn with the number of episodes still live.
+        on_episode: called when an episode ends, with its position among the keys; also if it ends with an error.
         prompt_format: how the policy is asked and its replies are read; None is the policy's own, or else think-action.
     """
     chosen = format_of(policy, prompt_format)
@@ -115,6 +117,8 @@ def play_episodes(
             completions = policy.complete(prompts, [play.sampling for play in live])
             for play, prompt, completion in zip(live, prompts, completions, strict=True):
                 play.advance(prompt.observation, completion)
+                if on_episode and not play.live:
+                    on_episode(plays.index(play), play.episode())
             live = [play for play in live if play.live]
             if on_turn:
                 on_turn(len(live))

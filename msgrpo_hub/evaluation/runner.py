@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.progress import Progress
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
@@ -132,17 +131,20 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
     prompt_format = asked_in(player, suite)
     done, _ = run_files.read_log(log, game.id)
     missing = [index for index in range(suite.episodes) if index not in done]
-    rewards = [episode.reward for episode in done.values()]
-    with tqdm(desc=f"{player.name[-30:]} · {task}", unit="episode", total=suite.episodes, initial=len(done)) as bar:
+    with Progress(f"{player.name[-30:]} · {task}", suite.episodes, game.horizon, done.values()) as progress:
         for start in range(0, len(missing), batch_size):
             batch, began = missing[start : start + batch_size], time.monotonic()
-            episodes = play_episodes(game, player.policy, [(seeds[i], 0) for i in batch], prompt_format=prompt_format)
-            played = list(zip(batch, episodes, strict=True))
-            finished = [(index, episode) for index, episode in played if not episode.error]
+            progress.on_batch()
+            episodes = play_episodes(
+                game,
+                player.policy,
+                [(seeds[i], 0) for i in batch],
+                progress.on_turn,
+                on_episode=lambda _, episode: progress.on_episode(episode),
+                prompt_format=prompt_format,
+            )
+            finished = [(index, episode) for index, episode in zip(batch, episodes, strict=True) if not episode.error]
             run_files.append_episodes(log, finished, time.monotonic() - began)
-            rewards += [episode.reward for _, episode in finished]
-            bar.update(len(finished))
-            bar.set_postfix(reward=f"{sum(rewards) / max(len(rewards), 1):.3f}", failed=len(played) - len(finished))
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:

@@ -36,7 +36,7 @@ class EndpointPolicy:
     max_new_tokens: int
     """Largest number of tokens per reply; a truncated reply has `finish="length"`."""
     concurrency: int = 8
-    """Number of concurrent requests."""
+    """Number of requests at the same time."""
     attempts: int = 6
     """Largest number of attempts per request."""
     timeout: float = 120.0
@@ -89,26 +89,30 @@ def _failed(last: Failure, attempts: int) -> Completion:
     return Completion(text="", error=f"{last.what} after {times}{request}" + (f": {last.message}" if last.message else ""))
 
 
-def make_endpoint(name: str, *, temperature: float, max_new_tokens: int) -> EndpointPolicy:
+def make_endpoint(name: str, *, temperature: float, max_new_tokens: int, concurrency: int = 8) -> EndpointPolicy:
     """The player of a name: `endpoint:URL#MODEL` or `provider:NAME/MODEL`; the model may contain slashes.
 
     Raises:
-        UserError: the name is neither. A URL with a user or password is refused too, because names are published.
+        UserError: the name is neither, or `concurrency` is below 1. A URL with a user or password is refused too, because
+            names are published.
 
     >>> make_endpoint("provider:auto/Qwen/Qwen2.5-3B-Instruct", temperature=0.5, max_new_tokens=256).server.model
     'Qwen/Qwen2.5-3B-Instruct'
     """
-    server = _server(name)
+    if concurrency < 1:
+        raise UserError(f"concurrency = {concurrency}: expected at least 1 request at a time")
+    server = server_of(name)
     if server is None:
         redacted = re.sub("//[^#]*@", "//***@", name)
         raise UserError(
             f"cannot parse the player {redacted!r}: expected endpoint:URL#MODEL, e.g. endpoint:http://localhost:8000/v1#my-model "
             "(no user or password in the URL), or provider:NAME/MODEL, e.g. provider:auto/Qwen/Qwen2.5-3B-Instruct"
         )
-    return EndpointPolicy(server=server, temperature=temperature, max_new_tokens=max_new_tokens)
+    return EndpointPolicy(server=server, temperature=temperature, max_new_tokens=max_new_tokens, concurrency=concurrency)
 
 
-def _server(name: str) -> ChatServer | None:
+def server_of(name: str) -> ChatServer | None:
+    """The server of a player's name; None if the name is not one of a server."""
     kind, _, rest = name.partition(":")
     if kind == "endpoint":
         url, _, model = rest.partition("#")

@@ -40,6 +40,8 @@ class PlayerSettings:
     """File with a Jinja chat template, for a model without one."""
     prompt_format: str = ""
     """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
+    concurrency: int = 8
+    """Requests to a server at the same time, at most as many as episodes in a batch. Results do not depend on it."""
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
@@ -95,7 +97,12 @@ def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
 def _endpoint(name: str, settings: PlayerSettings) -> Player:
     if settings.mode == "score":
         raise UserError(f"{name!r} is behind a server, which cannot score given replies: use --mode generate")
-    policy = make_player(name, temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
+    policy = make_player(
+        name,
+        temperature=settings.temperature,
+        max_new_tokens=settings.max_new_tokens,
+        concurrency=settings.concurrency,
+    )
     identity = {
         "kind": "endpoint",
         "server": name,

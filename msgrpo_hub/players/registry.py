@@ -46,6 +46,7 @@ def make_player(
     max_new_tokens: int = 256,
     chat_template: str | None = None,
     prompt_format: PromptFormat | None = None,
+    concurrency: int = 8,
     expected_prompts: ExpectedPrompts | None = None,
 ) -> Policy:
     """The player of a name.
@@ -57,6 +58,7 @@ def make_player(
         max_new_tokens: largest length of a language model's reply, in tokens.
         chat_template: file with a Jinja chat template, for a model without one.
         prompt_format: prompt format of a language model; None means the format stored with its adapter, if any.
+        concurrency: number of requests that are sent to a server at the same time.
         expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
 
     Raises:
@@ -70,7 +72,7 @@ def make_player(
     if separator and kind in ("endpoint", "provider"):
         from msgrpo_hub.models.endpoint import make_endpoint  # loads the HTTP client only when needed
 
-        return make_endpoint(name, temperature=temperature, max_new_tokens=max_new_tokens)
+        return make_endpoint(name, temperature=temperature, max_new_tokens=max_new_tokens, concurrency=concurrency)
     if point := entry_point(name):
         policy: Policy = point.load()()
         return policy

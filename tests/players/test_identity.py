@@ -195,3 +195,12 @@ def test_base_and_adapter_are_pinned_to_commits_of_their_own(loopback: Loopback,
         plain = "+".join(part.partition("@")[0].replace("/", "__") for part in name.split("+"))
         assert folder == f"{plain}/{'+'.join(commit[:12] for commit in commits if commit)}"
     assert loopback.owner.attempt(published, f"{base}@none").error == "UserError"
+
+
+def test_the_number_of_requests_at_a_time_is_set_and_not_part_of_the_identity() -> None:
+    name = "endpoint:http://127.0.0.1:9/v1#m"
+    players = [identify(name, PlayerSettings(concurrency=n)) for n in (1, 8, 50)]
+    assert [getattr(player.policy, "concurrency", None) for player in players] == [1, 8, 50]
+    assert len({hash_of(player) for player in players}) == 1
+    with pytest.raises(UserError, match="concurrency = 0: expected at least 1"):
+        identify(name, PlayerSettings(concurrency=0))

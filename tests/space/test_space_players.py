@@ -73,7 +73,7 @@ def test_a_context_too_short_for_the_game_is_told_before_the_weights_are_loaded(
     weights.write_bytes(weights.read_bytes()[:-1000])  # these cannot be loaded
     edit(folder / "config.json", max_position_embeddings=300)
     monkeypatch.setattr(players, "pinned", lambda _name: str(folder))
-    with pytest.raises(UserError, match=r"in the 300 positions of .* \(--max-new-tokens \d+\)"):
+    with pytest.raises(UserError, match=r"the 300 positions of .* \(--max-new-tokens \d+\)"):
         players.play("org/model", make_game(LAKE), [0])
 
 
