@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
 
 def listed() -> tuple[str, list[dict[str, Any]]]:
     """The suite and the players, in order."""
-    values = tomllib.loads((HERE / "players.toml").read_text())
+    values = tomllib.loads((HERE / "players.toml").read_text(encoding="utf-8"))
     return values["suite"], values["player"]
 
 
@@ -50,11 +50,11 @@ def run() -> None:
 
 
 def report() -> None:
-    README.write_text(with_table(README.read_text(), find_results(RESULTS)))
+    README.write_text(with_table(README.read_text(encoding="utf-8"), find_results(RESULTS)))
 
 
 def check() -> None:
-    text = README.read_text()
+    text = README.read_text(encoding="utf-8")
     if with_table(text, find_results(RESULTS)) != text:
         raise UserError("the table in benchmark/README.md is stale: run `python -m benchmark report`")
     if broken := [row for row in verify(RESULTS) if row["problems"]]:
@@ -87,7 +87,11 @@ def _label(result: Result) -> str:
 
 def _published(task: str) -> list[tuple[float, list[str]]]:
     """Published figures on a task: their rewards, and their rows in our table."""
-    figures = [figure for figure in tomllib.loads((HERE / "published.toml").read_text())["figure"] if figure["task"] == task]
+    figures = [
+        figure
+        for figure in tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))["figure"]
+        if figure["task"] == task
+    ]
     return [(figure["reward"], _published_row(figure)) for figure in figures]
 
 

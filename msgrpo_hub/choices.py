@@ -5,11 +5,18 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.errors import UserError, unknown
 
 T = TypeVar("T")
+
+
+def check_literals(config: Any) -> None:
+    """Checks the fields of a dataclass that take one of some literals. Raises `UserError` for another value."""
+    for name, hint in get_type_hints(type(config)).items():
+        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
+            raise unknown(name.replace("_", "-"), str(getattr(config, name)), get_args(hint))
 
 
 def is_import(name: str) -> bool:

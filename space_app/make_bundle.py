@@ -50,7 +50,7 @@ def copy_adapter(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         shutil.copyfile(source / name, target / name)
-    settings = json.loads((target / KEPT[0]).read_text())
+    settings = json.loads((target / KEPT[0]).read_text(encoding="utf-8"))
     write(target / KEPT[0], settings | {"base_model_name_or_path": "msgrpo_hub/pocket/model"}, indent=1)
 
 

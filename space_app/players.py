@@ -7,19 +7,20 @@ repository on the Hub: `USER/NAME`, a base model or a LoRA adapter with safetens
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgrpo_hub.agent import Policy
 from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import VARIANTS, Game, make_game
-from msgrpo_hub.players import can_play, make_player, prompts_of
+from msgrpo_hub.players import PlayerSettings, can_play, make_player, prompts_of
 from msgrpo_hub.rollout import play_episodes
 
 BUNDLE = Path(__file__).parent / "bundle"
@@ -126,8 +127,11 @@ def _model(name: str, game: Game) -> Policy:
 def _load(name: str, game: Game) -> Policy:
     if name == "pocket" or name in BUNDLED:
         source = str(BUNDLED.get(name, name))
-        return make_player(source, temperature=1.0, max_new_tokens=32, expected_prompts=prompts_of([game]))  # as in the benchmark
-    return make_player(pinned(name), temperature=0.5, max_new_tokens=256, expected_prompts=prompts_of([game]))
+        settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
+    else:
+        source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
+    device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or `msgrpo space --device`
+    return make_player(source, **settings, load=PlayerSettings(device=device), expected_prompts=prompts_of([game]))
 
 
 def pinned(name: str) -> str:

@@ -1,6 +1,7 @@
-"""A GPU that is not there: tensors that lie about their device, compute on the CPU and refuse company from elsewhere.
+"""GPUs that are not there: tensors that lie about their device, compute on the CPU and refuse what that GPU refuses.
 
 Code that runs on a GPU fails there mostly for one reason: a tensor was left behind on the CPU. That needs no GPU to be seen.
+A GPU of Apple (MPS) also lacks float64, and some operations: `tests/mps_kernels.py` knows which.
 """
 
 from __future__ import annotations
@@ -8,37 +9,69 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-GPU = torch.device("cuda", 0)
+from msgrpo_hub.models import devices
+from tests.mps_kernels import OnlyMpsKernels
+
+CUDA, MPS = torch.device("cuda", 0), torch.device("mps", 0)
 _MAY_MIX = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.copy_}
 """PyTorch takes indices from the CPU for a tensor on a GPU, and copies between the two."""
+_ASKS = (torch.Tensor.dtype.__get__, torch.Tensor.shape.__get__)  # type: ignore[attr-defined]
 
 
 class OnGpu(torch.Tensor):
-    """A tensor that says it is on the GPU."""
+    """A tensor that says it is on a GPU."""
+
+    place = CUDA
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func == torch.Tensor.device.__get__:  # type: ignore[attr-defined]
-            return GPU
-        if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
-            return True
+            return cls.place
+        if func in (torch.Tensor.is_cuda.__get__, torch.Tensor.is_mps.__get__):  # type: ignore[attr-defined]
+            return func == getattr(torch.Tensor, f"is_{cls.place.type}").__get__
         if func is torch._has_compatible_shallow_copy_type:
             return False
         if func in (torch.Tensor.numpy, torch.Tensor.__array__):
-            raise TypeError("can't convert cuda:0 device type tensor to numpy")
-        elsewhere = any(type(value) is not OnGpu and value.dim() for value in _tensors((*args, *kwargs.values())))
+            raise TypeError(f"can't convert {cls.place} device type tensor to numpy")
+        elsewhere = any(not isinstance(value, OnGpu) and value.dim() for value in _tensors((*args, *kwargs.values())))
         if elsewhere and not (func in _MAY_MIX and isinstance(args[0], OnGpu)):
-            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, found {GPU} and cpu")
-        made = super().__torch_function__(func, types, args, kwargs)
+            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, found {cls.place} and cpu")
+        made = cls.compute(func, types, args, kwargs)
         if func == torch.Tensor.grad.__get__ and made is not None:  # type: ignore[attr-defined]
-            return made.as_subclass(OnGpu)
+            return made.as_subclass(cls)
         return made
+
+    @classmethod
+    def compute(cls, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class OnMps(OnGpu):
+    """A tensor that says it is on a GPU of Apple, which has no float64 and not every operation."""
+
+    place = MPS
+
+    @classmethod
+    def compute(cls, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in _ASKS:
+            return super().compute(func, types, args, kwargs)
+        with OnlyMpsKernels():
+            return refuse_float64(super().compute(func, types, args, kwargs))
+
+
+def refuse_float64(made: Any) -> Any:
+    """What was made, unless MPS could not have made it."""
+    kinds = {value.dtype for value in tree_leaves(made) if isinstance(value, OnMps)}
+    if kinds & {torch.float64, torch.complex128}:
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+    return made
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -51,24 +84,28 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 class _Machine(TorchFunctionMode):
-    """Requests for `cuda` are carried out on the CPU, and the tensors lie from then on; those for `cpu` take them back."""
+    """Requests for the GPU are carried out on the CPU, and the tensors lie from then on; those for `cpu` take them back."""
+
+    def __init__(self, kind: type[OnGpu]) -> None:
+        super().__init__()
+        self.kind = kind
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        wanted = next((device for value in (*args, *kwargs.values()) if (device := _device(value))), None)
+        wanted = next((device for value in (*args, *kwargs.values()) if (device := self.device(value))), None)
         if func is torch.Tensor.cpu:
             wanted = torch.device("cpu")
         if wanted is None or func in (torch.device, torch._C._nn._parse_to):
             return func(*args, **kwargs)
-        args, kwargs = tree_map(lambda value: torch.device("cpu") if _device(value) else _plain(value), (args, kwargs))
+        args, kwargs = tree_map(lambda value: torch.device("cpu") if self.device(value) else _plain(value), (args, kwargs))
         made = func(*args, **kwargs)
-        return made.as_subclass(OnGpu) if wanted.type == "cuda" and isinstance(made, torch.Tensor) else made
+        there = wanted.type != "cpu" and isinstance(made, torch.Tensor)
+        return refuse_float64(made.as_subclass(self.kind)) if there else made
 
-
-def _device(value: Any) -> torch.device | None:
-    """The device that a value names, where it is one of these two."""
-    named = str(value).split(":")[0] if isinstance(value, str | torch.device) else ""
-    return torch.device(value) if named in ("cpu", "cuda") else None
+    def device(self, value: Any) -> torch.device | None:
+        """The device that a value names, where it is one of these two."""
+        named = str(value).split(":")[0] if isinstance(value, str | torch.device) else ""
+        return torch.device(named) if named in ("cpu", self.kind.place.type) else None
 
 
 def _plain(value: Any) -> Any:
@@ -76,7 +113,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def fake_gpu() -> Iterator[None]:
-    """While it lasts, `cuda` is a device like any other."""
-    with _Machine():
+def fake_gpu(kind: type[OnGpu] = OnGpu) -> Iterator[None]:
+    """While it lasts, this machine has a GPU."""
+    with _Machine(kind), patch.object(devices, "gpu", lambda: kind.place.type):
         yield

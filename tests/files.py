@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -20,8 +20,7 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
     here = factory.getbasetemp()
     shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
     folder, made = shared / name, shared / f"{name}.made"
-    with (shared / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(shared / f"{name}.lock"):
         if not made.exists():
             shutil.rmtree(folder, ignore_errors=True)  # the rest of a failure
             make(folder)

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
 
 from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models import engine
+from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.sampling import draw_tokens
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
 from msgrpo_hub.rollout import play_groups
+from msgrpo_hub.training.adapter import training_device
 from msgrpo_hub.training.batch import pack, to_samples
-from msgrpo_hub.training.config import TrainConfig, preset
+from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
-from tests.fake_gpu import GPU, OnGpu, fake_gpu
+from tests.fake_gpu import CUDA, MPS, OnGpu, OnMps, fake_gpu
 
-CONFIG = replace(
-    preset("quickstart"),
-    **{"groups": 1, "group_size": 2, "selected_per_group": 2, "max_rows": 2},
-    **{"beta": 0.1, "max_new_tokens": 16, "token_budget": 256, "warmup": 0},
-)
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Path) -> TrainConfig:
+    return TrainConfig(
+        **{"model": str(tiny_model), "groups": 1, "group_size": 2, "selected_per_group": 2, "max_rows": 2},
+        **{"beta": 0.1, "max_new_tokens": 4, "token_budget": 256, "learning_rate": 1e-3, "lora_rank": 4},
+    )
 
 
 def test_the_gpu_that_is_not_there_refuses_what_a_gpu_refuses() -> None:
     with fake_gpu():
         layer = torch.nn.Linear(3, 3).to("cuda")
         there, here = torch.ones(2, 3, device="cuda"), torch.ones(2, 3)
-        assert layer.weight.device == there.device == GPU
+        assert layer.weight.device == there.device == CUDA
         assert isinstance(layer(there), OnGpu)
         assert type(there.cpu()) is type(there.to("cpu")) is torch.Tensor
         assert torch.equal(there[torch.tensor([1, 0])], there)  # indices may come from the CPU
@@ -43,6 +51,19 @@ def test_the_gpu_that_is_not_there_refuses_what_a_gpu_refuses() -> None:
                 mixed()
         with pytest.raises(TypeError, match="numpy"):
             there.numpy()
+
+
+def test_the_mps_that_is_not_there_also_refuses_float64_and_operations_without_a_kernel() -> None:
+    with fake_gpu(OnMps):
+        there = torch.eye(3, device="mps")
+        assert there.device == MPS
+        assert there.is_mps
+        for refused in (there.double, lambda: torch.zeros(3, dtype=torch.float64, device="mps"), lambda: there.to(torch.float64)):
+            with pytest.raises(TypeError, match="float64"):
+                refused()
+        with pytest.raises(NotImplementedError, match="linalg_eigh"):
+            torch.linalg.eigh(there)
+        assert there.cpu().double().dtype == torch.float64
 
 
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
@@ -58,31 +79,79 @@ def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Me
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 
 
-@pytest.mark.parametrize("changes", [{}, {"gradient_checkpointing": True}, {"dtype": "bfloat16"}], ids=str)
-def test_an_update_on_a_gpu_leaves_no_tensor_behind(changes: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(CONFIG, **changes)  # type: ignore[arg-type]
+GPUS = pytest.mark.parametrize("gpu", [OnGpu, OnMps])
+
+
+@GPUS
+@pytest.mark.parametrize("changes", [{}, {"gradient_checkpointing": True, "dtype": "bfloat16"}], ids=str)
+def test_an_update_on_a_gpu_leaves_no_tensor_behind(gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig) -> None:
+    config = replace(config, **changes)  # type: ignore[arg-type]
     here = one_update(config, Accelerator(cpu=True))
-    monkeypatch.setattr(Accelerator, "device", GPU)
-    with fake_gpu():
-        there = one_update(config, Accelerator(cpu=True))
+    with fake_gpu(gpu):
+        there = one_update(replace(config, device=gpu.place.type), Accelerator(cpu=True))
     assert there[:2] == here[:2]
     assert all(map(torch.equal, there[2], here[2]))
 
 
-def test_scores_on_a_gpu_are_those_on_the_cpu() -> None:
+@GPUS
+def test_scores_on_a_gpu_are_those_on_the_cpu(gpu: type[OnGpu], config: TrainConfig) -> None:
     def play(device: str) -> list[Completion]:
-        policy = ScorePolicy(LanguageModel.from_pretrained("pocket", device=device))
-        [group] = play_groups(make_game(CONFIG.game), policy, [3], 1)
+        policy = ScorePolicy(LanguageModel.from_pretrained(config.model, device=device))
+        [group] = play_groups(make_game(config.game), policy, [3], 1)
         return [step.completion for step in group.episodes[0].steps]
 
     here = play("cpu")
-    with fake_gpu():
-        assert play("cuda") == here
+    with fake_gpu(gpu):
+        assert play(gpu.place.type) == here
 
 
-def test_a_tensor_left_behind_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accelerator, "device", GPU)
+def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fork = engine.fork
     monkeypatch.setattr(engine, "fork", lambda rows, tokens: tuple(part.cpu() for part in fork(rows, tokens)))
     with fake_gpu(), pytest.raises(RuntimeError, match="one device"):
-        one_update(CONFIG, Accelerator(cpu=True))
+        one_update(replace(config, device="cuda"), Accelerator(cpu=True))
+
+
+# ---- which device
+
+
+def test_auto_takes_the_cpu_for_a_small_model_and_says_so_in_one_line(
+    config: TrainConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fake_gpu(OnMps):
+        trainer = Trainer(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
+    assert trainer.model.device.type == "cpu"
+    assert caplog.messages == ["running on cpu: a model of 0.8 M parameters is faster there than on mps"]
+
+
+def test_auto_takes_the_gpu_for_a_large_model_and_the_cpu_without_one(caplog: pytest.LogCaptureFixture) -> None:
+    assert choose_device("auto", 10**9) == "cpu"
+    assert not caplog.messages
+    with fake_gpu():
+        assert choose_device("auto", 494_000_000) == "cuda"
+    assert caplog.messages == ["running on cuda: a model of 494.0 M parameters is faster there than on cpu"]
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps", "xpu", "cuda:1"])
+def test_a_device_that_is_not_there_gets_one_line(device: str) -> None:
+    with pytest.raises(UserError, match=f"device = '{device}': .* expected auto or cpu$"):
+        LanguageModel.from_pretrained("some/model-that-is-never-asked-for", device=device)
+
+
+def test_each_of_several_processes_computes_where_accelerate_places_it() -> None:
+    def placed(wanted: str) -> str:
+        return training_device(wanted, SimpleNamespace(device=torch.device("cuda", 1), num_processes=2))  # type: ignore[arg-type]
+
+    assert placed("auto") == placed("cuda") == "cuda:1"
+    with pytest.raises(UserError, match="device = 'cpu', but accelerate places these processes on 'cuda'"):
+        placed("cpu")
+
+
+def test_a_device_without_float64_draws_the_tokens_of_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, rows = 5 * torch.randn(7, 1000, generator=generator), torch.arange(7).repeat(30)
+    uniforms = torch.rand(210, generator=generator).tolist()
+    here = draw_tokens(logits, rows, uniforms, 0.7)
+    with fake_gpu(OnMps):
+        there = draw_tokens(logits.to("mps"), rows.to("mps"), uniforms, 0.7)
+    assert all(map(torch.equal, there, here))

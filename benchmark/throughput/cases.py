@@ -134,6 +134,7 @@ class MeasuredTrainer(Trainer):
 
 def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:
     """A trainer for a case, with the adapter of its policy."""
+    changes = {"device": "cuda" if torch.cuda.is_available() else "cpu", **changes}
     trainer = kind(case.config(models, **changes), Accelerator(cpu=not torch.cuda.is_available()))
     if case.policy_updates:
         for name, tensor in load_file(adapter_file(case, models)).items():

@@ -60,7 +60,8 @@ class Settings:
     def changes(self, case: Case) -> dict[str, Any]:
         """Changes to a case's configuration on this device."""
         model = model_folder(case.model, self.models, self.dtype, self.device)
-        return {"model": model, "dtype": self.dtype_name, "token_budget": 8192 if self.device != "cpu" else 2048}
+        budget = 8192 if self.device != "cpu" else 2048
+        return {"model": model, "dtype": self.dtype_name, "device": self.device, "token_budget": budget}
 
     @property
     def cases(self) -> list[Case]:
@@ -142,7 +143,7 @@ def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float
         torch.cuda.reset_peak_memory_stats()
     line = timed_update(trainer, 2) | work(trainer.played)
     seconds = line["seconds_acting"] + line["seconds_training"]
-    row = {"seconds": seconds, **line, "memory_mb": memory_mb(), **used(needed(trainer), line, rates)}
+    row = {"seconds": seconds, **line, "memory_mb": memory_mb(settings.device), **used(needed(trainer), line, rates)}
     row |= {f"{key}_per_second_of_acting": line[key] / line["seconds_acting"] for key in ("tokens", "episodes")}
     del trainer
     gc.collect()

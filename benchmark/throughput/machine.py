@@ -59,6 +59,6 @@ def provenance() -> dict[str, Any]:
 def _processor() -> str:
     """The processor's name in /proc/cpuinfo if it exists; `platform` knows only the architecture."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

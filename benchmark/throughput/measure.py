@@ -97,8 +97,8 @@ def peak_mb() -> float:
     """Peak memory in MB of the GPU or of this program. On Linux getrusage would include the parent process."""
     status = Path("/proc/self/status")
     if torch.cuda.is_available() or not status.exists():
-        return memory_mb()
-    return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1e3
+        return memory_mb("cuda" if torch.cuda.is_available() else "cpu")
+    return int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0]) / 1e3
 
 
 def work(groups: list[Group]) -> Metrics:

@@ -44,10 +44,10 @@ def main() -> None:
     for name, draw in drawings.items():
         path = folder / f"{name}.json"
         if path.exists():
-            figure = draw(json.loads(path.read_text()))
+            figure = draw(json.loads(path.read_text(encoding="utf-8")))
             figure.savefig(folder / f"{name}.png", transparent=True, dpi=150)
     if (folder / "update.json").exists():
-        (folder / "table.md").write_text(markdown(json.loads((folder / "update.json").read_text())["table"]))
+        (folder / "table.md").write_text(markdown(json.loads((folder / "update.json").read_text(encoding="utf-8"))["table"]))
 
 
 def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Figure, list[Axes]]:

@@ -25,7 +25,9 @@ class ResultFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {**provenance(), "rows": []}
+        self.record: dict[str, Any] = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {**provenance(), "rows": []}
+        )
 
     @property
     def rows(self) -> list[Row]:

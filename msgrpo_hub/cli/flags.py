@@ -61,13 +61,14 @@ def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, An
 
 
 def field_docs(config: type[Any]) -> dict[str, str]:
-    """Field → the string under it in the source."""
-    [node] = ast.parse(inspect.getsource(config)).body
-    assert isinstance(node, ast.ClassDef)
+    """Field → the string under it in the source, also of the dataclasses that this one extends."""
     docs = {}
-    for field, text in zip(node.body, node.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            docs[ast.unparse(field.target)] = str(text.value.value)
+    for kind in filter(dataclasses.is_dataclass, reversed(config.__mro__)):
+        [node] = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(node, ast.ClassDef)
+        for field, text in zip(node.body, node.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                docs[ast.unparse(field.target)] = str(text.value.value)
     return docs
 
 

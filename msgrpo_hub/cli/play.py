@@ -8,11 +8,13 @@ from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, find_format, system_text
+from msgrpo_hub.cli.flags import add_fields, given_fields
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import PLAYERS, quiet_loading
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game, render_text
+from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.registry import make_player
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.rollout import play_episodes, replayed_states
@@ -28,6 +30,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     formats = f"{', '.join(PROMPT_FORMATS)}, or module:object. Default: the adapter's own, or else think-action"
     parser.add_argument("--prompt-format", metavar="NAME", help=f"how the player is asked and its replies read: {formats}")
     add_json(parser, "print the episode as JSON instead of drawing it")
+    add_fields(parser, LoadOptions, "players that are models")
     parser.set_defaults(run=_play)
 
 
@@ -55,6 +58,7 @@ def _policy(options: argparse.Namespace, prompt_format: PromptFormat | None) -> 
         chat_template=options.chat_template,
         prompt_format=prompt_format,
         expected_prompts=prompts_of([make_game(options.game)]),
+        load=LoadOptions(**given_fields(options, LoadOptions)),
     )
 
 

@@ -124,7 +124,7 @@ def _results(folder: RunFolder) -> tuple[Result, ...]:
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        summary = json.loads(path.read_text())
+        summary = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error}): expected the JSON that `msgrpo train` wrote") from error
     if not isinstance(summary, dict):

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -17,6 +16,7 @@ from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.context import check_lengths, context_limit
+from msgrpo_hub.models.devices import check_device
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.loading import Dtype, load_adapter, load_base
@@ -66,7 +66,7 @@ class LanguageModel:
         revision: str | None = None,
         *,
         dtype: Dtype = "auto",
-        device: str | None = None,
+        device: str = "auto",
         chat_template: str | None = None,
         temperature: float = 1.0,
         max_new_tokens: int = 256,
@@ -81,7 +81,7 @@ class LanguageModel:
             adapter: a LoRA adapter to apply to the base; `name@revision` is allowed.
             revision: branch, tag or commit of `repo_or_path`; `name@revision` is equivalent.
             dtype: type of the base weights; `auto` is the checkpoint's type.
-            device: such as `cuda`; by default a GPU if one is available.
+            device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models.
             chat_template: a file with a Jinja chat template, for models without one.
             temperature: sampling temperature; 0 is greedy.
             max_new_tokens: largest number of tokens per reply.
@@ -92,10 +92,11 @@ class LanguageModel:
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together, or the context is too short.
         """
+        check_device(device)
         files = open_model(repo_or_path, adapter, revision, chat_template=chat_template, prompt_format=prompt_format)
         if expected_prompts:
             files.check_context(expected_prompts(files.prompt_format), max_new_tokens)
-        model = load_base(files.base, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        model = load_base(files.base, dtype, device)
         adapted = load_adapter(model, files.adapter) if files.adapter else model
         return cls(adapted, files.tokenizer, temperature, max_new_tokens, name=repo_or_path, prompt_format=files.prompt_format)
 

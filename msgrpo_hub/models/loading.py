@@ -28,6 +28,7 @@ from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, list_files, no_folder, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.devices import choose_device
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 
@@ -97,7 +98,10 @@ def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedC
 
 
 def load_base(found: Fetched, dtype: Dtype, device: str) -> PreTrainedModel:
-    """Loads the weights of a base, and names it after its source, not after the cache folder."""
+    """Loads the weights of a base, and names it after its source, not after the cache folder.
+
+    `device` may be `auto`; see `choose_device`.
+    """
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             found.folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **_LOCAL
@@ -108,7 +112,8 @@ def load_base(found: Fetched, dtype: Dtype, device: str) -> PreTrainedModel:
     if report["missing_keys"]:  # transformers would initialise them at random
         raise _unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers have no weights"))
     model.name_or_path = model.config._name_or_path = found.source
-    return cast(PreTrainedModel, model.to(cast(Any, device)).eval())
+    placed = model.to(cast(Any, choose_device(device, model.num_parameters())))
+    return cast(PreTrainedModel, placed.eval())
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
@@ -150,7 +155,7 @@ def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | No
     """Sets the chat template of a file, if one is given, and rejects a missing or broken template."""
     if file:
         try:
-            tokenizer.chat_template = Path(file).read_text()
+            tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
     if not tokenizer.chat_template:

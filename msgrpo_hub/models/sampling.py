@@ -11,6 +11,7 @@ from torch import Tensor
 
 from msgrpo_hub.episode import Finish
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.devices import has_float64
 
 TokenIds = tuple[int, ...]
 
@@ -65,6 +66,9 @@ class Replies:
 def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Samples one token per sample from the distribution of its row.
 
+    The cumulative distribution is summed in float64. A device without float64 hands its logits to the CPU, so that equal
+    logits give equal tokens everywhere.
+
     Args:
         logits: (rows, vocabulary) float32.
         rows: (samples,) the row of each sample.
@@ -74,6 +78,8 @@ def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], tempera
     Returns:
         Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
     """
+    if not has_float64(logits.device):
+        logits, rows = logits.cpu(), rows.cpu()
     log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
     p = log_p.exp()
     entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)

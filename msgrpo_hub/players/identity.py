@@ -11,12 +11,13 @@ import importlib.metadata
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.registry import SCRIPTED, ExpectedPrompts, check_near_miss, entry_point, make_player
 
 Mode = Literal["generate", "score"]
@@ -27,7 +28,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayerSettings:
+class PlayerSettings(LoadOptions):
     """How models act. Scripted players ignore these settings."""
 
     mode: Mode = "generate"
@@ -42,10 +43,6 @@ class PlayerSettings:
     """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
     concurrency: int = 8
     """Requests to a server at the same time, at most as many as episodes in a batch. Results do not depend on it."""
-
-    def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise unknown("mode", self.mode, get_args(Mode))
 
     @property
     def chosen_format(self) -> PromptFormat | None:
@@ -127,6 +124,7 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
         chat_template=settings.chat_template or None,
         prompt_format=settings.chosen_format,
         expected_prompts=expected_prompts,
+        load=settings,
     )
     policy.name = name  # for error messages; the pinned source may be a local path
     if sources.adapter and adapter_effect(policy) == 0:

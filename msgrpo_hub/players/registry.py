@@ -16,6 +16,7 @@ from msgrpo_hub.games import Game, base_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.scene import has_scene
 from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.dqn import load_dqn, trained_games
 from msgrpo_hub.players.planner import choose_planner
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_legal, choose_random_safe
@@ -48,6 +49,7 @@ def make_player(
     prompt_format: PromptFormat | None = None,
     concurrency: int = 8,
     expected_prompts: ExpectedPrompts | None = None,
+    load: LoadOptions = LoadOptions(),  # noqa: B008
 ) -> Policy:
     """The player of a name.
 
@@ -60,6 +62,7 @@ def make_player(
         prompt_format: prompt format of a language model; None means the format stored with its adapter, if any.
         concurrency: number of requests that are sent to a server at the same time.
         expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
+        load: how the weights of a language model are loaded.
 
     Raises:
         UserError: no player of this name can be found.
@@ -88,6 +91,7 @@ def make_player(
         max_new_tokens=max_new_tokens,
         prompt_format=prompt_format,
         expected_prompts=expected_prompts,
+        device=load.device,
     )
 
 

@@ -233,8 +233,10 @@ def build(config: BuildConfig) -> None:
         model.save_pretrained(config.output_dir)
         tokenizer.save_pretrained(config.output_dir)
     measured = measure(LanguageModel.from_pretrained(str(config.output_dir)))
-    (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n")
-    (config.output_dir / "README.md").write_text(render(measured, "python -m msgrpo_hub.pocket.build OUTPUT_DIR"))
+    (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    (config.output_dir / "README.md").write_text(
+        render(measured, "python -m msgrpo_hub.pocket.build OUTPUT_DIR"), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     beside = path.with_name(f".{path.name}.new")
     try:
         write(beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
+        with beside.open("r+b") as file:
+            os.fsync(file.fileno())  # Windows wants a file open for writing
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
@@ -24,4 +24,4 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON atomically, with sorted keys, so that equal content gives equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8", newline="\n"))

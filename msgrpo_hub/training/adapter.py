@@ -31,7 +31,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     agent = LanguageModel.from_pretrained(
         config.model,
         dtype=config.dtype,
-        device=str(accelerator.device),
+        device=training_device(config.device, accelerator),
         chat_template=config.chat_template or None,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
@@ -44,6 +44,20 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         agent.model.enable_input_require_grads()
     adapted = given_adapter(agent, config) if config.init_adapter else get_peft_model(agent.model, fresh_lora(config))
     return replace(agent, model=adapted, max_rows=config.max_rows)
+
+
+def training_device(wanted: str, accelerator: Accelerator) -> str:
+    """Where the model is loaded. One process has the choice of `auto`; each of several computes where accelerate places it.
+
+    Raises:
+        UserError: several processes were asked onto one kind of device and launched on another.
+    """
+    placed = accelerator.device
+    if accelerator.num_processes == 1:
+        return "cpu" if wanted == "auto" and placed.type == "cpu" else wanted
+    if wanted not in ("auto", placed.type):
+        raise UserError(f"device = {wanted!r}, but accelerate places these processes on {placed.type!r}: expected 'auto'")
+    return str(placed)
 
 
 def fresh_lora(config: TrainConfig) -> LoraConfig:

@@ -14,9 +14,10 @@ from typing import Any, Literal, get_type_hints
 import tomli_w
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
-from msgrpo_hub.choices import is_import, resolve
+from msgrpo_hub.choices import check_literals, is_import, resolve
 from msgrpo_hub.credit import CREDITS
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.models.load_options import Device
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.training.curriculum import parse_games
 
@@ -110,6 +111,8 @@ class TrainConfig:
     """Most samples that advance together while acting; a bound on memory, without effect on results."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the base weights; the adapter is trained in float32 in any case."""
+    device: Device = "auto"
+    """Where the model computes; `auto` is the GPU, or the CPU without one and for models too small to gain from one."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     chat_template: str = ""
@@ -125,6 +128,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         parse_games(self.game)
+        check_literals(self)
         for name, built_in in CHOICES.items():
             if not is_import(getattr(self, name)):
                 resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)

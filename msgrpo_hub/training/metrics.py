@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
 from msgrpo_hub.credit import StepAdvantages
@@ -57,10 +57,18 @@ def reply_rates(episodes: Sequence[Episode]) -> Metrics:
     }
 
 
-def memory_mb() -> float:
-    """Peak memory in MB: of the GPU where there is one, else of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
+def memory_mb(device: str) -> float:
+    """Peak memory in MB: of a GPU with memory of its own, else of the process.
+
+    Args:
+        device: the kind of the device that computes, such as `cpu`.
+    """
+    if device in ("cuda", "xpu"):
+        return float(torch.get_device_module(device).max_memory_allocated() / 1e6)
+    if sys.platform == "win32":
+        return float(psutil.Process().memory_info().peak_wset / 1e6)
+    import resource  # Windows has no such module; elsewhere psutil knows no peak
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1e6 if sys.platform == "darwin" else 1e3)
 

@@ -27,7 +27,10 @@ class Provenance:
     """Of a base on the Hub its commit, of a folder the hash of its content."""
     init_adapter_commit: str = ""
     """The same of the adapter that the run began with, if it began with one."""
-    hardware: str
+    device: str = ""
+    """The kind of the device that trains, such as `cpu` or `cuda`."""
+    hardware: str = ""
+    """The name of the GPU or the processor."""
     versions: dict[str, str]
 
 
@@ -55,7 +58,7 @@ def pin_sources(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenanc
         now = commit_of(name, revision)
         adapter, adapter_commit = _pinned("adapter", config.init_adapter, name, now, began.get("init_adapter_commit", ""))
         pinned = replace(pinned, init_adapter=adapter)
-    provenance = Provenance(base_commit=commit, init_adapter_commit=adapter_commit, hardware=hardware(), versions=versions())
+    provenance = Provenance(base_commit=commit, init_adapter_commit=adapter_commit, versions=versions())
     return pinned, provenance
 
 
@@ -67,9 +70,10 @@ def _pinned(what: str, given: str, source: str, now: str, began: str) -> tuple[s
     return (given, now) if local else (f"{source}@{began or now}", began or now)
 
 
-def record(provenance: Provenance, path: Path) -> None:
-    """Writes it as JSON, at once."""
-    write_atomically(path, lambda beside: beside.write_text(json.dumps(asdict(provenance), indent=2) + "\n", encoding="utf-8"))
+def record(provenance: Provenance, path: Path, device: str) -> None:
+    """Writes it as JSON, at once, with the device that trains."""
+    values = asdict(replace(provenance, device=device, hardware=hardware(device)))
+    write_atomically(path, lambda beside: beside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8"))
 
 
 def versions() -> dict[str, str]:
@@ -78,10 +82,10 @@ def versions() -> dict[str, str]:
     return {"msgrpo_hub": __version__, "Python": platform.python_version(), **packages}
 
 
-def hardware() -> str:
-    """The name of the GPU or else of the processor, in plain characters."""
-    if torch.cuda.is_available():
-        name = torch.cuda.get_device_name()
+def hardware(device: str) -> str:
+    """The name of the GPU if the device is one with a name, else of the processor, in plain characters."""
+    if device in ("cuda", "xpu"):
+        name = torch.get_device_module(device).get_device_name()
     else:
         processors = Path("/proc/cpuinfo")
         found = (

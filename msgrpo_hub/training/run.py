@@ -14,12 +14,14 @@ import pyarrow as pa
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
+from accelerate.utils import get_int_from_env
 from tqdm import tqdm
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.devices import check_device, gpu
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
@@ -75,7 +77,7 @@ def train(
         folder.claim(config)
         if not folder.provenance.exists():
             with disk_errors(folder.path, 0):
-                record(provenance, folder.provenance)
+                record(provenance, folder.provenance, trainer.model.device.type)
     progress = _resumed(trainer, folder)
     accelerator.wait_for_everyone()
     own = [*([RolloutLog()] if config.save_rollouts else []), *([TrackerLog(accelerator)] if accelerator.log_with else [])]
@@ -209,11 +211,17 @@ def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
 
 
 def _accelerator(config: TrainConfig, folder: RunFolder) -> Accelerator:
-    if config.report_to in ("none", "all"):
-        return Accelerator(log_with=None if config.report_to == "none" else "all", project_dir=str(folder.path))
-    if config.report_to not in [tracker.value for tracker in get_available_trackers()]:
+    check_device(config.device)
+    if config.report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
         raise UserError(f"report_to = {config.report_to!r} cannot be used, it is not installed: install it or take 'none'")
-    return Accelerator(log_with=config.report_to, project_dir=str(folder.path))
+    trackers = None if config.report_to == "none" else config.report_to
+    return Accelerator(cpu=_processes_on_cpu(config.device), log_with=trackers, project_dir=str(folder.path))
+
+
+def _processes_on_cpu(device: str) -> bool:
+    """Whether a launcher has started several processes that compute on the CPU; accelerate needs to be told."""
+    several = get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1) > 1
+    return several and (device == "cpu" or (device == "auto" and gpu() in ("", "mps")))
 
 
 class TrackerLog(Callback):

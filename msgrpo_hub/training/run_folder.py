@@ -17,7 +17,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 
-_RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing")
+_RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM)

@@ -75,7 +75,7 @@ class Trainer:
             **play_metrics(groups, chosen.step_advantages, acted - started),
             **learned,
             "seconds_training": time.monotonic() - acted,
-            "memory_mb": memory_mb(),
+            "memory_mb": memory_mb(self.model.device.type),
         }
         parts: dict[str, Any] = {
             "advantages": chosen.advantages,
@@ -146,10 +146,10 @@ class Trainer:
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 terms = self.loss(packed)
                 terms.loss.backward()
-                totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).double().cpu()
+                totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).cpu().double()
         self.model.eval()
         if self.accelerator.num_processes > 1:
-            totals = self.accelerator.reduce(totals.to(self.accelerator.device), "sum").cpu()
+            totals = torch.stack(gather_object([totals])).sum(0)  # as objects: not every device has float64
             for parameter in self.parameters.values():
                 own = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
                 parameter.grad = self.accelerator.reduce(own, "sum")
@@ -211,7 +211,9 @@ def _memory(what: str, knob: str) -> Iterator[None]:
     """Names the flag to lower if the GPU runs out of memory."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:  # of MPS: CUDA has a class of its own below this one
+        if "out of memory" not in str(error):
+            raise
         reason = str(error).splitlines()[0]
         raise UserError(
             f"the GPU's memory is exhausted while {what} ({reason}): lower {knob}, then continue with --resume"

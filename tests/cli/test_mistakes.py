@@ -106,6 +106,9 @@ BAD: dict[str, tuple[str, str]] = {
     "no validation episodes": ("train @ --eval-episodes 0 --eval-every 2", "eval_episodes = 0: expected at least 1"),
     "test episodes below zero": ("train @ --test-episodes -1", "test_episodes = -1: expected at least 0"),
     "threads below zero": ("train @ --threads -1", "threads = -1: expected at least 0"),
+    "a device that is not there": ("train @ --device cuda", "device = 'cuda': torch finds no such device.*expected auto or cpu"),
+    "a device that nobody makes": ("train @ --device tpu", "--device.*'tpu'.*'mps'"),
+    "a device to play on that is not there": (f"play {LAKE} --player @/base --device mps", "device = 'mps': torch finds no"),
     "a tracker that is not installed": (
         "train @ --report-to wandb",
         "report_to = 'wandb' cannot be used.*install it or take 'none'",

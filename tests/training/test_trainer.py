@@ -195,7 +195,7 @@ def test_two_processes_train_the_adapter_of_one(msgrpo: Command, flags: list[str
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
     two = subprocess.run(
         [sys.executable, *launcher, "-m", "msgrpo_hub", *arguments, "--output-dir", str(tmp_path / "two")],
-        env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=600,
