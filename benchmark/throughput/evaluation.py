@@ -77,7 +77,7 @@ def play_plainly(agent: LanguageModel, task: str, seed: int) -> int:
     state, dynamics = game.initial_state(stream(seed, "initial_state")), stream(seed, "dynamics", 0)
     torch.manual_seed(int(np.random.default_rng(seed).integers(2**31)))
     for turn in range(game.horizon):
-        text = agent.render(build_prompt(game, state))
+        [text] = agent.render([build_prompt(game, state)])
         inputs = agent.tokenizer(text, return_tensors="pt", add_special_tokens=False).to(agent.model.device)
         output = agent.model.generate(
             **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=agent.max_new_tokens

@@ -59,7 +59,7 @@ class GeneratePolicy:
 
     def padded(self, prompts: Sequence[Prompt]) -> Any:
         """The prompts as one batch, padded on the left."""
-        texts = [self.agent.render(prompt) for prompt in prompts]
+        texts = self.agent.render(prompts)
         inputs = self.agent.tokenizer(texts, add_special_tokens=False, padding=True, padding_side="left", return_tensors="pt")
         return inputs.to(self.agent.model.device)
 

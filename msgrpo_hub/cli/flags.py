@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
+from msgrpo_hub.downloads.play_settings import Scalar, read_switches
 from msgrpo_hub.errors import UserError, unknown
 
 
@@ -41,11 +42,13 @@ def add_fields(
     for field in dataclasses.fields(config):
         hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
         built_in = f" One of {', '.join(choices[field.name])}, or module:object." if field.name in choices else ""
-        default = "none" if field.default == "" else field.default
+        default = "none" if field.default in ("", dataclasses.MISSING) else field.default
         text = f"{docs[field.name]}{built_in} Default: {default}.".replace("%", "%%")
         common: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        elif get_origin(hint) is dict:
+            group.add_argument(flag, type=_switches, metavar="JSON", **common)
         elif get_origin(hint) is Literal:
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
@@ -53,6 +56,13 @@ def add_fields(
     for former, name in former_names.items():
         hidden: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         group.add_argument(f"--{former.replace('_', '-')}", type=hints[name], **hidden)
+
+
+def _switches(text: str) -> dict[str, Scalar]:
+    try:
+        return read_switches(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, Any]:

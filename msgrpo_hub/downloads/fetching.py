@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ from msgrpo_hub.downloads.inspection import (
     check_weights,
     is_revision,
     parse,
-    prompt_format_of,
     weight_files,
 )
 from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, Scalar, play_settings_of
 from msgrpo_hub.errors import UserError
 
 LARGEST_BASE = 64_000_000_000
@@ -41,11 +41,9 @@ LARGEST_TOKENIZER = 64_000_000
 LARGEST_SETTINGS = 1_000_000
 """Largest size of each other file, in bytes."""
 LARGEST_PLAY_SETTINGS = 10_000
-"""Largest size of an adapter's `msgrpo.json`, in bytes; the file holds only a name."""
+"""Largest size of an adapter's `msgrpo.json`, in bytes; the file holds a name and a few switches."""
 
 ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-PLAY_SETTINGS = "msgrpo.json"
-"""An adapter's file with the prompt format of its training, as {"prompt_format": name}. PEFT ignores it."""
 CONFIG, TOKENIZER, WEIGHTS, INDEX = "config.json", "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
 
 _SETTINGS = (CONFIG, "generation_config.json", "chat_template.jinja", "special_tokens_map.json")
@@ -87,6 +85,8 @@ class Fetched:
     """The settings of a LoRA adapter; None for a base."""
     prompt_format: str | None = None
     """The name of the prompt format stored with an adapter; None if none is stored."""
+    chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
+    """The variables of the chat template stored with an adapter."""
 
 
 def fetch(found: Listing) -> Fetched:
@@ -200,10 +200,17 @@ def _fetch_adapter(found: Listing) -> Fetched:
     settings = read_settings(found)
     _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
     others = [PLAY_SETTINGS] if PLAY_SETTINGS in found.sizes else []
-    prompt_format = prompt_format_of(_read(found, PLAY_SETTINGS), found.source) if others else None
+    play = play_settings_of(_read(found, PLAY_SETTINGS), found.source) if others else None
     folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS, *others])
     check_weights(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
-    return Fetched(source=found.source, commit=found.commit, folder=folder, adapter=settings, prompt_format=prompt_format)
+    return Fetched(
+        source=found.source,
+        commit=found.commit,
+        folder=folder,
+        adapter=settings,
+        prompt_format=play.prompt_format if play else None,
+        chat_template_kwargs=play.chat_template_kwargs if play else {},
+    )
 
 
 def _fetch_base(found: Listing) -> Fetched:

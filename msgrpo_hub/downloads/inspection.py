@@ -21,7 +21,6 @@ LARGEST_HEADER = 32_000_000
 
 _NAME = re.compile(r"\^?[\w.-]{1,200}", re.ASCII)
 _REVISION = re.compile(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", re.ASCII)
-_FORMAT = re.compile(r"[A-Za-z0-9][\w.:-]{0,199}", re.ASCII)
 _PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|.*\.\.[/\\]", re.DOTALL)
 _IGNORED_PATHS = ("name_or_path", "special_tokens_map_file")
 """Settings of a tokenizer that often hold a path of its author, and that no library reads."""
@@ -118,20 +117,6 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> None:
             raise UserError(f"the adapter {source!r} is of type {_short(value)}: expected LORA")
         if not off and not _ADAPTER.get(name, lambda _: False)(value):
             raise UserError(f"the adapter {source!r} is not loaded: its {name} is {_short(value)}; expected a plain LoRA adapter")
-
-
-def prompt_format_of(settings: Mapping[str, Any], source: str) -> str:
-    """The prompt format that an adapter's `msgrpo.json` names; `agent` resolves the name.
-
-    Raises:
-        UserError: the file holds other content.
-    """
-    name = settings.get("prompt_format")
-    if settings.keys() != {"prompt_format"} or not isinstance(name, str) or not _FORMAT.fullmatch(name):
-        raise UserError(
-            f'the adapter {source!r} is not loaded: expected {{"prompt_format": NAME}} and nothing else in its msgrpo.json'
-        )
-    return name
 
 
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
-from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
 from msgrpo_hub.downloads.inspection import check_adapter, parse
 from msgrpo_hub.downloads.names import split_revision
+from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game
@@ -125,7 +125,7 @@ def stage_adapter(
     config = public_config(run.config, published, run.init_adapter_commit)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
     _write_json(folder / SETTINGS, public_settings(settings, published))
-    _write_json(folder / PLAY_SETTINGS, {"prompt_format": run.config.prompt_format})
+    _write_json(folder / PLAY_SETTINGS, run.config.play_settings.record())
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if run.config.chat_template:
         (folder / TEMPLATE).write_text(_template(Path(run.config.chat_template)), encoding="utf-8")
@@ -171,6 +171,7 @@ def check_effect(run: FinishedRun, base: Base) -> None:
         revision=base.commit if source == base.repo_id else None,
         dtype=run.config.dtype,
         chat_template=run.config.chat_template or None,
+        chat_template_kwargs=run.config.chat_template_kwargs,
         prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
     )
     if not adapter_effect(agent) > 0:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -61,7 +62,14 @@ class ChatServer:
     """An Inference Provider, instead of a server."""
 
     def ask(
-        self, messages: Sequence[Message], *, seed: int, temperature: float, max_tokens: int, timeout: float
+        self,
+        messages: Sequence[Message],
+        *,
+        seed: int,
+        temperature: float,
+        max_tokens: int,
+        timeout: float,
+        extra_body: Mapping[str, Any] = MappingProxyType({}),
     ) -> Completion | Failure:
         """Sends one request, which fails after `timeout` seconds without a byte.
 
@@ -78,6 +86,7 @@ class ChatServer:
                     seed=seed,
                     temperature=temperature,
                     max_tokens=max_tokens,
+                    extra_body=dict(extra_body) or None,
                 )
         except OfflineModeIsEnabled:
             raise self._refused("HF_HUB_OFFLINE forbids every request", "unset it to play over HTTP") from None

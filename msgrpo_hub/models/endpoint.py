@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -35,6 +37,8 @@ class EndpointPolicy:
     """Sampling temperature; 0 is greedy."""
     max_new_tokens: int
     """Largest number of tokens per reply; a truncated reply has `finish="length"`."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of a request, such as `top_p` or vLLM's `chat_template_kwargs`."""
     concurrency: int = 8
     """Number of requests at the same time."""
     attempts: int = 6
@@ -79,6 +83,7 @@ class EndpointPolicy:
             seed=seed,
             temperature=self.temperature,
             max_tokens=self.max_new_tokens,
+            extra_body=self.extra_body,
             timeout=min(self.timeout, deadline - time.monotonic()),
         )
 
@@ -89,7 +94,14 @@ def _failed(last: Failure, attempts: int) -> Completion:
     return Completion(text="", error=f"{last.what} after {times}{request}" + (f": {last.message}" if last.message else ""))
 
 
-def make_endpoint(name: str, *, temperature: float, max_new_tokens: int, concurrency: int = 8) -> EndpointPolicy:
+def make_endpoint(
+    name: str,
+    *,
+    temperature: float,
+    max_new_tokens: int,
+    concurrency: int = 8,
+    extra_body: Mapping[str, Any] = MappingProxyType({}),
+) -> EndpointPolicy:
     """The player of a name: `endpoint:URL#MODEL` or `provider:NAME/MODEL`; the model may contain slashes.
 
     Raises:
@@ -108,7 +120,13 @@ def make_endpoint(name: str, *, temperature: float, max_new_tokens: int, concurr
             f"cannot parse the player {redacted!r}: expected endpoint:URL#MODEL, e.g. endpoint:http://localhost:8000/v1#my-model "
             "(no user or password in the URL), or provider:NAME/MODEL, e.g. provider:auto/Qwen/Qwen2.5-3B-Instruct"
         )
-    return EndpointPolicy(server=server, temperature=temperature, max_new_tokens=max_new_tokens, concurrency=concurrency)
+    return EndpointPolicy(
+        server=server,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        concurrency=concurrency,
+        extra_body=extra_body,
+    )
 
 
 def server_of(name: str) -> ChatServer | None:

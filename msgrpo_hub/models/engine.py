@@ -61,9 +61,12 @@ class Engine:
         rngs: Sequence[np.random.Generator],
         temperature: float,
         max_new_tokens: int,
+        top_k: int = 0,
+        top_p: float = 1.0,
     ) -> list[Sample]:
         """One reply per prompt. Temperature 0 is greedy and records the log-probabilities at temperature 1."""
-        replies = Replies([Sample(prompt) for prompt in prompts], rngs, temperature, max_new_tokens, self.end_ids)
+        samples = [Sample(prompt) for prompt in prompts]
+        replies = Replies(samples, rngs, temperature, max_new_tokens, self.end_ids, top_k, top_p)
         if not self._checked:
             self._check(prompts[0])
         with acting(self.model):

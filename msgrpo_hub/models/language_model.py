@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from peft import PeftModel
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
+from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.context import check_lengths, context_limit
@@ -38,6 +40,9 @@ class LanguageModel:
         max_rows: largest number of samples per batch; bounds memory and does not affect results.
         name: what the model was loaded from.
         prompt_format: the format stored with the adapter; None if none is stored.
+        chat_template_kwargs: variables of the chat template, such as `enable_thinking`.
+        top_k: number of tokens that are sampled from; 0 is all.
+        top_p: probability of the tokens that are sampled from; 1 is all.
     """
 
     model: PreTrainedModel | PeftModel
@@ -47,15 +52,22 @@ class LanguageModel:
     max_rows: int = 512
     name: str = ""
     prompt_format: PromptFormat | None = None
+    chat_template_kwargs: Mapping[str, Scalar] = field(default_factory=dict)
+    top_k: int = 0
+    top_p: float = 1.0
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
             raise UserError(f"temperature = {self.temperature}: expected at least 0 (0 is greedy)")
+        if self.top_k < 0:
+            raise UserError(f"top_k = {self.top_k}: expected at least 0 (0 samples from all tokens)")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p = {self.top_p}: expected more than 0 and at most 1 (1 samples from all tokens)")
         if self.max_new_tokens < 1:
             raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
         self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
-        self.encoder = PromptEncoder(self.tokenizer)
+        self.encoder = PromptEncoder(self.tokenizer, self.chat_template_kwargs)
         self.context_limit = context_limit(self.model.config)
 
     @classmethod
@@ -72,6 +84,10 @@ class LanguageModel:
         max_new_tokens: int = 256,
         prompt_format: PromptFormat | None = None,
         expected_prompts: Callable[[PromptFormat | None], Sequence[Prompt]] | None = None,
+        chat_template_kwargs: Mapping[str, Scalar] | None = None,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        use_generation_config: bool = False,
     ) -> LanguageModel:
         """Loads a model from the Hub or a folder.
 
@@ -88,22 +104,43 @@ class LanguageModel:
             prompt_format: overrides the format stored with the adapter.
             expected_prompts: the model's prompt format, or None if it has none → long prompts of the games to be played; they
                 are checked against the model's context before the weights are loaded.
+            chat_template_kwargs: variables of the chat template, such as `enable_thinking`; override those stored with the
+                adapter.
+            top_k: number of tokens that are sampled from; 0 is all.
+            top_p: probability of the tokens that are sampled from; 1 is all.
+            use_generation_config: takes temperature, top_k and top_p from the model's generation config instead.
 
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together, or the context is too short.
         """
         check_device(device)
-        files = open_model(repo_or_path, adapter, revision, chat_template=chat_template, prompt_format=prompt_format)
+        files = open_model(
+            repo_or_path,
+            adapter,
+            revision,
+            chat_template=chat_template,
+            prompt_format=prompt_format,
+            chat_template_kwargs=chat_template_kwargs,
+        )
         if expected_prompts:
             files.check_context(expected_prompts(files.prompt_format), max_new_tokens)
         model = load_base(files.base, dtype, device)
         adapted = load_adapter(model, files.adapter) if files.adapter else model
-        return cls(adapted, files.tokenizer, temperature, max_new_tokens, name=repo_or_path, prompt_format=files.prompt_format)
+        sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        return cls(
+            adapted,
+            files.tokenizer,
+            **(configured_sampling(model) if use_generation_config else sampling),
+            max_new_tokens=max_new_tokens,
+            name=repo_or_path,
+            prompt_format=files.prompt_format,
+            chat_template_kwargs=files.chat_template_kwargs,
+        )
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
         ids = self.encode(prompts)
-        samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens)
+        samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens, self.top_k, self.top_p)
         distinct = list(dict.fromkeys(tuple(sample.token_ids) for sample in samples))
         decoded = self.tokenizer.batch_decode(list(map(list, distinct)), skip_special_tokens=True)
         texts = dict(zip(distinct, decoded, strict=True))
@@ -129,9 +166,21 @@ class LanguageModel:
         check_lengths(prompts, list(map(len, encoded)), self.context_limit, self.max_new_tokens, self.name)
         return encoded
 
-    def render(self, prompt: Prompt) -> str:
-        """The prompt as text, through the chat template."""
-        return self.encoder.render(prompt)
+    def render(self, prompts: Sequence[Prompt]) -> list[str]:
+        """The prompts as texts, through the chat template."""
+        return self.encoder.render(prompts)
+
+
+def configured_sampling(model: PreTrainedModel) -> dict[str, float]:
+    """Temperature, top-k and top-p as `model.generate()` takes them from the generation config of the model.
+
+    Without `do_sample` it is greedy. Fields that the model leaves out have the defaults of transformers.
+    """
+    config = model.generation_config
+    if config is None or not config.do_sample:
+        return {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
+    defaults = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # of `GenerationConfig`
+    return {name: default if (value := getattr(config, name)) is None else value for name, default in defaults.items()}
 
 
 def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -1,15 +1,9 @@
-"""Loads base, tokenizer, adapter and chat template from files that `downloads` has checked, without network access."""
+"""Loads base, tokenizer and adapter from files that `downloads` has checked, without network access."""
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, cast
 
-import jinja2
 import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
@@ -31,11 +25,6 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import choose_device
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-
-TEMPLATE_SECONDS = 10.0
-"""Time limit of a chat template per prompt, in seconds: a template can loop forever. Known templates take a millisecond."""
-LARGEST_PROMPT = 1_000_000
-"""Largest number of characters that a chat template may render for a short question."""
 
 _LOADING_ERRORS = (
     OSError,
@@ -149,52 +138,6 @@ def stored_format(found: Fetched) -> PromptFormat | None:
         return find_format(found.prompt_format)
     except UserError as error:
         raise UserError(f"the prompt format of the adapter {found.source!r} is not available: {error}") from error
-
-
-def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | None) -> None:
-    """Sets the chat template of a file, if one is given, and rejects a missing or broken template."""
-    if file:
-        try:
-            tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
-    if not tokenizer.chat_template:
-        raise UserError(f"{source!r} has no chat template: pass one with --chat-template FILE (Jinja)")
-    try:
-        text = render(tokenizer, [{"role": "user", "content": "a question"}])
-    except (jinja2.TemplateError, ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
-        raise UserError(
-            f"the chat template of {file or source!r} does not work ({first_line(error)}): expected a Jinja template"
-        ) from error
-    if len(text) > LARGEST_PROMPT:
-        raise UserError(
-            f"the chat template of {file or source!r} renders {len(text)} characters for one question: expected fewer"
-        )
-
-
-def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Any]) -> str:
-    """Renders messages with the chat template, in Jinja's sandbox and under a time limit."""
-    with _bounded(TEMPLATE_SECONDS):
-        return cast(str, tokenizer.apply_chat_template(cast(Any, messages), add_generation_prompt=True, tokenize=False))
-
-
-@contextmanager
-def _bounded(seconds: float) -> Iterator[None]:
-    """Raises `UserError` after a time limit. Works only in the main thread of a Unix process, which alone receives the alarm."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def on_timeout(*_: object) -> NoReturn:
-        raise UserError(f"the chat template takes more than {seconds:.0f} s for one prompt: expected a template that terminates")
-
-    before = signal.signal(signal.SIGALRM, on_timeout)
-    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, remaining)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _unusable(found: Fetched, error: Exception) -> UserError:

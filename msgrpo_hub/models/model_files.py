@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,9 +12,11 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.fetching import Fetched
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
+from msgrpo_hub.downloads.play_settings import Scalar
+from msgrpo_hub.models.chat_templates import set_template
 from msgrpo_hub.models.context import check_expected, context_limit
 from msgrpo_hub.models.encoding import PromptEncoder
-from msgrpo_hub.models.loading import fetch_both, load_tokenizer, set_template, stored_format
+from msgrpo_hub.models.loading import fetch_both, load_tokenizer, stored_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +30,12 @@ class ModelFiles:
     config: PretrainedConfig
     prompt_format: PromptFormat | None
     """The format chosen, else the one stored with the adapter, else None."""
+    chat_template_kwargs: Mapping[str, Scalar]
+    """The variables of the chat template: those stored with the adapter, overridden by those chosen."""
 
     @cached_property
     def encoder(self) -> PromptEncoder:
-        return PromptEncoder(self.tokenizer)
+        return PromptEncoder(self.tokenizer, self.chat_template_kwargs)
 
     def check_context(self, prompts: Sequence[Prompt], max_new_tokens: int) -> None:
         """Raises `UserError` if the model's context is too short for these prompts and their replies."""
@@ -46,6 +50,7 @@ def open_model(
     *,
     chat_template: str | None = None,
     prompt_format: PromptFormat | None = None,
+    chat_template_kwargs: Mapping[str, Scalar] | None = None,
 ) -> ModelFiles:
     """Fetches a model and loads its tokenizer, without its weights. Arguments and errors as `LanguageModel.from_pretrained`."""
     source, revision = split_revision(repo_or_path, revision)
@@ -55,4 +60,14 @@ def open_model(
     chosen = prompt_format or (stored_format(added) if added else None)
     tokenizer, config = load_tokenizer(base)
     set_template(tokenizer, base.source, chat_template)
-    return ModelFiles(base=base, adapter=added, tokenizer=tokenizer, config=config, prompt_format=chosen)
+    stored = added.chat_template_kwargs if added else {}
+    files = ModelFiles(
+        base=base,
+        adapter=added,
+        tokenizer=tokenizer,
+        config=config,
+        prompt_format=chosen,
+        chat_template_kwargs=stored | dict(chat_template_kwargs or {}),
+    )
+    files.encoder.template.log_unused(files.chat_template_kwargs)
+    return files

@@ -36,6 +36,8 @@ class Replies:
     temperature: float
     max_new_tokens: int
     end_ids: frozenset[int]
+    top_k: int = 0
+    top_p: float = 1.0
 
     def append_tokens(self, live: Sequence[int], position: int, logits: Tensor, rows: Tensor) -> tuple[Tensor, list[int]]:
         """Samples the tokens at a position; a reply that already has a token there keeps it.
@@ -51,7 +53,7 @@ class Replies:
         """
         short = [k for k, i in enumerate(live) if len(self.samples[i].token_ids) == position]
         uniforms = [self.rngs[live[k]].random() for k in short]
-        sampled = draw_tokens(logits, rows[short], uniforms, self.temperature)
+        sampled = draw_tokens(logits, rows[short], uniforms, self.temperature, self.top_k, self.top_p)
         for k, token, log_prob, entropy in zip(short, *(values.tolist() for values in sampled), strict=True):
             sample = self.samples[live[k]]
             sample.token_ids.append(token)
@@ -63,7 +65,9 @@ class Replies:
         return torch.tensor(tokens, device=logits.device), unfinished
 
 
-def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+def draw_tokens(
+    logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float, top_k: int = 0, top_p: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
     """Samples one token per sample from the distribution of its row.
 
     The cumulative distribution is summed in float64. A device without float64 hands its logits to the CPU, so that equal
@@ -74,13 +78,14 @@ def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], tempera
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
         temperature: divides the logits; 0 selects the most likely token.
+        top_k, top_p: restrict the distribution, as `keep_likely` says, after the division by the temperature.
 
     Returns:
         Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
     """
     if not has_float64(logits.device):
         logits, rows = logits.cpu(), rows.cpu()
-    log_p = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
+    log_p = torch.log_softmax(keep_likely(logits / temperature, top_k, top_p) if temperature else logits, dim=-1)
     p = log_p.exp()
     entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
     if entropies.isnan().any():
@@ -92,6 +97,25 @@ def draw_tokens(logits: Tensor, rows: Tensor, uniforms: Sequence[float], tempera
     else:
         tokens = log_p.argmax(-1)[rows]
     return tokens, log_p[rows, tokens], entropies[rows]
+
+
+def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
+    """The logits (rows, vocabulary), with -inf for unlikely tokens, as transformers' `TopKLogitsWarper` and `TopPLogitsWarper`.
+
+    Args:
+        logits: divided by the temperature.
+        top_k: number of tokens to keep, and those equally likely as the last of them; 0 keeps all.
+        top_p: keeps the fewest tokens whose probabilities add up to at least this; 1 keeps all.
+    """
+    if top_k:
+        least = torch.topk(logits, min(top_k, logits.shape[-1])).values[..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p < 1:
+        ascending, tokens = torch.sort(logits)
+        unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
+        unlikely[..., -1] = False  # the most likely token stays
+        logits = logits.masked_fill(unlikely.scatter(-1, tokens, unlikely), -torch.inf)
+    return logits
 
 
 def not_finite() -> UserError:

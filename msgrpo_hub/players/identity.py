@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.play_settings import Scalar, check_switches
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.registry import SCRIPTED, ExpectedPrompts, check_near_miss, entry_point, make_player
@@ -41,8 +43,24 @@ class PlayerSettings(LoadOptions):
     """File with a Jinja chat template, for a model without one."""
     prompt_format: str = ""
     """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
+    chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
+    """Variables of the chat template as JSON, such as {"enable_thinking": false}; an adapter has its own."""
+    top_k: int = 0
+    """Sample from this many of the most likely tokens; 0 is all."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens that together have this probability; 1 is all."""
+    use_generation_config: bool = False
+    """Take temperature, top-k and top-p from the model's own generation_config.json, as `model.generate()` does."""
     concurrency: int = 8
     """Requests to a server at the same time, at most as many as episodes in a batch. Results do not depend on it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
+        if self.use_generation_config and (self.top_k or self.top_p != 1):
+            raise UserError(
+                "top_k and top_p are given along with use_generation_config, which sets them: expected one or the other"
+            )
 
     @property
     def chosen_format(self) -> PromptFormat | None:
@@ -94,17 +112,23 @@ def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
 def _endpoint(name: str, settings: PlayerSettings) -> Player:
     if settings.mode == "score":
         raise UserError(f"{name!r} is behind a server, which cannot score given replies: use --mode generate")
+    if settings.use_generation_config:
+        raise UserError(f"{name!r} is behind a server, whose files cannot be read: use --temperature, --top-k and --top-p")
     policy = make_player(
         name,
         temperature=settings.temperature,
         max_new_tokens=settings.max_new_tokens,
         concurrency=settings.concurrency,
+        chat_template_kwargs=settings.chat_template_kwargs,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
     )
     identity = {
         "kind": "endpoint",
         "server": name,
         "temperature": settings.temperature,
         "max_new_tokens": settings.max_new_tokens,
+        **_besides(settings.chat_template_kwargs, settings.top_k, settings.top_p),
         "huggingface_hub": importlib.metadata.version("huggingface_hub"),
     }
     return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/unpinned")
@@ -125,22 +149,28 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
         prompt_format=settings.chosen_format,
         expected_prompts=expected_prompts,
         load=settings,
+        chat_template_kwargs=settings.chat_template_kwargs,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        use_generation_config=settings.use_generation_config,
     )
     policy.name = name  # for error messages; the pinned source may be a local path
     if sources.adapter and adapter_effect(policy) == 0:
         raise UserError(
             f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
         )
+    sampled = settings.mode == "generate"
     identity = {
         "kind": "language model",
         **sources.identity(),
         "mode": settings.mode,
-        "temperature": settings.temperature if settings.mode == "generate" else None,
-        "max_new_tokens": settings.max_new_tokens if settings.mode == "generate" else None,
+        "temperature": policy.temperature if sampled else None,
+        "max_new_tokens": settings.max_new_tokens if sampled else None,
         "chat_template": hashlib.sha256(json.dumps(policy.tokenizer.chat_template).encode()).hexdigest()[:16],
         "dtype": str(policy.model.dtype).removeprefix("torch."),
         "device": policy.model.device.type,
         **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
+        **_besides(policy.chat_template_kwargs, *((policy.top_k, policy.top_p) if sampled else (0, 1))),
     }
     if settings.mode == "score":
         from msgrpo_hub.models.scoring import ScorePolicy
@@ -149,6 +179,12 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
     folder = "+".join(_folder_name(source) for source, _ in named(name))
     display_name = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
     return Player(name=display_name, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}")
+
+
+def _besides(chat_template_kwargs: Mapping[str, Scalar], top_k: int, top_p: float) -> dict[str, Any]:
+    """The settings that differ from their defaults. The others are left out, so that the hashes of earlier runs stay."""
+    switches = {f"chat_template_kwargs.{name}": value for name, value in chat_template_kwargs.items()}
+    return switches | ({"top_k": top_k} if top_k else {}) | ({"top_p": top_p} if top_p != 1 else {})
 
 
 def _folder_name(name: str) -> str:

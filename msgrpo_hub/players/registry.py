@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.names import split_adapter
+from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games import Game, base_game
 from msgrpo_hub.games.game import is_solvable
@@ -50,6 +52,10 @@ def make_player(
     concurrency: int = 8,
     expected_prompts: ExpectedPrompts | None = None,
     load: LoadOptions = LoadOptions(),  # noqa: B008
+    chat_template_kwargs: Mapping[str, Scalar] | None = None,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    use_generation_config: bool = False,
 ) -> Policy:
     """The player of a name.
 
@@ -63,6 +69,10 @@ def make_player(
         concurrency: number of requests that are sent to a server at the same time.
         expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
         load: how the weights of a language model are loaded.
+        chat_template_kwargs: variables of the chat template, such as `enable_thinking`, besides those stored with an adapter.
+        top_k: number of tokens that a language model samples from; 0 is all.
+        top_p: probability of the tokens that a language model samples from; 1 is all.
+        use_generation_config: takes temperature, top_k and top_p from the model's own generation config.
 
     Raises:
         UserError: no player of this name can be found.
@@ -75,7 +85,12 @@ def make_player(
     if separator and kind in ("endpoint", "provider"):
         from msgrpo_hub.models.endpoint import make_endpoint  # loads the HTTP client only when needed
 
-        return make_endpoint(name, temperature=temperature, max_new_tokens=max_new_tokens, concurrency=concurrency)
+        extra: dict[str, Any] = {"top_k": top_k} if top_k else {}
+        extra |= {"top_p": top_p} if top_p != 1 else {}
+        extra |= {"chat_template_kwargs": dict(chat_template_kwargs)} if chat_template_kwargs else {}
+        return make_endpoint(
+            name, temperature=temperature, max_new_tokens=max_new_tokens, concurrency=concurrency, extra_body=extra
+        )
     if point := entry_point(name):
         policy: Policy = point.load()()
         return policy
@@ -92,6 +107,10 @@ def make_player(
         prompt_format=prompt_format,
         expected_prompts=expected_prompts,
         device=load.device,
+        chat_template_kwargs=chat_template_kwargs,
+        top_k=top_k,
+        top_p=top_p,
+        use_generation_config=use_generation_config,
     )
 
 

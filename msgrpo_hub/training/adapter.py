@@ -37,6 +37,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         max_new_tokens=config.max_new_tokens,
         prompt_format=find_format(config.prompt_format, may_import=True),
         expected_prompts=prompts_of([make_game(name) for name in parse_games(config.game)]),
+        chat_template_kwargs=config.chat_template_kwargs,
     )
     torch.manual_seed(config.seed)
     if config.gradient_checkpointing:

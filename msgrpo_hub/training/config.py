@@ -6,16 +6,17 @@ import dataclasses
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 import tomli_w
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.choices import check_literals, is_import, resolve
 from msgrpo_hub.credit import CREDITS
+from msgrpo_hub.downloads.play_settings import PlaySettings, Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.models.load_options import Device
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
@@ -117,6 +118,8 @@ class TrainConfig:
     """Recompute activations in the backward pass: less memory, more time."""
     chat_template: str = ""
     """File with a Jinja chat template, for a model without one."""
+    chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
+    """Variables of the chat template as JSON, such as {"enable_thinking": false}; stored with the adapter."""
     prompt_format: str = THINK_ACTION.name
     """How the model is asked and its replies are read: a built-in prompt format, or module:object."""
     report_to: Literal["none", "tensorboard", "trackio", "wandb", "all"] = "none"
@@ -129,6 +132,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         parse_games(self.game)
         check_literals(self)
+        check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
         for name, built_in in CHOICES.items():
             if not is_import(getattr(self, name)):
                 resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)
@@ -148,6 +152,11 @@ class TrainConfig:
             raise UserError(
                 f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower --selected-per-group"
             )
+
+    @property
+    def play_settings(self) -> PlaySettings:
+        """What the adapter stores, to be prompted as it was trained."""
+        return PlaySettings(prompt_format=self.prompt_format, chat_template_kwargs=self.chat_template_kwargs)
 
     def choice(self, name: str) -> Any:
         """The variant that a field of `CHOICES` names; `module:object` is imported here, and only here."""
@@ -246,7 +255,8 @@ def from_values(values: dict[str, Any], source: str) -> TrainConfig:
     for name, value in values.items():
         if name not in names:
             raise unknown(f"field in {source}", name, names)
-        kind = hints[name] if isinstance(hints[name], type) else str
+        hint = get_origin(hints[name]) or hints[name]
+        kind = hint if isinstance(hint, type) else str
         fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
         if not fits or (kind is not bool and isinstance(value, bool)):
             raise UserError(f"{name} = {value!r} in {source}: expected {kind.__name__}")
@@ -256,4 +266,5 @@ def from_values(values: dict[str, Any], source: str) -> TrainConfig:
 
 def to_toml(config: TrainConfig) -> str:
     """The configuration as TOML that `load_config` reads back unchanged."""
-    return tomli_w.dumps(dataclasses.asdict(config))
+    values = dataclasses.asdict(config)
+    return tomli_w.dumps({name: value for name, value in values.items() if value != {}})

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
-from msgrpo_hub.downloads.fetching import PLAY_SETTINGS
+from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import check_device, gpu
 from msgrpo_hub.rendering.curves import plot_curves
@@ -152,7 +152,7 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
     """Writes the adapter in PEFT's layout, each file put in place at once."""
     beside = path.with_name(f".{path.name}.new")
     trainer.model.save_pretrained(str(beside))
-    write_json(beside / PLAY_SETTINGS, {"prompt_format": trainer.config.prompt_format})
+    write_json(beside / PLAY_SETTINGS, trainer.config.play_settings.record())
     path.mkdir(exist_ok=True)
     for file in sorted(beside.iterdir()):
         file.replace(path / file.name)

@@ -33,10 +33,10 @@ PICKLE = pickle.dumps(Payload())
 def open_model(name: str, adapter: str | None = None) -> tuple[str, bool]:
     """In the client's process: loads a model. Returns the outcome, and whether a payload ran."""
     from msgrpo_hub.errors import UserError
-    from msgrpo_hub.models import loading
+    from msgrpo_hub.models import chat_templates
     from msgrpo_hub.models.language_model import LanguageModel
 
-    loading.TEMPLATE_SECONDS = 0.5  # so that a template without end does not hold up the tests
+    chat_templates.SECONDS = 0.5  # so that a template without end does not hold up the tests
     try:
         LanguageModel.from_pretrained(name, adapter, temperature=0.0, max_new_tokens=1)
     except UserError as error:
@@ -156,12 +156,12 @@ BASES: dict[str, tuple[Change, str, set[str]]] = {
     ),
     "a template without end": (
         write(chat_template_jinja=LONG.encode()),
-        "the chat template takes more than",
+        "is stopped: it takes more than 0.5 s for one prompt",
         {"model.safetensors"},
     ),
     "a template of two megabytes": (
         write(chat_template_jinja=b"{% for i in range(99999) %}twenty characters...{% endfor %}"),
-        "characters for one question",
+        "renders 1,999,980 characters for one prompt",
         {"model.safetensors"},
     ),
     "a template that leaves its sandbox": (

@@ -76,7 +76,9 @@ def play_settings(text: str) -> Change:
     return lambda files: files.update({"msgrpo.json": text.encode()})
 
 
-ALONE = 'expected {"prompt_format": NAME} and nothing else in its msgrpo.json'
+ALONE = 'expected {"prompt_format": NAME} in its msgrpo.json, and at most "chat_template_kwargs"'
+
+
 PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
     "a format that is code": ('{"prompt_format": "evil:run"}', "would import code", True),
     "a format that nobody knows": ('{"prompt_format": "jsn"}', "did you mean 'json'?", True),
@@ -84,6 +86,11 @@ PLAY_SETTINGS: dict[str, tuple[str, str, bool]] = {
     "a format with a path": ('{"prompt_format": "../../evil"}', ALONE, False),
     "another setting": ('{"prompt_format": "json", "chat_template": "x"}', ALONE, False),
     "no setting": ("{}", ALONE, False),
+    "a switch that is another template": (
+        '{"prompt_format": "json", "chat_template_kwargs": {"chat_template": "x"}}',
+        "'chat_template' in the msgrpo.json",
+        False,
+    ),
     "a list": ("[]", "msgrpo.json is not a JSON object", False),
     "brackets without end": ("[" * 9_999, "msgrpo.json is not JSON", False),
     "more than a name": ("{}" + " " * 10_000, "msgrpo.json would be 10,002 bytes; expected at most 10,000 bytes", False),

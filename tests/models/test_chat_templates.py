@@ -37,18 +37,18 @@ pytestmark = pytest.mark.lowest
 def test_a_template_without_a_system_role_renders_the_rules_once(folder: Path, prompts: list[Prompt], template: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     agent = load(folder, max_new_tokens=2)
-    for prompt in prompts:
-        text = agent.render(prompt)
+    texts = agent.render(prompts)
+    for prompt, text in zip(prompts, texts, strict=True):
         for part in (prompt.user, *prompt.game.rules, prompt.game.instructions, ", ".join(prompt.game.actions)):
             assert text.count(part) == 1
         assert text.index(prompt.game.rules[-1]) < text.index(prompt.user)
     replies = agent.complete(prompts, rngs(len(prompts)))
-    assert [agent.tokenizer.decode(reply.prompt_ids) for reply in replies] == [agent.render(prompt) for prompt in prompts]
+    assert [agent.tokenizer.decode(reply.prompt_ids) for reply in replies] == texts
 
 
 def test_a_template_with_a_system_role_keeps_the_two_messages_apart(qwen2_folder: Path, prompts: list[Prompt]) -> None:
     expected = f"<|system|>{prompts[0].system}<|end|><|user|>{prompts[0].user}<|end|><|assistant|>"
-    assert load(qwen2_folder).render(prompts[0]) == expected
+    assert load(qwen2_folder).render(prompts[:1]) == [expected]
 
 
 def test_prompts_are_encoded_as_the_template_renders_them_with_nothing_added(

@@ -1,0 +1,32 @@
+"""Chat templates in the style of well-known models, shortened to what decides the text of a prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from msgrpo_hub.agent.prompt_formats import Message
+from msgrpo_hub.pocket.tokenizer import build_tokenizer
+
+TEMPLATES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))}
+
+DIALOGUE: list[Message] = [
+    {"role": "system", "content": "The rules."},
+    {"role": "user", "content": "First board"},
+    {"role": "assistant", "content": "<think>Hm.</think><action>Up</action>"},
+    {"role": "user", "content": "Second board"},
+]
+"""What a prompt format with history asks."""
+
+
+def with_template(template: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with a chat template and the special tokens that it writes."""
+    tokenizer = build_tokenizer([], 300)
+    tokenizer.bos_token, tokenizer.chat_template = "<|pad|>", template
+    return tokenizer
+
+
+def write_template(folder: Path, template: str) -> Path:
+    (folder / "chat_template.jinja").write_text(template)
+    return folder

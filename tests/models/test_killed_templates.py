@@ -1,0 +1,161 @@
+"""A foreign chat template renders in a process of its own, which is stopped when it takes too long or too much memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models import chat_templates
+from msgrpo_hub.models.chat_templates import ChatTemplate, template_of
+from msgrpo_hub.models.language_model import LanguageModel
+from tests.models.loading import load
+from tests.models.realistic import with_template, write_template
+
+PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+SLOW = "{% if 'slow' in messages[-1]['content'] %}" + ENDLESS + "{% endif %}" + PLAIN
+LARGE = "{% if 'large' in messages[-1]['content'] %}{{ ('x' * 1000000000) | length }}{% endif %}" + PLAIN
+POWER = "{% if 'slow' in messages[-1]['content'] %}{{ (8 + messages | length) ** (9 ** 9) }}{% endif %}" + PLAIN
+
+
+def ask(template: ChatTemplate, content: str) -> str:
+    [text] = template.render([[{"role": "user", "content": content}]])
+    return text
+
+
+def worker(template: ChatTemplate) -> subprocess.Popen[str]:
+    process = template.renderer._running  # type: ignore[attr-defined]
+    assert process is not None
+    return process
+
+
+def in_a_thread(action: Callable[[], object]) -> object:
+    """The error that an action raises in a thread other than the main one, or its result."""
+    results: list[object] = []
+
+    def run() -> None:
+        try:
+            results.append(action())
+        except UserError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    return results[0]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of a second per prompt, so that a template without end does not hold up the tests."""
+    monkeypatch.setattr(chat_templates, "SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("template", [SLOW, POWER], ids=["loops", "computes without returning to Python"])
+def test_a_template_without_end_is_stopped_in_any_thread_and_a_new_process_goes_on(template: str) -> None:
+    foreign = template_of(with_template(template), "org/model", {})
+    assert ask(foreign, "quick") == "quick"
+    error = in_a_thread(lambda: ask(foreign, "slow"))
+    assert str(error).startswith(
+        "the chat template of 'org/model' is stopped: it takes more than 0.1 s for one prompt; expected "
+    )
+    assert ask(foreign, "quick") == "quick"
+
+
+def test_a_template_that_takes_more_than_256_mb_is_stopped_in_any_thread_and_a_new_process_goes_on() -> None:
+    foreign = template_of(with_template(LARGE), "org/model", {})
+    error = in_a_thread(lambda: ask(foreign, "large"))
+    assert str(error).startswith(
+        "the chat template of 'org/model' is stopped: it takes more than 256 MB of memory for one prompt"
+    )
+    assert ask(foreign, "quick") == "quick"
+
+
+def test_the_parent_stops_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_templates, "PATIENCE", 0.2)
+    foreign = template_of(with_template(PLAIN), "org/model", {})
+    os.kill(worker(foreign).pid, signal.SIGSTOP)
+    with pytest.raises(UserError, match=r"is stopped: it takes more than 0\.2 s by the clock for one prompt"):
+        ask(foreign, "quick")
+    assert ask(foreign, "quick") == "quick"
+
+
+def test_the_template_of_the_built_in_base_starts_no_process_and_a_foreign_one_starts_one_for_all_models(
+    qwen2_folder: Path,
+) -> None:
+    own = template_of(with_template((pocket_path() / "chat_template.jinja").read_text()), "pocket", {})
+    assert not hasattr(own.renderer, "_running")
+    first, second = (template_of(with_template(PLAIN), name, {}) for name in ("a", "b"))
+    assert worker(first).pid == worker(second).pid
+    assert load(qwen2_folder).encoder.template.renderer == own.renderer
+
+
+def test_the_process_ends_with_the_last_model_that_uses_it(folder: Path) -> None:
+    agent: LanguageModel | None = load(write_template(folder, PLAIN))
+    assert agent is not None
+    process = worker(agent.encoder.template)
+    assert process.poll() is None
+    del agent
+    assert process.wait(10) == -signal.SIGKILL
+
+
+PARENT = """
+import sys, threading
+from msgrpo_hub.models.chat_templates import renderer_of
+idle, busy = map(renderer_of, sys.argv[1:])
+for renderer in (idle, busy):
+    renderer.run("find_variables", [[]])
+    print(renderer._running.pid, flush=True)
+threading.Thread(target=busy.run, args=("render", [[[{"role": "user", "content": "slow"}], {}]])).start()
+print("asked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_process_ends_when_its_parent_is_killed() -> None:
+    """An idle process sees the end of its input; a busy one has no parent to stop it, but its processor time is limited."""
+    command, pipe = [sys.executable, "-c", PARENT, PLAIN, SLOW], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [Path(f"/proc/{int(parent.stdout.readline())}/cmdline") for _ in range(2)]
+        assert parent.stdout.readline() == "asked\n"
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(file.exists() and b"template_worker" in file.read_bytes() for file in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ctrl_c_leaves_the_process_to_its_parent() -> None:
+    foreign = template_of(with_template(PLAIN), "m", {})
+    before = worker(foreign).pid
+    os.kill(before, signal.SIGINT)
+    assert ask(foreign, "quick") == "quick"
+    assert worker(foreign).pid == before
+
+
+def test_all_new_prompts_of_a_turn_are_rendered_in_one_batch(folder: Path, prompts: list[Prompt]) -> None:
+    agent, batches = load(write_template(folder, PLAIN)), []
+    run = agent.encoder.template.renderer.run
+
+    class Recorded:
+        def run(self, task: str, items: list[object]) -> list[dict[str, object]]:
+            batches.append((task, len(items)))
+            return run(task, items)  # type: ignore[arg-type]
+
+    object.__setattr__(agent.encoder.template, "renderer", Recorded())
+    agent.encode(prompts)
+    agent.encode(prompts)
+    assert batches == [("render", len(set(prompts)))]
