@@ -18,6 +18,7 @@ Scalar = str | int | float | bool
 
 _FORMAT = re.compile(r"[A-Za-z0-9][\w.:-]{0,199}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z]\w{0,63}", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no file can hold
 _MOST_VARIABLES = 20
 _LONGEST_VALUE = 1000  # characters
 _LARGEST_NUMBER = 1e15
@@ -101,5 +102,5 @@ def check_switches(switches: Mapping[str, Any], where: str) -> None:
 
 def _is_scalar(value: Any) -> bool:
     if isinstance(value, str):
-        return len(value) <= _LONGEST_VALUE
+        return len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)
     return isinstance(value, bool | int | float) and abs(value) <= _LARGEST_NUMBER  # false for infinity and NaN

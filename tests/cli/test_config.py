@@ -31,11 +31,17 @@ def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(list(CHOICES[field.name]))
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))
+    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    if field.name == "chat_template_kwargs":
+        values = st.one_of(text, st.booleans(), st.integers(-(10**15), 10**15), st.floats(-1e15, 1e15))
+        return st.dictionaries(
+            st.from_regex(r"[a-z]\w{0,9}", fullmatch=True, alphabet=st.characters(codec="ascii")), values, max_size=3
+        )
     kinds = {
         bool: st.booleans(),
         int: st.integers(1, 50) if field.name == "selected_per_group" else st.integers(50, 10**12),
         float: st.floats(1e-300, 0.99),
-        str: st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+        str: text,
     }
     return kinds[hint]
 
@@ -61,6 +67,7 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     assert config("--preset", "quickstart-snake") == preset("quickstart-snake")
     assert config("--preset", "quickstart", "--beta", "0.5") == dataclasses.replace(preset("quickstart"), beta=0.5)
     assert config("--config", str(tmp_path / "some.toml"), "--groups", "5") == TrainConfig(groups=5, beta=1.0)
+    assert config("--chat-template-kwargs", '{"enable_thinking": false}').chat_template_kwargs == {"enable_thinking": False}
     assert config("--gradient-checkpointing", "--no-exclude-test-starts") == TrainConfig(
         gradient_checkpointing=True, exclude_test_starts=False
     )
@@ -80,8 +87,9 @@ def test_the_help_of_train_shows_every_field_with_its_documentation_and_default(
     documented = re.findall(r'\n    (\w+): .*\n    """(.*)"""', inspect.getsource(TrainConfig))
     assert [name for name, _ in documented] == [field.name for field in dataclasses.fields(TrainConfig)]
     shown = "".join(ended.out.split())
+    defaults = dataclasses.asdict(TrainConfig())
     for name, text in documented:
         assert f"--{name.replace('_', '-')}" in shown
-        default = getattr(TrainConfig, name)
+        default = defaults[name]
         choices = f" One of {', '.join(CHOICES[name])}, or module:object." if name in CHOICES else ""
-        assert "".join(f"{text}{choices} Default: {'none' if default == '' else default}.".split()) in shown, name
+        assert "".join(f"{text}{choices} Default: {'none' if default in ('', {}) else default}.".split()) in shown, name

@@ -20,6 +20,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "an infinite number": ({"a": float("inf")}, "a = 'inf' in the msgrpo.json"),
     "a number without end": ({"a": 10**400}, "expected a text of up to 1000 characters, a number"),
     "a novel": ({"a": "x" * 1001}, "expected a text of up to 1000 characters"),
+    "half a character": ({"a": "\ud800"}, "expected a text of up to 1000 characters"),
     "another template": ({"chat_template": "x"}, "the variable 'chat_template' in the msgrpo.json of 'x' cannot be set"),
     "other messages": ({"messages": "x"}, "the variable 'messages'"),
     "a name of Python": ({"__class__": 1}, "the variable '__class__'"),
