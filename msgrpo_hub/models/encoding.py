@@ -23,13 +23,17 @@ class PromptEncoder:
     Args:
         tokenizer: the tokenizer, with a chat template.
         chat_template_kwargs: variables of the chat template, such as `enable_thinking`.
+        source: what the template came from, for messages; by default the tokenizer's model.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, chat_template_kwargs: Mapping[str, Scalar] = MappingProxyType({})
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        chat_template_kwargs: Mapping[str, Scalar] = MappingProxyType({}),
+        source: str = "",
     ) -> None:
         self.tokenizer = tokenizer
-        self.template = template_of(tokenizer, tokenizer.name_or_path, chat_template_kwargs)
+        self.template = template_of(tokenizer, source or tokenizer.name_or_path, chat_template_kwargs)
         self._split_points = split_points(tokenizer)
         self._ids: dict[Prompt, TokenIds] = {}
 

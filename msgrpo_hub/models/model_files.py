@@ -32,10 +32,12 @@ class ModelFiles:
     """The format chosen, else the one stored with the adapter, else None."""
     chat_template_kwargs: Mapping[str, Scalar]
     """The variables of the chat template: those stored with the adapter, overridden by those chosen."""
+    template_source: str
+    """The file or the model that the chat template came from."""
 
     @cached_property
     def encoder(self) -> PromptEncoder:
-        return PromptEncoder(self.tokenizer, self.chat_template_kwargs)
+        return PromptEncoder(self.tokenizer, self.chat_template_kwargs, self.template_source)
 
     def check_context(self, prompts: Sequence[Prompt], max_new_tokens: int) -> None:
         """Raises `UserError` if the model's context is too short for these prompts and their replies."""
@@ -68,6 +70,7 @@ def open_model(
         config=config,
         prompt_format=chosen,
         chat_template_kwargs=stored | dict(chat_template_kwargs or {}),
+        template_source=chat_template or base.source,
     )
     files.encoder.template.log_unused(files.chat_template_kwargs)
     return files

@@ -34,6 +34,12 @@ BAD: dict[str, tuple[str, str]] = {
         "Snake-Solo-v1 has no exact optimum.* use the player 'greedy'",
     ),
     "a seed that is no number": (f"play {LAKE} --seed one", "--seed.*int.*'one'; see msgrpo play --help"),
+    "switches that are not JSON": ("eval pocket --chat-template-kwargs thinking=false", "expected a JSON object such as"),
+    "switches of a training that are not JSON": ("train @ --chat-template-kwargs [1]", "expected a JSON object such as"),
+    "a switch that is an object": (
+        'train @ --chat-template-kwargs {"a":{}}',
+        "a = '{}' in chat_template_kwargs: expected a text",
+    ),
     "a negative temperature": (f"play {LAKE} --player @/base --temperature -1", "temperature.*-1.*at least 0"),
     "a reply of no tokens": (f"play {LAKE} --player @/base --max-new-tokens 0", "max.new.tokens.*0.*at least 1"),
     "a reply that does not fit": (

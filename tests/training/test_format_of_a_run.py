@@ -41,13 +41,19 @@ def stored(run: Path) -> set[str]:
     return {json.loads((run / name / "msgrpo.json").read_text())["prompt_format"] for name in ("adapter", "best")}
 
 
-def test_a_run_plays_in_its_format_and_stores_it_with_both_adapters(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
-    done = msgrpo("train", *flags, "--updates", 2, "--prompt-format", "json", "--output-dir", tmp_path / "run")
+def test_a_run_plays_in_its_format_and_stores_it_and_its_switches_with_both_adapters(
+    msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
+    chosen = ["--prompt-format", "json", "--chat-template-kwargs", '{"enable_thinking": false}']
+    done = msgrpo("train", *flags, "--updates", 2, *chosen, "--output-dir", tmp_path / "run")
     assert done.code == 0, done.err
+    assert done.err.count("never reads 'enable_thinking'\n") == 1
     assert stored(tmp_path / "run") == {"json"}
+    assert load_config(tmp_path / "run" / "config.toml").chat_template_kwargs == {"enable_thinking": False}
     agent = LanguageModel.from_pretrained(str(tmp_path / "run" / "adapter"))
     assert agent.prompt_format is not None
     assert agent.prompt_format.name == "json"
+    assert agent.chat_template_kwargs == {"enable_thinking": False}
 
 
 def test_without_a_choice_the_stored_format_is_think_action(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:

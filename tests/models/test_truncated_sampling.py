@@ -1,0 +1,94 @@
+"""Top-k and top-p restrict sampling exactly as transformers does, and a model's own sampling settings can be taken over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.language_model import configured_sampling
+from msgrpo_hub.models.sampling import draw_tokens, keep_likely
+from tests.models.loading import edit, load, rngs
+
+VOCABULARY = 40
+
+
+def of_transformers(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+    """The logits that `model.generate()` samples from."""
+    processors = LogitsProcessorList([TemperatureLogitsWarper(temperature)] if temperature != 1 else [])
+    processors += [TopKLogitsWarper(top_k)] if top_k else []
+    processors += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+    warped: torch.Tensor = processors(torch.zeros(len(logits), 1, dtype=torch.long), logits)
+    return warped
+
+
+CASES = st.tuples(
+    st.integers(0, 10**6),
+    st.sampled_from([0.3, 0.7, 1.0, 1.5]),
+    st.sampled_from([0, 1, 3, 20, VOCABULARY, 10**6]),
+    st.sampled_from([1e-9, 0.1, 0.5, 0.8, 0.95, 1 - 1e-7, 1.0]),
+)
+
+
+@given(case=CASES, ties=st.booleans())
+@settings(deadline=None, max_examples=200)
+def test_the_distribution_is_that_of_the_warpers_of_transformers(case: tuple[int, float, int, float], ties: bool) -> None:
+    seed, temperature, top_k, top_p = case
+    logits = 3 * torch.randn(4, VOCABULARY, generator=torch.Generator().manual_seed(seed))
+    logits = logits.round() if ties else logits
+    expected = of_transformers(logits, temperature, top_k, top_p)
+    assert torch.equal(keep_likely(logits / temperature, top_k, top_p), expected)
+    rows, uniforms = torch.arange(4), [0.0, 0.3, 0.6, 1 - 2**-53]
+    tokens, log_probs, entropies = draw_tokens(logits, rows, uniforms, temperature, top_k, top_p)
+    log_p = torch.log_softmax(expected, -1)
+    assert torch.equal(log_probs, log_p[rows, tokens])
+    assert log_probs.isfinite().all()
+    assert torch.allclose(entropies, torch.distributions.Categorical(logits=expected).entropy(), atol=1e-5)
+
+
+def test_greedy_replies_do_not_depend_on_top_k_and_top_p() -> None:
+    logits = torch.randn(3, VOCABULARY)
+    plain, restricted = (draw_tokens(logits, torch.arange(3), [0.5] * 3, 0.0, *more) for more in ((), (2, 0.1)))
+    assert all(torch.equal(a, b) for a, b in zip(plain, restricted, strict=True))
+
+
+def test_a_model_samples_from_its_most_likely_tokens_alone(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    greedy = load(qwen2_folder, temperature=0.0, max_new_tokens=3).complete(prompts, rngs(len(prompts)))
+    for options in ({"top_k": 1}, {"top_p": 1e-9}):
+        sampled = load(qwen2_folder, max_new_tokens=3, **options).complete(prompts, rngs(len(prompts)))
+        assert [reply.token_ids for reply in sampled] == [reply.token_ids for reply in greedy]
+        assert {value for reply in sampled for value in reply.log_probs} == {0.0}
+
+
+@pytest.mark.parametrize("options", [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": float("nan")}], ids=str)
+def test_a_top_k_or_top_p_out_of_range_is_refused(qwen2_folder: Path, options: dict[str, Any]) -> None:
+    [(name, value)] = options.items()
+    with pytest.raises(UserError, match=rf"{name} = {value}: expected "):
+        load(qwen2_folder, **options)
+
+
+GENERATION: dict[str, dict[str, Any]] = {
+    "Qwen3": {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [257, 256]},
+    "Llama 3": {"do_sample": True, "temperature": 0.6, "top_p": 0.9},
+    "greedy": {"do_sample": False},
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("style", GENERATION)
+def test_the_models_own_settings_are_those_of_its_generate_method(folder: Path, style: str) -> None:
+    (folder / "generation_config.json").unlink()
+    (folder / "generation_config.json").write_text("{}")
+    edit(folder / "generation_config.json", **GENERATION[style])
+    agent = load(folder, temperature=0.123, use_generation_config=True)
+    used, _ = agent.model._prepare_generation_config(None)
+    expected = (used.temperature, used.top_k, used.top_p) if used.do_sample else (0.0, 0, 1.0)
+    assert (agent.temperature, agent.top_k, agent.top_p) == expected
+    assert configured_sampling(agent.model)["temperature"] == GENERATION[style].get("temperature", 0.0)

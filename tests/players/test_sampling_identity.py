@@ -1,0 +1,92 @@
+"""Switches of a chat template and sampling settings are in the identity of a run; without them, runs keep their hashes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.untrusted import _check_config
+from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from tests.models.loading import edit
+from tests.players.adapters import SUITE, adapt, hash_of
+
+ROOT = Path(__file__).parents[2]
+SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}quick {% endif %}"
+SERVER = "endpoint:http://127.0.0.1:9/v1#m"
+
+
+@pytest.fixture(scope="module")
+def switched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built-in base with a template that has a switch, and with sampling settings of its own."""
+    folder = Path(shutil.copytree(pocket_path(), tmp_path_factory.mktemp("switched") / "base"))
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text() + SWITCHED)
+    edit(folder / "generation_config.json", do_sample=True, temperature=0.6, top_k=20, top_p=0.95)
+    return folder
+
+
+def played(folder: Path | str, **settings: Any) -> Player:
+    return identify(str(folder), PlayerSettings(**settings))
+
+
+def test_without_new_settings_the_identity_of_a_stored_run_stays_and_so_does_its_hash() -> None:
+    [stored] = (ROOT / "benchmark/results/pocket").glob("*/FrozenLake-NotSlippery-v1/*/config.lock.json")
+    before = json.loads(stored.read_text())["identity"]
+    now = played("pocket", temperature=before["temperature"], max_new_tokens=before["max_new_tokens"]).identity
+    versions = {name: before[name] for name in ("torch", "transformers", "peft")}
+    assert now | versions == before
+
+
+def test_every_sampling_setting_and_switch_of_a_model_is_in_its_run_hash(switched: Path) -> None:
+    players = {
+        "plain": played(switched),
+        "switch": played(switched, chat_template_kwargs={"enable_thinking": False}),
+        "top-k": played(switched, top_k=20),
+        "top-p": played(switched, top_p=0.95),
+        "its own": played(switched, use_generation_config=True),
+    }
+    assert len({hash_of(player) for player in players.values()}) == len(players)
+    assert players["switch"].identity["chat_template_kwargs.enable_thinking"] is False
+    typed = played(switched, temperature=0.6, top_k=20, top_p=0.95)
+    assert hash_of(typed) == hash_of(players["its own"])
+    scored = [hash_of(played(switched, mode="score", **one)) for one in ({"temperature": 0.1}, {"use_generation_config": True})]
+    assert scored[0] == scored[1]
+
+
+def test_every_setting_of_a_server_is_in_its_run_hash_and_only_its_own_files_are_missing() -> None:
+    settings: list[dict[str, Any]] = [{}, {"top_k": 20}, {"top_p": 0.9}, {"chat_template_kwargs": {"enable_thinking": False}}]
+    assert len({hash_of(played(SERVER, **one)) for one in settings}) == len(settings)
+    with pytest.raises(UserError, match="is behind a server, whose files cannot be read: use --temperature"):
+        played(SERVER, use_generation_config=True)
+
+
+def test_a_run_with_switches_and_sampling_settings_can_be_published(switched: Path) -> None:
+    from msgrpo_hub.evaluation.runner import run_config
+
+    player = played(switched, top_k=20, top_p=0.95, chat_template_kwargs={"enable_thinking": False, "date_string": "1 Jan 2025"})
+    _check_config(run_config(player, SUITE, SUITE.tasks[0]))
+
+
+def test_an_adapter_plays_with_the_switches_it_was_trained_with(switched: Path, tmp_path: Path) -> None:
+    adapter = adapt(str(switched), tmp_path / "adapter", 0.05)
+    stored = {"prompt_format": "json", "chat_template_kwargs": {"enable_thinking": False}}
+    (adapter / "msgrpo.json").write_text(json.dumps(stored))
+    player: Any = played(adapter)
+    assert player.identity["chat_template_kwargs.enable_thinking"] is False
+    [text] = player.policy.encoder.template.render([[{"role": "user", "content": "?"}]])
+    assert text.endswith("quick ")
+    overridden: Any = played(adapter, chat_template_kwargs={"enable_thinking": True})
+    assert overridden.policy.chat_template_kwargs == {"enable_thinking": True}
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UserError, match="top_k and top_p are given along with use_generation_config, which sets them"):
+        PlayerSettings(use_generation_config=True, top_k=3)
+    with pytest.raises(UserError, match="the variable 'messages' in chat_template_kwargs cannot be set"):
+        PlayerSettings(chat_template_kwargs={"messages": "x"})
