@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +15,7 @@ from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:
     from msgrpo_hub.evaluation.paired import TaskComparison
+    from msgrpo_hub.players.identity import PlayerSettings
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,14 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="episodes played at a time; results do not depend on it. Default: 50",
     )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="print episodes, tokens, memory and time without evaluating; a probe plays for about ten seconds, nothing is stored",
+    )
+    for way, what in (("in", "prompts"), ("out", "replies")):
+        text = f"with --estimate: what a server charges for {what}, in dollars per million tokens"
+        parser.add_argument(f"--price-{way}", type=float, metavar="RATE", help=text)
     add_json(parser)
     add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_eval)
@@ -53,6 +64,11 @@ def _eval(options: argparse.Namespace) -> None:
     for name in options.players:
         quiet_loading(name)
     settings = PlayerSettings(**given_fields(options, PlayerSettings))
+    if options.estimate:
+        _estimate(options, settings)
+        return
+    if options.price_in is not None or options.price_out is not None:
+        raise UserError("--price-in and --price-out are rates for an estimate: expected --estimate as well")
     results = evaluate(options.players, options.suite, options.output_dir, settings=settings, batch_size=options.batch_size)
     if options.json:
         print_json([{**result.config, "folder": str(result.folder), **result.summary} for result in results], sort_keys=True)
@@ -64,6 +80,24 @@ def _eval(options: argparse.Namespace) -> None:
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
+
+
+def _estimate(options: argparse.Namespace, settings: PlayerSettings) -> None:
+    from msgrpo_hub.evaluation.estimate import Price, estimate
+    from msgrpo_hub.evaluation.estimate_table import estimate_table
+    from msgrpo_hub.evaluation.suites import load_suite
+
+    rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]
+    if not all(0 <= rate < math.inf for rate in rates):
+        raise UserError("--price-in, --price-out: expected at least 0 dollars per million tokens")
+    price = Price(tokens_in=options.price_in or 0.0, tokens_out=options.price_out or 0.0) if rates else None
+    suite = load_suite(options.suite)
+    estimates = [estimate(name, suite, options.output_dir, settings, options.batch_size, price) for name in options.players]
+    if options.json:
+        print_json([asdict(row) for row in estimates])
+    else:
+        print("\n\n".join(map(estimate_table, estimates)))
+    print_next(f"msgrpo eval {shlex.join(options.players)} --suite {options.suite}")
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:

@@ -98,6 +98,13 @@ def fetch(found: Listing) -> Fetched:
     return _fetch_adapter(found) if found.is_adapter else _fetch_base(found)
 
 
+def fetch_tokenizer(found: Listing) -> Fetched:
+    """Downloads and checks the settings and the tokenizer of a base, without its weights. Errors as for `fetch`."""
+    weight_bytes = sum(size for name, size in found.sizes.items() if name.endswith(".safetensors"))
+    names = _check_settings(found, _read(found, CONFIG), weight_bytes)
+    return Fetched(source=found.source, commit=found.commit, folder=_download(found, names))
+
+
 def list_files(source: str, revision: str | None = None) -> Listing:
     """Lists commit and files of a source. The Hub comes before the cache, because its client would return a cached file anyway.
 
@@ -219,16 +226,22 @@ def _fetch_base(found: Listing) -> Fetched:
     if WEIGHTS not in found.sizes and INDEX in found.sizes:
         weights = weight_files(_read(found, INDEX), found.source)
     _check_size(found, weights, LARGEST_BASE)
-    check_config(config, found.source, sum(found.sizes[name] for name in weights))
+    others = _check_settings(found, config, sum(found.sizes[name] for name in weights))
+    folder = _download(found, [*others, *weights])
+    for name in weights:
+        check_weights(folder / name, found.source)
+    return Fetched(source=found.source, commit=found.commit, folder=folder)
+
+
+def _check_settings(found: Listing, config: Mapping[str, Any], weight_bytes: int) -> list[str]:
+    """The names of a base's files other than its weights, after a check of their content and sizes."""
+    check_config(config, found.source, weight_bytes)
     if TOKENIZER in found.sizes:
         check_tokenizer(_read(found, TOKENIZER), found.source)
     others = [name for name in (*_SETTINGS, *_TOKENIZER, *_VOCABULARIES, INDEX) if name in found.sizes]
     for name in others:
         _check_size(found, [name], LARGEST_SETTINGS if name in _SETTINGS else LARGEST_TOKENIZER)
-    folder = _download(found, [*others, *weights])
-    for name in weights:
-        check_weights(folder / name, found.source)
-    return Fetched(source=found.source, commit=found.commit, folder=folder)
+    return others
 
 
 def _check_size(found: Listing, names: Iterable[str], limit: int) -> None:

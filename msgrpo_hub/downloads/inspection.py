@@ -200,19 +200,29 @@ def check_weights(path: Path, source: str, kinds: tuple[str, ...] = ()) -> None:
     Raises:
         UserError: the file is not a safetensors file, or its header is larger than any model needs.
     """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(LARGEST_HEADER, path.stat().st_size - 8):
-            raise UserError(
-                f"{source!r} is not loaded: {path.name} is not a safetensors file (its header would have {length} bytes)"
-            )
-        header = parse(file.read(length), f"the header of {path.name}", source)
+    header = _read_header(path, source)
     for name, tensor in header.items():
         kind = tensor.get("dtype") if isinstance(tensor, dict) else None
         if kinds and name != "__metadata__" and kind not in kinds:
             raise UserError(
                 f"{source!r} is not loaded: {name} in {path.name} is of type {_short(kind)}; expected {', '.join(kinds)}"
             )
+
+
+def tensor_sizes(path: Path, source: str) -> list[tuple[str, int]]:
+    """(number type, such as `F32`; number of elements) of each tensor in a safetensors file. Errors as for `check_weights`."""
+    tensors = [tensor for name, tensor in _read_header(path, source).items() if name != "__metadata__"]
+    return [(str(tensor["dtype"]), math.prod(tensor["shape"])) for tensor in tensors]
+
+
+def _read_header(path: Path, source: str) -> dict[str, Any]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(LARGEST_HEADER, path.stat().st_size - 8):
+            raise UserError(
+                f"{source!r} is not loaded: {path.name} is not a safetensors file (its header would have {length} bytes)"
+            )
+        return parse(file.read(length), f"the header of {path.name}", source)
 
 
 def check_links(folder: Path, names: Iterable[str], source: str) -> None:

@@ -62,7 +62,7 @@ def evaluate(
     """
     chosen = load_suite(suite) if isinstance(suite, str) else suite
     names = [players] if isinstance(players, str) else list(players)
-    tasks = {name: _known_tasks(name, chosen) for name in names}
+    tasks = {name: known_tasks(name, chosen) for name in names}
     results = []
     for name in names:
         expected = prompts_of([make_game(task) for task in tasks[name]], find_format(chosen.prompt_format))
@@ -71,7 +71,7 @@ def evaluate(
     return results
 
 
-def _known_tasks(name: str, suite: Suite) -> list[str]:
+def known_tasks(name: str, suite: Suite) -> list[str]:
     """The tasks of a suite that a player can play. Rejects a misspelt name before another player's long run starts."""
     if not entry_point(name):
         check_near_miss(name)
@@ -84,7 +84,7 @@ def _known_tasks(name: str, suite: Suite) -> list[str]:
 def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
     """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
     config = run_config(player, suite, task)
-    folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
+    folder = _run_folder(player, task, config, output_dir)
     if (folder / run_files.RESULTS).exists():
         done = load_result(folder)
         if done.config != config:
@@ -101,6 +101,19 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
     _play(player, suite, task, folder, batch_size)
     return finish(folder, config)
+
+
+def _run_folder(player: Player, task: str, config: dict[str, Any], output_dir: Path) -> Path:
+    return output_dir / player.folder / task.replace(":", "-") / run_hash(config)
+
+
+def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path) -> list[int]:
+    """The indices of the episodes that `run_task` would play. Reads the run's files and changes none."""
+    folder = _run_folder(player, task, run_config(player, suite, task), output_dir)
+    if (folder / run_files.RESULTS).exists() and load_result(folder).complete:
+        return []
+    done = run_files.logged(folder / run_files.LOG)
+    return [index for index in range(suite.episodes) if index not in done]
 
 
 def asked_in(player: Player, suite: Suite) -> PromptFormat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import psutil
 import torch
 
 from msgrpo_hub.errors import UserError
@@ -59,6 +60,12 @@ def choose_device(wanted: str, parameters: int) -> str:
     chosen, rest = ("cpu", other) if parameters < SMALL_MODEL else (other, "cpu")
     log.warning("running on %s: a model of %.1f M parameters is faster there than on %s", chosen, parameters / 1e6, rest)
     return chosen
+
+
+def free_memory(device: str) -> int:
+    """Free bytes of the memory that a device computes in; `auto` is the GPU if there is one."""
+    kind = gpu() if device == "auto" else device.partition(":")[0]
+    return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
 
 
 def has_float64(device: torch.device) -> bool:

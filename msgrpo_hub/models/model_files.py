@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import cast
 
+import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.downloads.fetching import Fetched
+from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, INDEX, WEIGHTS, Fetched
+from msgrpo_hub.downloads.inspection import parse, tensor_sizes, weight_files
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.models.chat_templates import set_template
@@ -39,10 +43,41 @@ class ModelFiles:
     def encoder(self) -> PromptEncoder:
         return PromptEncoder(self.tokenizer, self.chat_template_kwargs, self.template_source)
 
+    def weight_bytes(self) -> int:
+        """Memory of the weights in bytes: the base in the type of its configuration, an adapter in float32."""
+        of_base = [tensor for path in self._weights() for tensor in tensor_sizes(path, self.name)]
+        added = tensor_sizes(self.adapter.folder / ADAPTER_WEIGHTS, self.adapter.source) if self.adapter else []
+        return sum(_bytes(kind, self.dtype) * n for kind, n in of_base) + 4 * sum(n for _, n in added)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The type that the weights of the base are loaded in; None if each tensor keeps its own."""
+        return cast(torch.dtype | None, self.config.dtype)
+
+    def _weights(self) -> list[Path]:
+        single, index = self.base.folder / WEIGHTS, self.base.folder / INDEX
+        names = [WEIGHTS] if single.exists() else weight_files(parse(index.read_bytes(), INDEX, self.name), self.name)
+        return [self.base.folder / name for name in names]
+
+    @property
+    def name(self) -> str:
+        """The name of the base, for messages."""
+        return POCKET if self.base.folder == pocket_path() else self.base.source
+
     def check_context(self, prompts: Sequence[Prompt], max_new_tokens: int) -> None:
         """Raises `UserError` if the model's context is too short for these prompts and their replies."""
-        name = POCKET if self.base.folder == pocket_path() else self.base.source
-        check_expected(self.encoder, prompts, context_limit(self.config), max_new_tokens, name)
+        check_expected(self.encoder, prompts, context_limit(self.config), max_new_tokens, self.name)
+
+
+def _bytes(kind: str, loaded_as: torch.dtype | None) -> int:
+    """Bytes per element of a tensor that is stored as `kind`; floating-point numbers are loaded in one type.
+
+    >>> _bytes("F32", torch.bfloat16), _bytes("BF16", None), _bytes("I64", torch.bfloat16), _bytes("BOOL", None)
+    (2, 2, 8, 1)
+    """
+    if loaded_as is not None and "F" in kind:
+        return loaded_as.itemsize
+    return max(1, int("".join(filter(str.isdigit, kind.partition("_")[0])) or 8) // 8)
 
 
 def open_model(

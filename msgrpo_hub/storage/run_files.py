@@ -56,20 +56,31 @@ def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: 
 
 def read_log(path: Path, game_id: str) -> tuple[dict[int, Episode], float]:
     """The finished episodes of a log by index, and their seconds. An incomplete last line is removed from the file."""
-    episodes: dict[int, Episode] = {}
-    seconds, whole = 0.0, 0
+    rows, whole = _whole_rows(path)
+    if path.exists() and whole < path.stat().st_size:
+        os.truncate(path, whole)
+    return {row["index"]: _episode(game_id, row["episode"]) for row in rows}, sum((row["seconds"] for row in rows), 0.0)
+
+
+def logged(path: Path) -> set[int]:
+    """The indices of the finished episodes of a log, which may be growing meanwhile; the file is not changed."""
+    return {row["index"] for row in _whole_rows(path)[0]}
+
+
+def _whole_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The rows of a log before its first incomplete line, and the size of their lines in bytes."""
+    rows: list[dict[str, Any]] = []
+    whole = 0
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         try:
             row = json.loads(line) if line.endswith(b"\n") else None
         except ValueError:
             row = None
         if row is None:
-            os.truncate(path, whole)
             break
+        rows.append(row)
         whole += len(line)
-        episodes[row["index"]] = _episode(game_id, row["episode"])
-        seconds += row["seconds"]
-    return episodes, seconds
+    return rows, whole
 
 
 _HEAD = ("seed", "member", "terminated", "truncated", "success")

@@ -1,0 +1,284 @@
+"""What an evaluation would cost: episodes, tokens, memory, time and price, before anything is played or stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
+from msgrpo_hub.downloads.names import split_adapter
+from msgrpo_hub.evaluation.probe import Probe, probe_tasks
+from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
+from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.games import make_game
+from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.registry import SCRIPTED, entry_point
+from msgrpo_hub.players.sample_play import prompts_of, scripted_prompts
+
+PROBE_SECONDS = 10.0
+"""Seconds of a player's probe, shared by the tasks."""
+_EPISODES = 8
+"""Episodes of scripted play whose prompts are counted, per task."""
+_SCRIPTED = "random-safe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a server charges, in dollars per million tokens."""
+
+    tokens_in: float = 0.0
+    """For prompts."""
+    tokens_out: float = 0.0
+    """For replies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEstimate:
+    """What one task would cost."""
+
+    task: str
+    episodes: int
+    """Episodes still to be played."""
+    calls: int
+    """Replies that they need."""
+    prompt_tokens: float | None
+    """Tokens read per episode; None for a player without tokens."""
+    reply_tokens: float | None
+    """Tokens written per episode; None as above."""
+    seconds: float | None
+    """Time for all of them; None if it cannot be told."""
+    dollars: float | None
+    """Price of all of them; None without a rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What the evaluation of one player would cost."""
+
+    player: str
+    weight_bytes: int | None
+    """Memory of the weights; None for a player without weights here."""
+    dtype: str | None
+    """Type of the weights in memory; `mixed` if each tensor keeps its own."""
+    calls_at_once: int
+    """Replies that are computed or requested together."""
+    tasks: tuple[TaskEstimate, ...]
+    assumptions: tuple[str, ...]
+    """What the numbers assume, in sentences."""
+
+
+def estimate(
+    name: str,
+    suite: Suite,
+    output_dir: Path,
+    settings: PlayerSettings,
+    batch_size: int,
+    price: Price | None = None,
+    seconds: float = PROBE_SECONDS,
+) -> Estimate:
+    """What `evaluate` would cost for one player. Only the probe plays, and nothing is stored.
+
+    Args:
+        name: of the player.
+        suite: the tasks.
+        output_dir: where earlier results may lie, whose episodes are not played again.
+        settings: how models act.
+        batch_size: episodes that are played at a time.
+        price: rate of a server.
+        seconds: time for the probe of a player that plays on this machine.
+
+    Raises:
+        UserError: as for `evaluate`.
+    """
+    plan = _Plan(
+        name=name,
+        suite=suite,
+        tasks=known_tasks(name, suite),
+        output_dir=output_dir,
+        settings=settings,
+        batch_size=batch_size,
+        seconds=seconds,
+    )
+    if name.partition(":")[0] in ("endpoint", "provider"):
+        return _served(plan, price)
+    if name in SCRIPTED or name.startswith("dqn:") or entry_point(name):
+        return _without_tokens(plan)
+    return _language_model(plan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What would be played; the fields are the arguments of `estimate`."""
+
+    name: str
+    suite: Suite
+    tasks: Sequence[str]
+    output_dir: Path
+    settings: PlayerSettings
+    batch_size: int
+    seconds: float
+
+    def missing(self, player: Player) -> dict[str, list[int]]:
+        """Task → the episodes that a player still has to play."""
+        return {task: missing_episodes(player, self.suite, task, self.output_dir) for task in self.tasks}
+
+    def samples(self, prompt_format: PromptFormat, count: Count | None) -> dict[str, _Sample]:
+        """Task → its scripted play, with prompts counted in tokens."""
+        return {task: _sample(self.suite, task, prompt_format, count) for task in self.tasks}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sample:
+    """Scripted play of a task."""
+
+    turns: float
+    """Turns per episode."""
+    fixed: float | None = None
+    """Prompt tokens per episode, without past replies."""
+    past_replies: float = 0.0
+    """Past replies in the prompts of an episode."""
+
+    def estimate(
+        self, task: str, episodes: int, *, reply: float | None, per_call: float | None, price: Price | None = None
+    ) -> TaskEstimate:
+        """The task with replies of so many tokens and so many seconds each."""
+        calls = round(episodes * self.turns)
+        read = None if self.fixed is None or reply is None else self.fixed + self.past_replies * reply
+        written = None if read is None or reply is None else self.turns * reply
+        dollars = None
+        if price and read is not None and written is not None:
+            dollars = episodes * (read * price.tokens_in + written * price.tokens_out) / 1e6
+        return TaskEstimate(
+            task=task,
+            episodes=episodes,
+            calls=calls,
+            prompt_tokens=read,
+            reply_tokens=written,
+            seconds=None if per_call is None else calls * per_call,
+            dollars=dollars,
+        )
+
+
+Count = Callable[[Sequence[Prompt]], Sequence[Any]]
+"""Prompts → their `PromptLength`s."""
+
+
+def _sample(suite: Suite, task: str, prompt_format: PromptFormat, count: Count | None) -> _Sample:
+    seeds = suite.seeds(task)[:_EPISODES]
+    prompts = scripted_prompts(make_game(task), prompt_format, _SCRIPTED, seeds)
+    lengths = count(prompts) if count else ()
+    return _Sample(
+        turns=len(prompts) / len(seeds),
+        fixed=sum(length.fixed for length in lengths) / len(seeds) if count else None,
+        past_replies=sum(length.replies for length in lengths) / len(seeds),
+    )
+
+
+_PLAY = f"Turns and prompts: as {_SCRIPTED} plays the first {_EPISODES} episodes of each task."
+
+
+def _served(plan: _Plan, price: Price | None) -> Estimate:
+    from msgrpo_hub.models.context import prompt_lengths  # loads torch only when needed
+    from msgrpo_hub.models.token_counts import CHARACTERS_PER_TOKEN, lengths_by_characters, served_tokenizer
+
+    player: Any = identify(plan.name, plan.settings)
+    model, limit = player.policy.server.model, plan.settings.max_new_tokens
+    encoder = served_tokenizer(player.policy.server)
+    samples = plan.samples(asked_in(player, plan.suite), partial(prompt_lengths, encoder) if encoder else lengths_by_characters)
+    missing = plan.missing(player)
+    at_once = min(plan.settings.concurrency, plan.batch_size)
+    counted = f"counted with the tokenizer of {model}" if encoder else f"one per {CHARACTERS_PER_TOKEN:g} characters"
+    return Estimate(
+        player=player.name,
+        weight_bytes=None,
+        dtype=None,
+        calls_at_once=at_once,
+        tasks=tuple(
+            samples[task].estimate(task, len(missing[task]), reply=limit, per_call=None, price=price) for task in plan.tasks
+        ),
+        assumptions=(
+            _PLAY,
+            f"Prompt tokens: {counted}.",
+            f"Replies: of full length, {limit} tokens (--max-new-tokens); shorter ones cost less.",
+            f"Time: up to the server; it gets {at_once} calls at a time (--concurrency).",
+        ),
+    )
+
+
+def _without_tokens(plan: _Plan) -> Estimate:
+    player = identify(plan.name, plan.settings)
+    samples = plan.samples(asked_in(player, plan.suite), None)
+    missing = plan.missing(player)
+    probes = _probes(plan, player, missing)
+    return Estimate(
+        player=player.name,
+        weight_bytes=None,
+        dtype=None,
+        calls_at_once=plan.batch_size,
+        tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), None) for task in plan.tasks),
+        assumptions=(_PLAY, *_timed(probes)),
+    )
+
+
+def _language_model(plan: _Plan) -> Estimate:
+    from msgrpo_hub.models.context import prompt_lengths  # loads torch only when needed
+    from msgrpo_hub.models.devices import free_memory
+    from msgrpo_hub.models.model_files import open_model
+
+    settings, default, limit = plan.settings, find_format(plan.suite.prompt_format), plan.settings.max_new_tokens
+    base, adapter = split_adapter(plan.name)
+    template = settings.chat_template or None
+    files = open_model(base, adapter or None, chat_template=template, prompt_format=settings.chosen_format)
+    files.check_context(prompts_of(map(make_game, plan.tasks), default)(files.prompt_format), limit)
+    samples = plan.samples(files.prompt_format or default, partial(prompt_lengths, files.encoder))
+    size, free = files.weight_bytes(), free_memory(settings.device)
+    shown, missing, probes = plan.name, {task: list(range(plan.suite.episodes)) for task in plan.tasks}, {}
+    timed = [f"No time: the weights do not fit into {free / 1e9:.1f} GB of free memory, so no probe was played."]
+    if size <= free:
+        player = identify(plan.name, settings)
+        shown, missing = player.name, plan.missing(player)
+        probes = _probes(plan, player, missing)
+        timed = _timed(probes)
+    measured = any(probe.reply_tokens is not None for probe in probes.values())
+    length = "as long as in the probe" if measured else f"of full length, {limit} tokens (--max-new-tokens)"
+    return Estimate(
+        player=shown,
+        weight_bytes=size,
+        dtype=str(files.dtype or "mixed").removeprefix("torch."),
+        calls_at_once=plan.batch_size,
+        tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), limit) for task in plan.tasks),
+        assumptions=(_PLAY, f"Replies: {length}.", *timed, "Memory: of the weights alone; a batch takes more."),
+    )
+
+
+def _row(sample: _Sample, task: str, missing: Sequence[int], timed: Probe | None, limit: int | None) -> TaskEstimate:
+    reply = limit if timed is None or timed.reply_tokens is None or limit is None else timed.reply_tokens
+    per_call = timed.seconds_per_call if timed else None if missing else 0.0
+    return sample.estimate(task, len(missing), reply=reply, per_call=per_call)
+
+
+def _probes(plan: _Plan, player: Player, missing: Mapping[str, Sequence[int]]) -> dict[str, Probe]:
+    """One probe per task that has episodes left; they share the time."""
+    left = [task for task in plan.tasks if missing[task]]
+    seeds = {task: plan.suite.seeds(task) for task in left}
+    own = {task: [seeds[task][index] for index in missing[task]] for task in left}
+    games = {task: make_game(task) for task in left}
+    return probe_tasks(games, own, player.policy, asked_in(player, plan.suite), plan.batch_size, plan.seconds)
+
+
+def _timed(probes: Mapping[str, Probe]) -> list[str]:
+    """How the time was measured."""
+    if not probes:
+        return []
+    least = min(probes.values(), key=lambda probe: probe.rows)
+    if least.cut_at:
+        how = f"with single replies, cut at {least.cut_at} tokens and extrapolated; batches take less per reply"
+    elif not least.is_full:
+        how = f"with batches of {least.rows} replies, extrapolated to full ones"
+    else:
+        how = f"with batches of {least.rows} replies"
+    return [f"Time: from a probe on this machine, {how}."]
