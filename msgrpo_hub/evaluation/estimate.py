@@ -187,7 +187,7 @@ def _served(plan: _Plan, price: Price | None) -> Estimate:
 
     player: Any = identify(plan.name, plan.settings)
     model, limit = player.policy.server.model, plan.settings.max_new_tokens
-    encoder = served_tokenizer(player.policy.server)
+    encoder = served_tokenizer(player.policy.server, plan.settings.chat_template_kwargs)
     samples = plan.samples(asked_in(player, plan.suite), partial(prompt_lengths, encoder) if encoder else lengths_by_characters)
     missing = plan.missing(player)
     at_once = min(plan.settings.concurrency, plan.batch_size)
@@ -231,8 +231,13 @@ def _language_model(plan: _Plan) -> Estimate:
 
     settings, default, limit = plan.settings, find_format(plan.suite.prompt_format), plan.settings.max_new_tokens
     base, adapter = split_adapter(plan.name)
-    template = settings.chat_template or None
-    files = open_model(base, adapter or None, chat_template=template, prompt_format=settings.chosen_format)
+    files = open_model(
+        base,
+        adapter or None,
+        chat_template=settings.chat_template or None,
+        prompt_format=settings.chosen_format,
+        chat_template_kwargs=settings.chat_template_kwargs,
+    )
     files.check_context(prompts_of(map(make_game, plan.tasks), default)(files.prompt_format), limit)
     samples = plan.samples(files.prompt_format or default, partial(prompt_lengths, files.encoder))
     size, free = files.weight_bytes(), free_memory(settings.device)

@@ -104,7 +104,26 @@ def test_a_server_that_refuses_is_one_line_and_what_was_played_before_is_kept(ru
     assert len(find_results(tmp_path)[0].episodes) == 3
 
 
+def test_an_estimate_prints_text_or_json_and_leaves_no_file(run: Run, suites: Path, tmp_path: Path) -> None:
+    server = "endpoint:http://127.0.0.1:9/v1#m"
+    arguments = ("eval", "random", server, "--suite", suites / "mixed.toml", "--output-dir", tmp_path / "out", "--estimate")
+    rates = ("--price-in", 0.5, "--price-out", 2, "--concurrency", 4)
+    text, data = run(*arguments, *rates), run(*arguments, *rates, "--json")
+    scripted, served = json.loads(data.out)
+    assert (text.code, data.code) == (0, 0)
+    assert [row["player"] for row in (scripted, served)] == ["random", server]
+    assert [len(row["tasks"]) for row in (scripted, served)] == [3, 3]
+    assert (served["calls_at_once"], served["tasks"][0]["episodes"]) == (4, 6)
+    assert f"{SNAKE} " in text.out
+    assert "$0." in text.out
+    assert text.said == [f"Next: msgrpo eval random '{server}' --suite {suites / 'mixed.toml'}"]
+    assert not (tmp_path / "out").exists()
+
+
 BAD = {
+    "a price without an estimate": ("eval random --suite @/lake.toml --price-in 1", "expected --estimate as well"),
+    "a price below zero": ("eval random --suite @/lake.toml --estimate --price-out -1", "expected at least 0 dollars"),
+    "no requests at a time": ("eval endpoint:http://h/v1#m --suite @/lake.toml --concurrency 0", "concurrency = 0: expected at"),
     "no player": ("eval", "the following arguments are required: PLAYER; see msgrpo eval --help"),
     "an unknown player": ("eval optimall", "unknown player 'optimall': did you mean 'optimal'?"),
     "an unknown player after a known one": ("eval random gready", "unknown player 'gready': did you mean 'greedy'?"),
