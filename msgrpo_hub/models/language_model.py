@@ -180,7 +180,11 @@ def configured_sampling(model: PreTrainedModel) -> dict[str, float]:
     if config is None or not config.do_sample:
         return {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
     defaults = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # of `GenerationConfig`
-    return {name: default if (value := getattr(config, name)) is None else value for name, default in defaults.items()}
+    values = {name: getattr(config, name) for name in defaults}
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, type(defaults[name]) | int | None):
+            raise UserError(f"{name} = {str(value)[:80]!r} in the generation_config.json of the model: expected a number")
+    return {name: default if values[name] is None else type(default)(values[name]) for name, default in defaults.items()}
 
 
 def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

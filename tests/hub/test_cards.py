@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -256,18 +257,22 @@ def test_code_blocks_of_the_cards_run_without_a_login(loopback: Loopback, traine
     assert "@" in ran[2].out  # the board of a lake, and a reply
 
 
-def test_a_custom_chat_template_is_pushed_and_the_quick_start_uses_it(
+def test_a_custom_chat_template_and_its_switches_are_pushed_and_the_quick_start_uses_them(
     loopback: Loopback, trained: Path, base: str, tmp_path: Path
 ) -> None:
     repo, run = loopback.repository(), Path(shutil.copytree(trained, tmp_path / "lake"))
     template = tmp_path / "own.jinja"
-    template.write_text((pocket_path() / "chat_template.jinja").read_text() + "{# mine #}")
+    template.write_text((pocket_path() / "chat_template.jinja").read_text() + "{% if quick %}{% endif %}")
     config = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(config.replace('chat_template = ""', f'chat_template = "{template}"'))
+    (run / "config.toml").write_text(
+        config.replace('chat_template = ""', f'chat_template = "{template}"') + "[chat_template_kwargs]\nquick = true\n"
+    )
     arguments = ("push", "adapter", run, repo, "--base", base)
     assert loopback.owner.attempt(msgrpo, *arguments).code == 0
     files = loopback.files(repo)
     assert files["chat_template.jinja"] == template.read_bytes()
+    assert json.loads(files["msgrpo.json"])["chat_template_kwargs"] == {"quick": True}
+    assert "add_generation_prompt=True, **{'quick': True})`" in files["README.md"].decode()
     block = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)[0]
     assert "chat_template=template" in block
     ran = loopback.owner.attempt(run_code, block)

@@ -6,17 +6,12 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt_formats import Message
+from msgrpo_hub.agent.prompt_formats import conversation
 from msgrpo_hub.pocket.tokenizer import build_tokenizer
 
 TEMPLATES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))}
 
-DIALOGUE: list[Message] = [
-    {"role": "system", "content": "The rules."},
-    {"role": "user", "content": "First board"},
-    {"role": "assistant", "content": "<think>Hm.</think><action>Up</action>"},
-    {"role": "user", "content": "Second board"},
-]
+DIALOGUE = conversation("The rules.", [("First", "<think>Hm.</think><action>Up</action>")], "Second", "Act!")
 """What a prompt format with history asks."""
 
 

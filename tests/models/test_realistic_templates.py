@@ -48,9 +48,9 @@ def test_a_default_system_text_gives_way_to_the_rules_and_tools_are_not_named() 
     """Qwen2.5's template has a system text of its own, and a section for tools."""
     assert text("qwen2.5", DIALOGUE) == (
         "<|im_start|>system\nThe rules.<|im_end|>\n"
-        "<|im_start|>user\nFirst board<|im_end|>\n"
+        "<|im_start|>user\nCurrent Observation:\nFirst\nAct!<|im_end|>\n"
         "<|im_start|>assistant\n<think>Hm.</think><action>Up</action><|im_end|>\n"
-        "<|im_start|>user\nSecond board<|im_end|>\n"
+        "<|im_start|>user\nCurrent Observation:\nSecond\nAct!<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
 
@@ -59,9 +59,9 @@ def test_thinking_is_switched_off_by_enable_thinking() -> None:
     """Qwen3's template thinks by default. It also takes the thoughts out of past replies."""
     plain = (
         "<|im_start|>system\nThe rules.<|im_end|>\n"
-        "<|im_start|>user\nFirst board<|im_end|>\n"
+        "<|im_start|>user\nCurrent Observation:\nFirst\nAct!<|im_end|>\n"
         "<|im_start|>assistant\n<action>Up</action><|im_end|>\n"
-        "<|im_start|>user\nSecond board<|im_end|>\n"
+        "<|im_start|>user\nCurrent Observation:\nSecond\nAct!<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
     assert text("qwen3", DIALOGUE) == text("qwen3", DIALOGUE, enable_thinking=True) == plain
@@ -72,9 +72,9 @@ def test_a_template_that_raises_on_a_system_message_and_on_roles_that_do_not_alt
     """Gemma 2's template."""
     assert not foreign("gemma").system_role
     assert text("gemma", DIALOGUE) == (
-        "<|pad|><start_of_turn>user\nThe rules.\n\nFirst board<end_of_turn>\n"
+        "<|pad|><start_of_turn>user\nThe rules.\n\nCurrent Observation:\nFirst\nAct!<end_of_turn>\n"
         "<start_of_turn>model\n<think>Hm.</think><action>Up</action><end_of_turn>\n"
-        "<start_of_turn>user\nSecond board<end_of_turn>\n"
+        "<start_of_turn>user\nCurrent Observation:\nSecond\nAct!<end_of_turn>\n"
         "<start_of_turn>model\n"
     )
 
@@ -82,7 +82,7 @@ def test_a_template_that_raises_on_a_system_message_and_on_roles_that_do_not_alt
 def test_a_template_that_wants_alternating_roles_and_offers_tools_renders_a_history() -> None:
     """Mistral's template puts the system text into the last message."""
     assert text("mistral", DIALOGUE) == (
-        "<|pad|>[INST] First board[/INST] <think>Hm.</think><action>Up</action><|end|>[INST] The rules.\n\nSecond board[/INST]"
+        "<|pad|>[INST] Current Observation:\nFirst\nAct![/INST] <think>Hm.</think><action>Up</action><|end|>[INST] The rules.\n\nCurrent Observation:\nSecond\nAct![/INST]"
     )
 
 
@@ -91,9 +91,9 @@ def test_a_template_with_a_date_renders_the_one_that_is_chosen() -> None:
     assert text("llama3", DIALOGUE, date_string="1 Jan 2025") == (
         "<|pad|><|start_header_id|>system<|end_header_id|>\n\n"
         "Cutting Knowledge Date: December 2023\nToday Date: 1 Jan 2025\n\nThe rules.<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nFirst board<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nCurrent Observation:\nFirst\nAct!<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n<think>Hm.</think><action>Up</action><|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nSecond board<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nCurrent Observation:\nSecond\nAct!<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
 
