@@ -134,7 +134,7 @@ def test_the_card_states_training_settings_time_and_machine() -> None:
     assert "(70,000 in all)" in text
     assert "123 s (100 acting, 20 training, 3 testing) on\nNVIDIA H200, 1 process with 2 CPU threads, 12.3 GB at most." in text
     for name, value in dataclasses.asdict(CARD.config).items():
-        assert f"| {name} | {'–' if value == '' else value} |" in text
+        assert f"| {name} | {'–' if value in ('', {}) else value} |" in text
     for rule in TABLE.game.rules:
         assert f"- {rule}\n" in text
     assert "ada/lake-rollouts" in text

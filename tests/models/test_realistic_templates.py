@@ -82,7 +82,8 @@ def test_a_template_that_raises_on_a_system_message_and_on_roles_that_do_not_alt
 def test_a_template_that_wants_alternating_roles_and_offers_tools_renders_a_history() -> None:
     """Mistral's template puts the system text into the last message."""
     assert text("mistral", DIALOGUE) == (
-        "<|pad|>[INST] Current Observation:\nFirst\nAct![/INST] <think>Hm.</think><action>Up</action><|end|>[INST] The rules.\n\nCurrent Observation:\nSecond\nAct![/INST]"
+        "<|pad|>[INST] Current Observation:\nFirst\nAct![/INST] <think>Hm.</think><action>Up</action><|end|>"
+        "[INST] The rules.\n\nCurrent Observation:\nSecond\nAct![/INST]"
     )
 
 
