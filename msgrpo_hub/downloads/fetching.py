@@ -272,6 +272,7 @@ def _missing(found: Listing, name: str) -> UserError:
     if pickled and name.endswith(".safetensors"):
         return UserError(
             f"{found.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors"
+            + ("" if name == ADAPTER_WEIGHTS else _conversion(found.source))
         )
     if found.folder and found.commit:
         return UserError(
@@ -283,6 +284,14 @@ def _missing(found: Listing, name: str) -> UserError:
     return UserError(
         f"{found.source!r} holds no model: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})"
     )
+
+
+def _conversion(source: str) -> str:
+    """The advice for a base with pickled weights."""
+    folder = f"{Path(source).name}-safetensors"
+    loading = f"[kind.from_pretrained({source!r}).save_pretrained({folder!r}) for kind in (Model, Tokenizer)]"
+    imports = "from transformers import AutoModelForCausalLM as Model, AutoTokenizer as Tokenizer"
+    return f'; if you trust its author, convert it with python -c "{imports}; {loading}", then give the folder {folder!r}'
 
 
 def _read(found: Listing, name: str) -> dict[str, Any]:

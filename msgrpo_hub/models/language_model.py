@@ -17,11 +17,13 @@ from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.base_weights import load_base
 from msgrpo_hub.models.context import check_lengths, context_limit
 from msgrpo_hub.models.devices import check_device
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.loading import Dtype, load_adapter, load_base
+from msgrpo_hub.models.load_options import DeviceMap, Dtype
+from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.models.model_files import open_model
 from msgrpo_hub.models.sampling import TokenIds
 
@@ -79,6 +81,8 @@ class LanguageModel:
         *,
         dtype: Dtype = "auto",
         device: str = "auto",
+        load_in_4bit: bool = False,
+        device_map: DeviceMap = "none",
         chat_template: str | None = None,
         temperature: float = 1.0,
         max_new_tokens: int = 256,
@@ -98,6 +102,8 @@ class LanguageModel:
             revision: branch, tag or commit of `repo_or_path`; `name@revision` is equivalent.
             dtype: type of the base weights; `auto` is the checkpoint's type.
             device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models.
+            load_in_4bit: quantise the linear layers to 4 bits with bitsandbytes.
+            device_map: `auto` spreads the layers over GPUs, CPU and disk; such a model acts and is not trained.
             chat_template: a file with a Jinja chat template, for models without one.
             temperature: sampling temperature; 0 is greedy.
             max_new_tokens: largest number of tokens per reply.
@@ -124,7 +130,7 @@ class LanguageModel:
         )
         if expected_prompts:
             files.check_context(expected_prompts(files.prompt_format), max_new_tokens)
-        model = load_base(files.base, dtype, device)
+        model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit, device_map=device_map)
         adapted = load_adapter(model, files.adapter) if files.adapter else model
         sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         return cls(

@@ -8,6 +8,8 @@ from typing import Literal
 from msgrpo_hub.choices import check_literals
 
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+DeviceMap = Literal["none", "auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +18,13 @@ class LoadOptions:
 
     device: Device = "auto"
     """Where a model computes; `auto` is the GPU, or the CPU without one and for models too small to gain from one."""
+
+    dtype: Dtype = "auto"
+    """Type of the weights; `auto` is the type that they are stored in."""
+    load_in_4bit: bool = False
+    """Quantise the linear layers to 4 bits (NF4) with bitsandbytes: a quarter of the memory of 16 bits."""
+    device_map: DeviceMap = "none"
+    """`auto` spreads a model over all GPUs, the memory of the CPU and the disk, if it is larger than one card."""
 
     def __post_init__(self) -> None:
         check_literals(self)

@@ -1,8 +1,8 @@
-"""Loads base, tokenizer and adapter from files that `downloads` has checked, without network access."""
+"""Loads tokenizer and adapter from files that `downloads` has checked, without network access."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any
 
 import torch
 from peft import PeftModel, get_peft_model_state_dict
@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
@@ -22,11 +21,8 @@ from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, list_files, no_folder, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.devices import choose_device
 
-Dtype = Literal["auto", "float32", "bfloat16"]
-
-_LOADING_ERRORS = (
+LOADING_ERRORS = (
     OSError,
     ValueError,
     ImportError,
@@ -38,7 +34,7 @@ _LOADING_ERRORS = (
     SafetensorError,
 )
 """Errors that the libraries raise for malformed files."""
-_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
 
 def hide_progress_bars() -> None:
@@ -76,33 +72,14 @@ def fetch_both(
 def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedConfig]:
     """Loads the tokenizer and the model's configuration, without weights."""
     try:
-        config = AutoConfig.from_pretrained(found.folder, **_LOCAL)
-        tokenizer = AutoTokenizer.from_pretrained(found.folder, **_LOCAL)
-    except _LOADING_ERRORS as error:
-        raise _unusable(found, error) from error
+        config = AutoConfig.from_pretrained(found.folder, **LOCAL)
+        tokenizer = AutoTokenizer.from_pretrained(found.folder, **LOCAL)
+    except LOADING_ERRORS as error:
+        raise unusable(found, error) from error
     if tokenizer.vocab_size < 2:
-        raise _unusable(found, ValueError("it has no tokenizer"))
+        raise unusable(found, ValueError("it has no tokenizer"))
     tokenizer.name_or_path = found.source
     return tokenizer, config
-
-
-def load_base(found: Fetched, dtype: Dtype, device: str) -> PreTrainedModel:
-    """Loads the weights of a base, and names it after its source, not after the cache folder.
-
-    `device` may be `auto`; see `choose_device`.
-    """
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            found.folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **_LOCAL
-        )
-    except _LOADING_ERRORS as error:
-        raise _unusable(found, error) from error
-    model, report = loaded
-    if report["missing_keys"]:  # transformers would initialise them at random
-        raise _unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers have no weights"))
-    model.name_or_path = model.config._name_or_path = found.source
-    placed = model.to(cast(Any, choose_device(device, model.num_parameters())))
-    return cast(PreTrainedModel, placed.eval())
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
@@ -112,8 +89,8 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         weights = load_file(found.folder / ADAPTER_WEIGHTS)
         adapted = PeftModel.from_pretrained(model, found.folder, local_files_only=True).eval()
     except (OSError, SafetensorError) as error:
-        raise _unusable(found, error) from error
-    except _LOADING_ERRORS as error:
+        raise unusable(found, error) from error
+    except LOADING_ERRORS as error:
         raise UserError(
             f"the adapter {found.source!r} does not fit its base {base!r}: {' '.join(str(error).split())[:300]}"
         ) from error
@@ -140,7 +117,7 @@ def stored_format(found: Fetched) -> PromptFormat | None:
         raise UserError(f"the prompt format of the adapter {found.source!r} is not available: {error}") from error
 
 
-def _unusable(found: Fetched, error: Exception) -> UserError:
+def unusable(found: Fetched, error: Exception) -> UserError:
     """One line for files that the libraries cannot load as a model."""
     if not found.commit:
         return no_folder(found.source, first_line(error))

@@ -170,6 +170,7 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
         "dtype": str(policy.model.dtype).removeprefix("torch."),
         "device": policy.model.device.type,
         **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
+        **_loaded(settings),
         **_besides(policy.chat_template_kwargs, *((policy.top_k, policy.top_p) if sampled else (0, 1))),
     }
     if settings.mode == "score":
@@ -185,6 +186,12 @@ def _besides(chat_template_kwargs: Mapping[str, Scalar], top_k: int, top_p: floa
     """The settings that differ from their defaults. The others are left out, so that the hashes of earlier runs stay."""
     switches = {f"chat_template_kwargs.{name}": value for name, value in chat_template_kwargs.items()}
     return switches | ({"top_k": top_k} if top_k else {}) | ({"top_p": top_p} if top_p != 1 else {})
+
+
+def _loaded(load: LoadOptions) -> dict[str, Any]:
+    """How the weights were loaded, where it is not the default; device and type are part of every identity."""
+    four_bits = {"quantization": "nf4", "bitsandbytes": importlib.metadata.version("bitsandbytes")} if load.load_in_4bit else {}
+    return four_bits | ({"device_map": load.device_map} if load.device_map != "none" else {})
 
 
 def _folder_name(name: str) -> str:

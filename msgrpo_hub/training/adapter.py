@@ -32,6 +32,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         config.model,
         dtype=config.dtype,
         device=training_device(config.device, accelerator),
+        load_in_4bit=config.load_in_4bit,
         chat_template=config.chat_template or None,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,

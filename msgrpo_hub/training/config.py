@@ -111,7 +111,9 @@ class TrainConfig:
     max_rows: int = 512
     """Most samples that advance together while acting; a bound on memory, without effect on results."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the base weights; the adapter is trained in float32 in any case."""
+    """Type of the base weights; the adapter is trained in float32 in any case. Not float16: gradients underflow."""
+    load_in_4bit: bool = False
+    """Quantise the linear layers of the base to 4 bits (NF4) with bitsandbytes: QLoRA."""
     device: Device = "auto"
     """Where the model computes; `auto` is the GPU, or the CPU without one and for models too small to gain from one."""
     gradient_checkpointing: bool = False

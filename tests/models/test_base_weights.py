@@ -1,0 +1,201 @@
+"""Weights as the repositories of the Hub have them: shards, pickles, several types, 4 bits, models that also see."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from accelerate import Accelerator
+from transformers import PreTrainedTokenizerFast, ViTConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import run_hash
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.msgrpo import SelectedEpisode
+from msgrpo_hub.players import PlayerSettings
+from msgrpo_hub.players.identity import identify
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.trainer import Trainer
+from tests.models.loading import load, one_line, rngs
+from tests.tiny import SIZE, tiny_model
+
+
+def replies(model: LanguageModel, prompts: list[Prompt]) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+    return [(reply.token_ids, reply.log_probs) for reply in model.complete(prompts, rngs(len(prompts)))]
+
+
+@torch.no_grad()
+def farthest_from_plain(model: LanguageModel, prompts: list[Prompt]) -> float:
+    """The largest difference of log-probabilities to the model's own forward pass over each prompt and reply alone."""
+    worst = 0.0
+    for reply in model.complete(prompts, rngs(len(prompts))):
+        ids = torch.tensor([reply.prompt_ids + reply.token_ids])
+        log_p = torch.log_softmax(model.model(input_ids=ids).logits[0, len(reply.prompt_ids) - 1 : -1].float(), -1)
+        plain = log_p.gather(1, torch.tensor(reply.token_ids)[:, None])[:, 0]
+        worst = max(worst, (plain - torch.tensor(reply.log_probs)).abs().max().item())
+    return worst
+
+
+# ---- files
+
+
+def test_sharded_and_tied_weights_load(qwen2_folder: Path, prompts: list[Prompt], tmp_path: Path) -> None:
+    model = load(qwen2_folder, max_new_tokens=4)
+    tied = tiny_model("qwen2", vocab_size=len(model.tokenizer), tie_word_embeddings=True, eos_token_id=None, bos_token_id=None)
+    tied.save_pretrained(tmp_path, max_shard_size="20KB")
+    model.tokenizer.save_pretrained(tmp_path)
+    assert len([*tmp_path.glob("model-*.safetensors")]) > 2
+    loaded = load(tmp_path, max_new_tokens=4)
+    assert loaded.model.lm_head.weight is loaded.model.model.embed_tokens.weight
+    assert all(torch.equal(weight, tied.state_dict()[name]) for name, weight in loaded.model.state_dict().items())
+    assert farthest_from_plain(loaded, prompts) < 1e-5
+
+
+def test_pickled_weights_are_refused_and_the_advice_converts_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load(folder).model.state_dict()
+    torch.save(before, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError) as error:
+        load(folder)
+    found = re.search(r'python -c "(.+)", then give the folder \'(.+)\'$', one_line(error))
+    assert found
+    monkeypatch.chdir(tmp_path)
+    exec(found[1], {})
+    after = load(tmp_path / found[2]).model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in after)
+
+
+# ---- models that also see
+
+EYES: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+QWEN_EYES: dict[str, Any] = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 32}
+ROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}
+SEEING: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "gemma3": (
+        {"head_dim": 8, "layer_types": ["full_attention"] * 2},
+        {**EYES, "image_size": 28, "patch_size": 14},
+        {"mm_tokens_per_image": 4, "image_token_index": 5},
+    ),
+    "qwen2_5_vl": (ROPE, {**QWEN_EYES, "fullatt_block_indexes": [0]}, {"image_token_id": 5, "video_token_id": 6}),
+    "qwen3_vl": ({**ROPE, "head_dim": 8}, {**QWEN_EYES, "deepstack_visual_indexes": [0]}, {"image_token_id": 5}),
+    "mistral3": (
+        {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
+        {**EYES, "model_type": "pixtral", "image_size": 28, "patch_size": 14},
+        {"image_token_index": 5},
+    ),
+}
+"""Model type → settings of its text part, of its vision part, and of the whole."""
+
+
+def save_seeing(folder: Path, kind: str, tokenizer: PreTrainedTokenizerFast) -> Path:
+    text, eyes, whole = SEEING[kind]
+    ends = {"vocab_size": len(tokenizer), "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    config = CONFIG_MAPPING[kind](text_config={**SIZE, **ends, **text}, vision_config=eyes, **whole)
+    torch.manual_seed(0)
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_the_text_part_of_a_multimodal_checkpoint_plays(
+    kind: str, tokenizer: PreTrainedTokenizerFast, prompts: list[Prompt], tmp_path: Path
+) -> None:
+    model = load(save_seeing(tmp_path, kind, tokenizer), max_new_tokens=4)
+    assert farthest_from_plain(model, prompts) < 1e-5
+
+
+def test_a_model_that_writes_no_text_gets_one_line(folder: Path) -> None:
+    ViTConfig(**EYES).save_pretrained(folder)
+    with pytest.raises(UserError) as error:
+        load(folder)
+    assert "transformers knows no language model of type 'vit'" in one_line(error)
+
+
+# ---- types and places
+
+
+def test_half_precision_acts_and_is_another_run(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    for dtype in ("float16", "bfloat16"):
+        model = load(qwen2_folder, dtype=dtype, max_new_tokens=4)
+        assert model.model.dtype == getattr(torch, dtype)
+        assert farthest_from_plain(model, prompts) < 0.2
+    players = [identify(str(qwen2_folder), PlayerSettings(dtype=dtype)) for dtype in ("auto", "float32", "float16")]
+    identities = [player.identity for player in players]
+    assert [identity["dtype"] for identity in identities] == ["float32", "float32", "float16"]
+    assert identities[0] == identities[1]
+    assert not {"quantization", "device_map"} & identities[0].keys()
+
+
+def test_layers_spread_over_cpu_and_disk_act_as_on_one_device(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+    whole = load(qwen2_folder, max_new_tokens=4)
+    with patch("transformers.integrations.accelerate.get_max_memory", lambda _=None: {"cpu": 130_000}):
+        spread = load(qwen2_folder, max_new_tokens=4, device_map="auto")
+        player = identify(str(qwen2_folder), PlayerSettings(device_map="auto"))
+    assert set(spread.model.hf_device_map.values()) == {"cpu", "disk"}
+    assert replies(spread, prompts) == replies(whole, prompts)
+    assert player.identity["device_map"] == "auto"
+    with pytest.raises(UserError, match="device = 'cpu' with a device map"):
+        load(qwen2_folder, device="cpu", device_map="auto")
+    with (
+        patch("transformers.integrations.accelerate.get_max_memory", lambda _=None: {"cpu": 1000}),
+        pytest.raises(UserError, match="no layer fits into memory"),
+    ):
+        load(qwen2_folder, device_map="auto")
+
+
+# ---- 4 bits
+
+needs_bitsandbytes = pytest.mark.skipif(not importlib.util.find_spec("bitsandbytes"), reason="bitsandbytes is not installed")
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("bitsandbytes")), reason="bitsandbytes is installed")
+def test_4_bits_without_bitsandbytes_get_one_line(qwen2_folder: Path) -> None:
+    with pytest.raises(UserError) as error:
+        load(qwen2_folder, load_in_4bit=True)
+    assert "pip install 'msgrpo-hub[quantized]'" in one_line(error)
+
+
+@needs_bitsandbytes
+def test_a_4_bit_model_acts_near_the_whole_one_and_is_another_run() -> None:
+    settings = PlayerSettings(load_in_4bit=True, dtype="float32", max_new_tokens=4)
+    four, whole = identify("pocket", settings), identify("pocket", replace(settings, load_in_4bit=False))
+    linear = four.policy.model.model.layers[0].mlp.up_proj  # type: ignore[attr-defined]
+    assert linear.weight.dtype == torch.uint8
+    assert four.identity["quantization"] == "nf4"
+    assert run_hash(four.identity) != run_hash(whole.identity)
+    prompt = "the same text for both"
+    ids = torch.tensor([four.policy.tokenizer(prompt)["input_ids"]])  # type: ignore[attr-defined]
+    with torch.no_grad():
+        near, exact = (torch.softmax(player.policy.model(ids).logits, -1) for player in (four, whole))  # type: ignore[attr-defined]
+    assert 0 < (near - exact).abs().max() < 0.3
+
+
+@needs_bitsandbytes
+def test_an_adapter_trains_on_a_4_bit_base() -> None:
+    """Twice, since acting must leave the 4 bits as training needs them; the ratio of 1 says that both see the same weights."""
+    config = TrainConfig(load_in_4bit=True, dtype="float32", groups=1, group_size=2, max_new_tokens=4, selected_per_group=2)
+    trainer = Trainer(replace(config, learning_rate=1e-2), Accelerator(cpu=True))
+    before = {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
+    for index in (1, 2):
+        [group] = trainer.act([(config.game, 7)])
+        signs = zip(group.episodes, (1.0, 0.5), strict=True)
+        metrics = trainer.learn([SelectedEpisode(episode, (sign,) * len(episode.steps)) for episode, sign in signs], index)
+        assert math.isfinite(metrics["loss"])
+        assert metrics["gradient_norm"] > 0
+        assert metrics["clip_fraction"] == 0
+    assert {parameter.dtype for parameter in trainer.parameters.values()} == {torch.float32}
+    assert any(not torch.equal(parameter, before[name]) for name, parameter in trainer.parameters.items())
