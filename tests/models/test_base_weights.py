@@ -1,4 +1,4 @@
-"""Weights as the repositories of the Hub have them: shards, pickles, several types, 4 bits, models that also see."""
+"""Weights as the repositories of the Hub have them, and as they are asked for: pickles, types, 4 bits, models that also see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from msgrpo_hub.players.identity import identify
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.loading import load, one_line, rngs
-from tests.tiny import SIZE, tiny_model
+from tests.tiny import SIZE
 
 
 def replies(model: LanguageModel, prompts: list[Prompt]) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
@@ -47,18 +47,6 @@ def farthest_from_plain(model: LanguageModel, prompts: list[Prompt]) -> float:
 
 
 # ---- files
-
-
-def test_sharded_and_tied_weights_load(qwen2_folder: Path, prompts: list[Prompt], tmp_path: Path) -> None:
-    model = load(qwen2_folder, max_new_tokens=4)
-    tied = tiny_model("qwen2", vocab_size=len(model.tokenizer), tie_word_embeddings=True, eos_token_id=None, bos_token_id=None)
-    tied.save_pretrained(tmp_path, max_shard_size="20KB")
-    model.tokenizer.save_pretrained(tmp_path)
-    assert len([*tmp_path.glob("model-*.safetensors")]) > 2
-    loaded = load(tmp_path, max_new_tokens=4)
-    assert loaded.model.lm_head.weight is loaded.model.model.embed_tokens.weight
-    assert all(torch.equal(weight, tied.state_dict()[name]) for name, weight in loaded.model.state_dict().items())
-    assert farthest_from_plain(loaded, prompts) < 1e-5
 
 
 def test_pickled_weights_are_refused_and_the_advice_converts_them(
@@ -152,7 +140,7 @@ def test_layers_spread_over_cpu_and_disk_act_as_on_one_device(qwen2_folder: Path
         load(qwen2_folder, device="cpu", device_map="auto")
     with (
         patch("transformers.integrations.accelerate.get_max_memory", lambda _=None: {"cpu": 1000}),
-        pytest.raises(UserError, match="no layer fits into memory"),
+        pytest.raises(UserError, match=r"no layer of .* fits into memory"),
     ):
         load(qwen2_folder, device_map="auto")
 
