@@ -29,6 +29,10 @@ LARGE = "{% if 'large' in messages[-1]['content'] %}{{ ('x' * 1000000000) | leng
 POWER = "{% if 'slow' in messages[-1]['content'] %}{{ (8 + messages | length) ** (9 ** 9) }}{% endif %}" + PLAIN
 
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process and has /proc")
+with_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of processor time and no such signals")
+
+
 def ask(template: ChatTemplate, content: str) -> str:
     [text] = template.render([[{"role": "user", "content": content}]])
     return text
@@ -62,6 +66,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_templates, "SECONDS", 0.1)
 
 
+@with_signals
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("template", [SLOW, POWER], ids=["loops", "computes without returning to Python"])
 def test_a_template_without_end_is_stopped_in_any_thread_and_a_new_process_goes_on(template: str) -> None:
@@ -74,6 +79,7 @@ def test_a_template_without_end_is_stopped_in_any_thread_and_a_new_process_goes_
     assert ask(foreign, "quick") == "quick"
 
 
+@on_linux
 def test_a_template_that_takes_more_than_256_mb_is_stopped_in_any_thread_and_a_new_process_goes_on() -> None:
     foreign = template_of(with_template(LARGE), "org/model", {})
     error = in_a_thread(lambda: ask(foreign, "large"))
@@ -83,6 +89,7 @@ def test_a_template_that_takes_more_than_256_mb_is_stopped_in_any_thread_and_a_n
     assert ask(foreign, "quick") == "quick"
 
 
+@with_signals
 def test_the_parent_stops_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_templates, "PATIENCE", 0.2)
     foreign = template_of(with_template(PLAIN), "org/model", {})
@@ -102,6 +109,7 @@ def test_the_template_of_the_built_in_base_starts_no_process_and_a_foreign_one_s
     assert load(qwen2_folder).encoder.template.renderer == own.renderer
 
 
+@with_signals
 def test_the_process_ends_with_the_last_model_that_uses_it(folder: Path) -> None:
     agent: LanguageModel | None = load(write_template(folder, PLAIN))
     assert agent is not None
@@ -124,6 +132,7 @@ sys.stdin.read()
 """
 
 
+@on_linux
 def test_the_process_ends_when_its_parent_is_killed() -> None:
     """An idle process sees the end of its input; a busy one has no parent to stop it, but its processor time is limited."""
     command, pipe = [sys.executable, "-c", PARENT, PLAIN, SLOW], subprocess.PIPE
@@ -138,6 +147,7 @@ def test_the_process_ends_when_its_parent_is_killed() -> None:
         time.sleep(0.02)
 
 
+@with_signals
 def test_ctrl_c_leaves_the_process_to_its_parent() -> None:
     foreign = template_of(with_template(PLAIN), "m", {})
     before = worker(foreign).pid
