@@ -15,7 +15,6 @@ from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:
     from msgrpo_hub.evaluation.paired import TaskComparison
-    from msgrpo_hub.players.identity import PlayerSettings
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
@@ -63,12 +62,12 @@ def _eval(options: argparse.Namespace) -> None:
         raise UserError(f"--batch-size {options.batch_size}: expected at least 1")
     for name in options.players:
         quiet_loading(name)
-    settings = PlayerSettings(**given_fields(options, PlayerSettings))
     if options.estimate:
-        _estimate(options, settings)
+        _estimate(options)
         return
     if options.price_in is not None or options.price_out is not None:
         raise UserError("--price-in and --price-out are rates for an estimate: expected --estimate as well")
+    settings = PlayerSettings(**given_fields(options, PlayerSettings))
     results = evaluate(options.players, options.suite, options.output_dir, settings=settings, batch_size=options.batch_size)
     if options.json:
         print_json([{**result.config, "folder": str(result.folder), **result.summary} for result in results], sort_keys=True)
@@ -82,22 +81,26 @@ def _eval(options: argparse.Namespace) -> None:
     print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
 
 
-def _estimate(options: argparse.Namespace, settings: PlayerSettings) -> None:
+def _estimate(options: argparse.Namespace) -> None:
+    from msgrpo_hub.cli.flags import as_flags, given_fields
     from msgrpo_hub.evaluation.estimate import Price, estimate
     from msgrpo_hub.evaluation.estimate_table import estimate_table
     from msgrpo_hub.evaluation.suites import load_suite
+    from msgrpo_hub.players.identity import PlayerSettings
 
     rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]
     if not all(0 <= rate < math.inf for rate in rates):
         raise UserError("--price-in, --price-out: expected at least 0 dollars per million tokens")
     price = Price(tokens_in=options.price_in or 0.0, tokens_out=options.price_out or 0.0) if rates else None
-    suite = load_suite(options.suite)
+    suite, given = load_suite(options.suite), given_fields(options, PlayerSettings)
+    settings = PlayerSettings(**given)
     estimates = [estimate(name, suite, options.output_dir, settings, options.batch_size, price) for name in options.players]
     if options.json:
         print_json([asdict(row) for row in estimates])
     else:
         print("\n\n".join(map(estimate_table, estimates)))
-    print_next(f"msgrpo eval {shlex.join(options.players)} --suite {options.suite}")
+    flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | given)
+    print_next(f"msgrpo eval {shlex.join([*options.players, *flags])}")
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:

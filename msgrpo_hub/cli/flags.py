@@ -6,6 +6,7 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
@@ -68,6 +69,22 @@ def _switches(text: str) -> dict[str, Scalar]:
 def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, Any]:
     """Field → value, for the fields whose flags were given."""
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(config) if hasattr(options, field.name)}
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """Field → value as the flags that give them.
+
+    >>> as_flags({"top_k": 5, "use_generation_config": True, "chat_template_kwargs": {"enable_thinking": False}})
+    ['--top-k', '5', '--use-generation-config', '--chat-template-kwargs', '{"enable_thinking": false}']
+    """
+    flags = []
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return flags
 
 
 def field_docs(config: type[Any]) -> dict[str, str]:

@@ -126,6 +126,10 @@ class _Plan:
         """Task → the episodes that a player still has to play."""
         return {task: missing_episodes(player, self.suite, task, self.output_dir) for task in self.tasks}
 
+    def at_once(self, missing: Mapping[str, Sequence[int]]) -> int:
+        """The episodes in a batch."""
+        return min(self.batch_size, max(map(len, missing.values())))
+
     def samples(self, prompt_format: PromptFormat, count: Count | None) -> dict[str, _Sample]:
         """Task → its scripted play, with prompts counted in tokens."""
         return {task: _sample(self.suite, task, prompt_format, count) for task in self.tasks}
@@ -190,7 +194,7 @@ def _served(plan: _Plan, price: Price | None) -> Estimate:
     encoder = served_tokenizer(player.policy.server, plan.settings.chat_template_kwargs)
     samples = plan.samples(asked_in(player, plan.suite), partial(prompt_lengths, encoder) if encoder else lengths_by_characters)
     missing = plan.missing(player)
-    at_once = min(plan.settings.concurrency, plan.batch_size)
+    at_once = min(plan.settings.concurrency, plan.at_once(missing))
     counted = f"counted with the tokenizer of {model}" if encoder else f"one per {CHARACTERS_PER_TOKEN:g} characters"
     return Estimate(
         player=player.name,
@@ -218,7 +222,7 @@ def _without_tokens(plan: _Plan) -> Estimate:
         player=player.name,
         weight_bytes=None,
         dtype=None,
-        calls_at_once=plan.batch_size,
+        calls_at_once=plan.at_once(missing),
         tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), None) for task in plan.tasks),
         assumptions=(_PLAY, *_timed(probes)),
     )
@@ -254,7 +258,7 @@ def _language_model(plan: _Plan) -> Estimate:
         player=shown,
         weight_bytes=size,
         dtype=str(files.dtype or "mixed").removeprefix("torch."),
-        calls_at_once=plan.batch_size,
+        calls_at_once=plan.at_once(missing),
         tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), limit) for task in plan.tasks),
         assumptions=(_PLAY, f"Replies: {length}.", *timed, "Memory: of the weights alone; a batch takes more."),
     )

@@ -116,7 +116,8 @@ def test_an_estimate_prints_text_or_json_and_leaves_no_file(run: Run, suites: Pa
     assert (served["calls_at_once"], served["tasks"][0]["episodes"]) == (4, 6)
     assert f"{SNAKE} " in text.out
     assert "$0." in text.out
-    assert text.said == [f"Next: msgrpo eval random '{server}' --suite {suites / 'mixed.toml'}"]
+    flags = f"--suite {suites / 'mixed.toml'} --output-dir {tmp_path / 'out'} --concurrency 4"
+    assert text.said == [f"Next: msgrpo eval random '{server}' {flags}"]
     assert not (tmp_path / "out").exists()
 
 
