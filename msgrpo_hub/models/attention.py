@@ -54,7 +54,7 @@ class RowLayer(DynamicLayer):
     def select(self, rows: Tensor) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
         end = self.get_seq_length()
-        self._buffers = [buffer.index_select(0, rows) for buffer in self._buffers]
+        self._buffers = [buffer.index_select(0, rows.to(buffer.device)) for buffer in self._buffers]  # layers on several GPUs
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
 
