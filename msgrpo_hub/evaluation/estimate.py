@@ -244,10 +244,10 @@ def _language_model(plan: _Plan) -> Estimate:
     )
     files.check_context(prompts_of(map(make_game, plan.tasks), default)(files.prompt_format), limit)
     samples = plan.samples(files.prompt_format or default, partial(prompt_lengths, files.encoder))
-    size, free = files.weight_bytes(), free_memory(settings.device)
+    size, free = files.weight_bytes(settings.dtype), free_memory(settings.device)
     shown, missing, probes = plan.name, {task: list(range(plan.suite.episodes)) for task in plan.tasks}, {}
     timed = [f"No time: the weights do not fit into {free / 1e9:.1f} GB of free memory, so no probe was played."]
-    if size <= free:
+    if size <= free or settings.load_in_4bit or settings.device_map != "none":
         player = identify(plan.name, settings)
         shown, missing = player.name, plan.missing(player)
         probes = _probes(plan, player, missing)
@@ -257,11 +257,17 @@ def _language_model(plan: _Plan) -> Estimate:
     return Estimate(
         player=shown,
         weight_bytes=size,
-        dtype=str(files.dtype or "mixed").removeprefix("torch."),
+        dtype=str(files.dtype(settings.dtype) or "mixed").removeprefix("torch."),
         calls_at_once=plan.at_once(missing),
         tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), limit) for task in plan.tasks),
-        assumptions=(_PLAY, f"Replies: {length}.", *timed, "Memory: of the weights alone; a batch takes more."),
+        assumptions=(_PLAY, f"Replies: {length}.", *timed, _MEMORY[settings.load_in_4bit]),
     )
+
+
+_MEMORY = {
+    False: "Memory: of the weights alone; a batch takes more.",
+    True: "Memory: of the weights before they are quantised to 4 bits, which leaves about a quarter of 16 bits.",
+}
 
 
 def _row(sample: _Sample, task: str, missing: Sequence[int], timed: Probe | None, limit: int | None) -> TaskEstimate:

@@ -20,6 +20,7 @@ from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.models.chat_templates import set_template
 from msgrpo_hub.models.context import check_expected, context_limit
 from msgrpo_hub.models.encoding import PromptEncoder
+from msgrpo_hub.models.load_options import Dtype
 from msgrpo_hub.models.loading import fetch_both, load_tokenizer, stored_format
 
 
@@ -43,16 +44,19 @@ class ModelFiles:
     def encoder(self) -> PromptEncoder:
         return PromptEncoder(self.tokenizer, self.chat_template_kwargs, self.template_source)
 
-    def weight_bytes(self) -> int:
-        """Memory of the weights in bytes: the base in the type of its configuration, an adapter in float32."""
+    def weight_bytes(self, dtype: Dtype = "auto") -> int:
+        """Memory of the weights in bytes: the base in a type, an adapter in float32."""
+        loaded_as = self.dtype(dtype)
         of_base = [tensor for path in self._weights() for tensor in tensor_sizes(path, self.name)]
         added = tensor_sizes(self.adapter.folder / ADAPTER_WEIGHTS, self.adapter.source) if self.adapter else []
-        return sum(_bytes(kind, self.dtype) * n for kind, n in of_base) + 4 * sum(n for _, n in added)
+        return sum(_bytes(kind, loaded_as) * n for kind, n in of_base) + 4 * sum(n for _, n in added)
 
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The type that the weights of the base are loaded in; None if each tensor keeps its own."""
-        return cast(torch.dtype | None, self.config.dtype)
+    def dtype(self, chosen: Dtype = "auto") -> torch.dtype | None:
+        """The type that the weights of the base are loaded in: the one chosen, else that of the configuration.
+
+        None if neither names one: then each tensor keeps its own.
+        """
+        return cast(torch.dtype | None, self.config.dtype if chosen == "auto" else getattr(torch, chosen))
 
     def _weights(self) -> list[Path]:
         single, index = self.base.folder / WEIGHTS, self.base.folder / INDEX

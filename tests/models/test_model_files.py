@@ -26,7 +26,7 @@ def test_the_memory_of_the_weights_is_that_of_the_loaded_model(folder: Path, dty
     (folder / "model.safetensors").unlink()
     assert len(list(folder.glob("*.safetensors"))) > 1
     files = open_model(str(folder))
-    assert files.dtype == dtype
+    assert files.dtype() == dtype
     assert files.weight_bytes() == loaded_bytes(load(folder).model)
 
 
@@ -34,6 +34,11 @@ def test_weights_stored_in_another_type_are_counted_in_that_of_the_configuration
     stored = open_model(str(folder)).weight_bytes()
     edit(folder / "config.json", dtype="bfloat16")
     assert open_model(str(folder)).weight_bytes() == loaded_bytes(load(folder).model) == stored // 2
+
+
+def test_weights_are_counted_in_the_type_that_is_chosen(folder: Path) -> None:
+    stored = open_model(str(folder)).weight_bytes()
+    assert open_model(str(folder)).weight_bytes("float16") == loaded_bytes(load(folder, dtype="float16").model) == stored // 2
 
 
 def test_an_adapter_adds_its_matrices(qwen2_folder: Path, tmp_path: Path) -> None:
