@@ -16,9 +16,10 @@ quickstart: $(INSTALLED)
 test: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
-# What takes minutes; commit the tests/long.json that it writes.
+# What takes minutes: commit the tests/long.json that it writes. Then properties, each on many more examples.
 test-long: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.long
+	OMP_NUM_THREADS=1 MSGRPO_EXAMPLES=20 $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis tests
 
 check: $(DEVELOPMENT)
 	$(BIN)/ruff check .

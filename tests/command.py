@@ -1,4 +1,4 @@
-"""The `msgrpo` command in processes of its own, one at a time, without a network."""
+"""The `msgrpo` command and Python programs in processes of their own, one at a time, without a network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,11 @@ for line in sys.stdin:
         die_at(*request["die_at"])
     code = 0
     try:
-        main(request["arguments"])
+        if request["program"]:
+            sys.argv[1:] = request["arguments"]
+            exec(compile(request["program"], "<program>", "exec"), {"__name__": "__main__"})
+        else:
+            main(request["arguments"])
     except SystemExit as end:
         code = end.code or 0
     except BaseException:
@@ -107,6 +111,7 @@ class Command:
     def start(
         self,
         *arguments: object,
+        program: str = "",
         stdin: str = "",
         folder: Path | None = None,
         largest_file: int = 0,
@@ -117,6 +122,7 @@ class Command:
 
         Args:
             arguments: of the command.
+            program: Python source that runs instead of the command.
             stdin: what it can read.
             folder: where it runs.
             largest_file: in bytes; writing beyond it fails, as on a full disk.
@@ -134,6 +140,7 @@ class Command:
         (files / "stdin").write_text(stdin)
         request: dict[str, Any] = {
             "arguments": [str(argument) for argument in arguments],
+            "program": program,
             "files": str(files),
             "folder": str(folder or files),
             "largest_file": largest_file,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command import Command
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -22,25 +22,25 @@ SHOWS = {
 """Script → what its output holds."""
 
 
-def run(arguments: list[str | Path], folder: Path) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def output(msgrpo: Command, program: str, folder: Path) -> str:
+    """What a program says, in a process of its own."""
+    done = msgrpo(program=program, folder=folder)
+    assert done.code == 0, done.err
+    return done.out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWS)
-def test_the_script_runs_and_shows_what_it_says(name: str, tmp_path: Path) -> None:
-    assert re.search(SHOWS[name], run([EXAMPLES / name], tmp_path), re.DOTALL)
+def test_the_script_runs_and_shows_what_it_says(msgrpo: Command, name: str, tmp_path: Path) -> None:
+    assert re.search(SHOWS[name], output(msgrpo, (EXAMPLES / name).read_text(encoding="utf-8"), tmp_path), re.DOTALL)
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+def test_the_notebook_runs_from_top_to_bottom(msgrpo: Command, tmp_path: Path) -> None:
     """Its code cells in one process, in their order: no cell uses what only a notebook has."""
     cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
     program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    output = run(["-c", program], tmp_path)
-    returns = re.findall(r"returns of the group: \[(.*)\]", output)
+    returns = re.findall(r"returns of the group: \[(.*)\]", output(msgrpo, program, tmp_path))
     assert [len(line.split(",")) for line in returns] == [8, 8]
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", json.dumps(cells)):
         assert (tmp_path / picture).exists()

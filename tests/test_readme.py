@@ -1,11 +1,11 @@
 """The README's Python example runs as it stands."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command import Command
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,10 +16,10 @@ def example(path: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", example("README.md")], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rewards = done.stdout.strip().splitlines()[-1]
+def test_the_example_in_the_readme_runs(msgrpo: Command, tmp_path: Path) -> None:
+    done = msgrpo(program=example("README.md"), folder=tmp_path)
+    assert done.code == 0, done.err
+    rewards = done.out.strip().splitlines()[-1]
     assert re.fullmatch(r"\[[01]\.0(, [01]\.0){3}\]", rewards), rewards
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import doctest
 import json
 import socket
-import subprocess
-import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import evaluate
@@ -104,20 +104,19 @@ def test_two_evaluations_at_once_do_not_mix(setting: dict[str, object], tmp_path
     assert (second.compute()["mean"], first.compute()["mean"]) == (10.0, 3.0)
 
 
-WORKER = """
-import sys, evaluate
-metric = evaluate.load(sys.argv[1], cache_dir=sys.argv[2], experiment_id=sys.argv[3])
-for reward in range(2000):
-    metric.add(rewards=reward * int(sys.argv[3]))
-print(metric.compute()["mean"])
-"""
+def mean_of(cache: Path, worker: int) -> float:
+    """In a process of its own."""
+    metric = evaluate.load(EPISODE_RETURN, cache_dir=str(cache), experiment_id=str(worker))
+    for reward in range(200):
+        metric.add(rewards=reward * worker)
+    mean: float = metric.compute()["mean"]
+    return mean
 
 
-@pytest.mark.slow
 def test_processes_with_an_experiment_id_each_share_a_cache(tmp_path: Path) -> None:
-    commands = [[sys.executable, "-c", WORKER, EPISODE_RETURN, str(tmp_path), str(worker)] for worker in (1, 2, 3)]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for command in commands]
-    assert [float(worker.communicate()[0]) for worker in workers] == [999.5, 2 * 999.5, 3 * 999.5]
+    with ProcessPoolExecutor(3, get_context("fork")) as processes:
+        means = list(processes.map(mean_of, [tmp_path] * 3, (1, 2, 3)))
+    assert means == [99.5, 2 * 99.5, 3 * 99.5]
 
 
 @pytest.mark.parametrize("folder", [EPISODE_RETURN, PAIRED_RETURN])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.uploading import Pushed
+from tests.files import once
 from tests.hub.hostile import Files, edit
 from tests.hub.pushed_results import TASKS
 from tests.hub.pushed_rollouts import LAKE, RUN
@@ -26,10 +31,10 @@ __all__ = ["hub", "live_hub", "loopback", "loopback_server"]
 warm = LOADS_MODELS
 
 FLAGS = (
-    "--preset quickstart --game Snake-Solo-v1 --updates 1 --groups 1 --group-size 8 --selected-per-group 4 "
-    "--eval-episodes 1 --test-episodes 2 --threads 1"
+    "--preset quickstart --game FrozenLake-NotSlippery-v1 --updates 1 --groups 1 --group-size 8 --selected-per-group 4 "
+    "--eval-episodes 1 --test-episodes 2 --threads 1 --temperature 2"
 )
-"""Of a run of some seconds, in a game in which even a player without a goal is sometimes better and sometimes worse."""
+"""Of a run of some seconds, at a temperature at which the replies of a group differ enough to learn from."""
 
 
 def msgrpo(*arguments: object) -> None:
@@ -37,6 +42,14 @@ def msgrpo(*arguments: object) -> None:
     from msgrpo_hub.cli import main
 
     main([str(argument) for argument in arguments])
+
+
+def run_command(line: str, folder: Path) -> None:
+    """A line for the shell, such as `hf download …`, in the client's process: that of an installed package, in a folder."""
+    name, *sys.argv[1:] = shlex.split(line)
+    os.chdir(folder)
+    [script] = entry_points(group="console_scripts", name=name)
+    script.load()()
 
 
 def push(folder: Path, repo: str, **options: Any) -> Pushed:
@@ -56,10 +69,18 @@ def refused(finished: Finished) -> str:
 @pytest.fixture(scope="session")
 def trained(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run in a folder whose path has a user name. Copy it before changing it."""
-    folder = tmp_path_factory.mktemp("trained") / "home" / "zaphod" / "lake"
-    done: Any = loopback_server.owner.attempt(msgrpo, "train", *FLAGS.split(), "--output-dir", folder)
-    assert done.code == 0, done.err
-    return folder
+    return trained_once(loopback_server, tmp_path_factory, "trained", FLAGS)
+
+
+def trained_once(loopback: Loopback, factory: pytest.TempPathFactory, name: str, flags: str) -> Path:
+    """A finished run, trained once for all test processes."""
+    own = Path("home", "zaphod", "lake")
+
+    def train(folder: Path) -> None:
+        done: Any = loopback.owner.attempt(msgrpo, "train", *flags.split(), "--output-dir", folder / own)
+        assert done.code == 0, done.err
+
+    return once(factory, name, train) / own
 
 
 @pytest.fixture
@@ -80,10 +101,12 @@ def run(trained: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session", name="played")
 def played_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two players on two tasks, each in a separate folder. Copy it before changing it."""
-    folder = tmp_path_factory.mktemp("played")
-    for player in ("random", "greedy"):
-        evaluate(player, Suite(name="tiny", tasks=TASKS, episodes=30), folder / player)
-    return folder
+
+    def play(folder: Path) -> None:
+        for player in ("random", "greedy"):
+            evaluate(player, Suite(name="tiny", tasks=TASKS, episodes=30), folder / player)
+
+    return once(tmp_path_factory, "played", play)
 
 
 @pytest.fixture(name="own")
@@ -111,10 +134,7 @@ def sound_adapter(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.fixture(scope="session")
 def saved(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with saved episodes, in a folder whose path has a user name."""
-    folder = tmp_path_factory.mktemp("saved") / "home" / "zaphod" / "lake"
-    done = loopback_server.owner.attempt(msgrpo, "train", *RUN.split(), "--output-dir", folder)
-    assert done.code == 0, done.err
-    return folder
+    return trained_once(loopback_server, tmp_path_factory, "saved", RUN)
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +142,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from msgrpo_hub.evaluation import evaluate
     from msgrpo_hub.evaluation.suites import Suite
 
-    folder = tmp_path_factory.mktemp("evaluated")
-    evaluate("random", Suite(name="mine", tasks=(LAKE, "Snake-Short-v1"), episodes=4), folder)
-    evaluate(["random", "optimal"], Suite(name="mine", tasks=(LAKE,), episodes=3, split="validation"), folder)
-    return folder
+    def play(folder: Path) -> None:
+        evaluate("random", Suite(name="mine", tasks=(LAKE, "Snake-Short-v1"), episodes=4), folder)
+        evaluate(["random", "optimal"], Suite(name="mine", tasks=(LAKE,), episodes=3, split="validation"), folder)
+
+    return once(tmp_path_factory, "evaluated", play)

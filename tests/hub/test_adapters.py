@@ -72,7 +72,7 @@ def test_an_adapter_is_one_commit_with_card_results_and_tags(hub: Lane, trained:
     assert hub.owner.attempt(msgrpo, "push", "base", base, "--private").code == 0
     pushed = hub.owner.call(push, trained, repo, base=base, private=True)
     assert set(hub.files(repo)) == set(pushed.changed) == PUSHED
-    assert hub.commits(repo) == ["Adapter for Snake-Solo-v1, step 1", "initial commit"]
+    assert hub.commits(repo) == ["Adapter for FrozenLake-NotSlippery-v1, step 1", "initial commit"]
     assert hub.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-1", f"refs/tags/{FORMAT}"), pushed.commit)
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ from msgrpo_hub.hub.cards import (
     render_adapter,
 )
 from msgrpo_hub.training.config import TrainConfig
-from tests.hub.conftest import msgrpo
+from tests.hub.conftest import msgrpo, run_command
 from tests.hub_server.cards import check_card as check_as_the_hub_does
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.lanes import Loopback
@@ -289,10 +286,9 @@ def test_the_commands_of_the_card_train_the_same_weights_again(
     repo = loopback.repository()
     assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base).code == 0
     [commands] = re.findall(r"```bash\n(.*?)```", loopback.files(repo)["README.md"].decode(), re.DOTALL)
-    scripts = Path(sys.executable).parent
-    environment = {**os.environ, **loopback.machine.environment, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for command in commands.splitlines():
+        done = loopback.owner.attempt(run_command, command, tmp_path)
+        assert done.code == 0, done.err
     again = load_file(tmp_path / "runs" / repo.partition("/")[2] / "adapter/adapter_model.safetensors")
     pushed = load(loopback.files(repo)["adapter_model.safetensors"])
     assert again.keys() == pushed.keys()

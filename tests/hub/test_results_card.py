@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from msgrpo_hub.hub.card_rules import split_card
-from tests.hub.conftest import msgrpo
+from tests.hub.conftest import msgrpo, run_command
 from tests.hub.pushed_results import folder_as_files, kept, load, push
 from tests.hub_server.cards import check_card as check_as_the_hub_does
 from tests.hub_server.client import LOADS_DATASETS
@@ -77,9 +74,7 @@ def test_the_commands_of_the_card_add_a_player_and_update_the_page(loopback: Loo
     loopback.owner.call(put, repo, {f"results/{name}": content for name, content in kept(played / "greedy").items()}, "dataset")
     card = loopback.files(repo, "dataset")["README.md"].decode()
     commands = re.findall(r"```bash\n(.*?)```", card, re.DOTALL)[-1]
-    scripts = Path(sys.executable).parent
-    environment = {**os.environ, **loopback.machine.environment, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    environment |= {"HF_TOKEN": loopback.owner.token or ""}
-    done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for command in commands.splitlines():
+        done = loopback.owner.attempt(run_command, command, tmp_path)
+        assert done.code == 0, done.err
     assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy"}

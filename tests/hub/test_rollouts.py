@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,16 @@ def load_table(repo: str, *config: str, **options: Any) -> tuple[list[dict[str, 
 def train_until(update: int, *arguments: object) -> None:
     """`msgrpo train`, killed when it begins to learn from an update: its episodes are played and not yet kept."""
 
-    def seen(frame: Any, what: str, _: object) -> None:
-        nonlocal update
-        if what == "call" and frame.f_code.co_qualname == "Trainer.learn":
-            update -= 1
-            if not update:
-                os.kill(os.getpid(), signal.SIGKILL)
+    from msgrpo_hub.training.trainer import Trainer
 
-    sys.settrace(seen)
+    learn, updates = Trainer.learn, itertools.count(1)
+
+    def learn_or_die(*given: Any) -> Any:
+        if next(updates) == update:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return learn(*given)
+
+    Trainer.learn = learn_or_die  # type: ignore[method-assign]
     msgrpo("train", *arguments)
 
 

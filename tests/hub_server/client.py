@@ -97,6 +97,8 @@ class Client:
 
     process: Process
     token: str | None = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further variables, of each call."""
 
     def attempt(self, function: Callable[P, Any], *arguments: P.args, **options: P.kwargs) -> Finished:
         """Calls a function over there, whatever comes of it.
@@ -111,7 +113,7 @@ class Client:
             f"{function.__module__}:{function.__qualname__}",
             pickle.dumps((arguments, options)),
             warm=list(getattr(sys.modules[function.__module__], "warm", ())),
-            environment={"HF_TOKEN": self.token} if self.token else {},
+            environment={**self.environment, **({"HF_TOKEN": self.token} if self.token else {})},
             without=[] if self.token else ["HF_TOKEN"],
         )
 

@@ -129,7 +129,9 @@ class Loopback:
 
     def client(self, token: str | None = OWNER, **settings: str) -> Client:
         """Somebody with a token, at a machine with other settings, such as HF_HUB_OFFLINE="1"."""
-        return Client(self.machine.process(**settings), token)
+        read_at_import = {name: value for name, value in settings.items() if name.startswith("HF_")}
+        others = {name: value for name, value in settings.items() if name not in read_at_import}
+        return Client(self.machine.process(**read_at_import), token, others)
 
     def reset(self) -> None:
         """An empty Hub, an empty home."""

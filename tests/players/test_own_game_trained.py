@@ -18,18 +18,8 @@ __all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
 warm = LOADS_MODELS
 
 TINY = [
-    "--updates",
-    "2",
-    "--group-size",
-    "4",
-    "--drawn",
-    "2",
-    "--test-episodes",
-    "3",
-    "--eval-episodes",
-    "2",
-    "--max-new-tokens",
-    "16",
+    *("--updates", "1", "--groups", "1", "--group-size", "4", "--drawn", "2"),
+    *("--test-episodes", "2", "--eval-episodes", "1", "--max-new-tokens", "16"),
 ]
 CLIFF = (Path(__file__).parents[2] / "examples" / "cliff_walking.py").read_text()
 
@@ -82,7 +72,7 @@ def test_a_game_of_another_package_is_trained_evaluated_pushed_and_replayed(
 
     suite = run("games", game, "--suite")[1].replace("episodes = 50", "episodes = 3")
     Path("own.toml").write_text(suite)
-    code, out, err = run("eval", "runs/own/adapter", "random", "--suite", "own.toml", "--max-new-tokens", "16", "--json")
+    code, out, err = run("eval", "runs/own/adapter", "random", "--suite", "own.toml", "--max-new-tokens", "4", "--json")
     assert code == 0, err
     rows = json.loads(out)
     assert [row["references"].get("optimal") for row in rows] == [-13.0 if left_out is None else None] * 2

@@ -115,7 +115,7 @@ def test_mean_values_over_500_maps_are_the_known_ones(game_id: str, optimal: flo
 
 def test_big_slippery_can_be_won_often_enough_to_measure_something() -> None:
     game = make_game("FrozenLake-BigSlippery-v1")
-    assert np.mean([optimal_value(game, seed) for seed in held_out(game, 500)]) >= 0.3
+    assert np.mean([optimal_value(game, seed) for seed in held_out(game, 50)]) >= 0.3
 
 
 # ---- the optimal player

@@ -16,6 +16,7 @@ from tests.space.served import Served
 pytestmark = pytest.mark.slow
 
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
+LAKES, SNAKES = (LAKE, SLIPPERY), (SOLO, "Snake-Standard-v1", "Snake-Banana-v1:reflected")
 
 ENDPOINTS = {
     "/watch": ["game", "seed", "player"],
@@ -150,10 +151,10 @@ def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> No
     """Each asks for another game, seed and player; the answers are those of a direct call, to the last board."""
     from watch import watch
 
-    games = [LAKE, SLIPPERY, SOLO, "Snake-Standard-v1", "Snake-Banana-v1:reflected"]
+    games = {"random": SNAKES, "greedy": SNAKES, "pocket": LAKES, "lake-adapter": LAKES}  # models take seconds for a snake
     asked = [
-        {"game": games[number % 5], "seed": 20 + number, "player": ("random", "pocket", "lake-adapter", "greedy")[number // 5]}
-        for number in range(20)
+        {"game": games[player][number // 4 % len(games[player])], "seed": 20 + number, "player": player}
+        for number, player in enumerate([*games] * 5)
     ]
 
     def ask(given: dict[str, Any]) -> Any:
