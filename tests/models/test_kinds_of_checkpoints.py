@@ -41,7 +41,9 @@ KINDS = {"no padding token": forget_padding, "no bos token": write_missing_bos, 
 def test_a_checkpoint_acts_as_its_plain_twin(folder: Path, qwen2_folder: Path, prompts: list[Prompt], kind: str) -> None:
     KINDS[kind](folder)
     ours, plain = (load(one, max_new_tokens=4).complete(prompts, rngs(len(prompts))) for one in (folder, qwen2_folder))
-    assert ours == plain
+    assert [(reply.prompt_ids, reply.token_ids) for reply in ours] == [(reply.prompt_ids, reply.token_ids) for reply in plain]
+    for one, other in zip(ours, plain, strict=True):  # equal up to rounding: weights of another file are aligned differently
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
 
 
 def test_a_checkpoint_with_tied_embeddings_acts(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
