@@ -130,7 +130,7 @@ def _load(name: str, game: Game) -> Policy:
         settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
     else:
         source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
-    device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or `msgrpo space --device`
+    device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
     return make_player(source, **settings, load=PlayerSettings(device=device), expected_prompts=prompts_of([game]))
 
 
