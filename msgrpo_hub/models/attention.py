@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -76,6 +77,16 @@ class RowCache(Cache):
         return keys[0], values[0]
 
 
+@dataclass(frozen=True)
+class SharedPrefix:
+    """The shared prefix of a forward pass."""
+
+    cache: RowCache
+    """Its keys and values, in one row."""
+    positions: Tensor
+    """(U, Q) the position of each query, counted from the start of the prefix."""
+
+
 def attend(
     query: Tensor,
     key: Tensor,
@@ -84,6 +95,8 @@ def attend(
     shared: tuple[Tensor, Tensor] | None,
     scaling: float | None,
     softcap: float | None,
+    shared_mask: Tensor | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Softmax attention of each row over the shared keys and its own keys.
 
@@ -94,10 +107,12 @@ def attend(
         query: (U, H, Q, D).
         key: (U, J, L, D); each of the J key heads serves H / J query heads.
         value: (U, J, L, D).
-        mask: (U, 1, Q, L) additive, over each row's own keys; the shared keys are visible to every query.
+        mask: (U, 1, Q, L) additive, over each row's own keys.
         shared: keys and values, (J, P, D) each, that all rows share.
         scaling: factor of the scores, by default 1/√D.
         softcap: if given, scores are softcap·tanh(score / softcap).
+        shared_mask: (U, 1, Q, P) additive, over the shared keys; by default every query attends to all of them.
+        sinks: (H,) the score of one more key of each head, whose value is zero (gpt-oss).
 
     Returns:
         (U, H, Q, D).
@@ -109,27 +124,62 @@ def attend(
             key, value = (
                 torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
             )
-            mask = None if mask is None else functional.pad(mask, (shared[0].shape[1], 0))
+            if mask is not None and shared_mask is not None:
+                mask = torch.cat([shared_mask, mask], -1)
+            elif mask is not None:
+                mask = functional.pad(mask, (shared[0].shape[1], 0))
+        if sinks is not None and mask is not None:  # a key and value of zeros, whose score is the mask's
+            key, value = (functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
+            column = sinks[None, :, None, None].expand(rows, heads, queries, 1).to(mask.dtype)
+            mask = torch.cat([mask.expand(rows, heads, -1, -1), column], -1)
         key, value = (states.repeat_interleave(heads // groups, 1) for states in (key, value))
         return functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
     grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
-
-    def capped(scores: Tensor) -> Tensor:
-        return scores if softcap is None else softcap * torch.tanh(scores / softcap)
-
-    own = capped(grouped @ key.transpose(2, 3))
+    own = _capped(grouped @ key.transpose(2, 3), softcap)
     if mask is not None:
         own = own + mask.repeat(1, 1, heads // groups, 1)
-    if shared is None:
-        return (torch.softmax(own, -1, dtype=torch.float32).to(value.dtype) @ value).reshape(rows, heads, queries, size)
-    keys, values = shared
-    flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
-    common = capped(flat @ keys.transpose(1, 2)).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
-    weights = torch.softmax(torch.cat([common, own], -1), -1, dtype=torch.float32).to(value.dtype)
-    common_weights, own_weights = weights.split([common.shape[-1], own.shape[-1]], -1)
-    common_mix = common_weights.transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
-    mixed: Tensor = common_mix.reshape(groups, rows, -1, size).transpose(0, 1) + own_weights @ value
-    return mixed.reshape(rows, heads, queries, size)
+    scores = [own]
+    if shared is not None:
+        keys, values = shared
+        flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
+        common = _capped(flat @ keys.transpose(1, 2), softcap).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
+        if shared_mask is not None:
+            common = common + shared_mask.repeat(1, 1, heads // groups, 1)
+        scores = [common, own]
+    if sinks is not None:
+        column = sinks.reshape(1, groups, -1, 1).expand(rows, -1, -1, queries).reshape(rows, groups, -1, 1)
+        scores.append(column.to(own.dtype))
+    weights = torch.softmax(torch.cat(scores, -1), -1, dtype=torch.float32).to(value.dtype).split([s.shape[-1] for s in scores], -1)
+    mixed = weights[len(scores) - 1 - (sinks is not None)] @ value
+    if shared is not None:
+        common_mix = weights[0].transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
+        mixed = common_mix.reshape(groups, rows, -1, size).transpose(0, 1) + mixed
+    return cast(Tensor, mixed.reshape(rows, heads, queries, size))
+
+
+def _capped(scores: Tensor, softcap: float | None) -> Tensor:
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+
+
+def beyond_window(queries: Tensor, keys: Tensor, window: int, dtype: torch.dtype) -> Tensor:
+    """An additive mask that hides keys `window` or more positions before a query.
+
+    Args:
+        queries: (..., Q) positions.
+        keys: (..., L) positions.
+        window: number of positions that a query attends to, itself included.
+        dtype: of the scores.
+
+    Returns:
+        (..., Q, L), 0 or the type's smallest number.
+    """
+    hidden = queries[..., :, None] - keys[..., None, :] >= window
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
+
+
+def _both(mask: Tensor, window: Tensor) -> Tensor:
+    """Two additive masks as one; their sum would overflow."""
+    return torch.minimum(mask, window)
 
 
 def shared_prefix_attention(
@@ -137,15 +187,30 @@ def shared_prefix_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor,
     scaling: float | None = None,
     softcap: float | None = None,
-    shared_prefix: RowCache | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    shared_prefix: SharedPrefix | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention while acting, for transformers' attention interface; `shared_prefix` is a cache with one row."""
-    shared = None if shared_prefix is None else shared_prefix.states(cast(int, module.layer_idx))
-    mixed = attend(query, key, value, attention_mask, shared, scaling, softcap)
+    """Attention while acting, for transformers' attention interface.
+
+    The layer says how far back it attends: `sliding_window` positions. A row's own keys are consecutive positions, and its
+    queries are the last of them.
+    """
+    shared = None if shared_prefix is None else shared_prefix.cache.states(cast(int, module.layer_idx))
+    prefix, own = 0 if shared is None else shared[0].shape[1], key.shape[2]
+    shared_mask = None
+    if sliding_window and prefix + own > sliding_window:
+        slots = torch.arange(own, device=query.device)
+        window = beyond_window(slots[own - query.shape[2] :], slots, sliding_window, query.dtype)
+        attention_mask = _both(attention_mask, window)
+        if shared_prefix is not None:
+            keys = torch.arange(prefix, device=query.device)
+            shared_mask = beyond_window(shared_prefix.positions, keys, sliding_window, query.dtype)[:, None]
+    mixed = attend(query, key, value, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
     return mixed.transpose(1, 2).contiguous(), None
 
 
@@ -157,11 +222,15 @@ def tree_attention(
     attention_mask: Tensor,
     scaling: float | None = None,
     softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    tree_positions: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention while training: one sequence is a prefix of P tokens followed by B branches of L tokens each.
 
     The prefix is causal. A branch attends to the whole prefix, and to itself under its own mask, (B, 1, L, L) additive.
+    `tree_positions`, (B, L), are the positions of its tokens; a layer with a sliding window needs them.
     """
     branches, _one, length, _same = attention_mask.shape
     prefix = query.shape[2] - branches * length
@@ -172,10 +241,18 @@ def tree_attention(
         return states[:, :, :prefix], rows
 
     (first_q, rest_q), (first_k, rest_k), (first_v, rest_v) = split(query), split(key), split(value)
+    keys = torch.arange(prefix, device=query.device)
     causal = torch.full((prefix, prefix), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
+    shared_mask = None
+    if sliding_window and tree_positions is not None and prefix + length > sliding_window:
+        causal = _both(causal, beyond_window(keys, keys, sliding_window, query.dtype))
+        shared_mask = beyond_window(tree_positions, keys, sliding_window, query.dtype)[:, None] if prefix else None
+        attention_mask = _both(
+            attention_mask, beyond_window(tree_positions, tree_positions, sliding_window, query.dtype)[:, None]
+        )
     shared = (first_k[0], first_v[0]) if prefix else None
-    prefix_output = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap)
-    branch_output = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap)
+    prefix_output = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap, sinks=s_aux)
+    branch_output = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
     flat = branch_output.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
     return torch.cat([prefix_output, flat], 2).transpose(1, 2).contiguous(), None
 

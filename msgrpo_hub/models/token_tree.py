@@ -107,14 +107,16 @@ def prefix_inputs(
 ) -> dict[str, Tensor]:
     """The model inputs for `tree_attention`: a prefix of P tokens, then B trees that continue it, padded to L nodes each.
 
-    Ids and positions are (1, P + B·L); the additive mask is (B, 1, L, L).
+    Ids and positions are (1, P + B·L); the additive mask is (B, 1, L, L), and the positions of the trees are (B, L).
     """
     branches = tree_inputs(trees, device)
     first = torch.tensor(prefix, dtype=torch.long, device=device)
-    positions = torch.cat([torch.arange(len(prefix), device=device), (branches["position_ids"] + len(prefix)).flatten()])
+    of_trees = branches["position_ids"] + len(prefix)
+    positions = torch.cat([torch.arange(len(prefix), device=device), of_trees.flatten()])
     visible = branches["attention_mask"]
     return {
         "input_ids": torch.cat([first, branches["input_ids"].flatten()])[None],
         "position_ids": positions[None],
         "attention_mask": torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, torch.finfo(dtype).min),
+        "tree_positions": of_trees,
     }

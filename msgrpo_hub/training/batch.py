@@ -25,6 +25,9 @@ from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
 
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
+TREE_SIZE = 96
+"""Largest number of tokens of a tree. Attention is dense within a tree, so trees are small."""
+
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
 
@@ -82,13 +85,13 @@ def signed_sums(advantage: float, weight: float) -> Sums:
     return np.array([up * weight * advantage, up * weight, down * weight * advantage, down * weight, (not (up or down)) * weight])
 
 
-def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = 96) -> list[Pack]:
+def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:
     """Builds small trees of the samples, in their order, on a common prefix; at most `token_budget` tokens a pack.
 
-    Attention is dense within a tree, so trees are small. A single sample may exceed both sizes.
+    A single sample may exceed both sizes. With `tree_size` 0 nothing is shared: each tree is one whole sequence.
     """
     prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)  # the samples are sorted
-    prefix = min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
+    prefix = min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples)) if tree_size else 0
     packs: list[list[list[StepSample]]] = []
     nodes = longest = 0
     before: tuple[int, ...] = ()

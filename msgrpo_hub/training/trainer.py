@@ -23,15 +23,13 @@ from msgrpo_hub.credit import CreditContext, LearningCredit, StepAdvantages, as_
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import stream
-from msgrpo_hub.models.attention import TRAINING, attention_of
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, composite_return, group_advantages, policy_loss, select_episodes
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.adapter import load_agent
-from msgrpo_hub.training.batch import Pack, pack, to_samples
+from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.log_probs import token_log_probs
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
 from msgrpo_hub.training.start_states import Start, StartStates
 
@@ -116,11 +114,18 @@ class Trainer:
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
         """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""
         parts = [selected[number :: self.config.minibatches] for number in range(self.config.minibatches)]
-        batches = [pack(to_samples(part, self.normalisation), self.config.token_budget) for part in parts if part]
+        batches = [self.packed(part) for part in parts if part]
         if not batches:
             return {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
         steps = [self.optimizer_step(packs, index) for packs in batches]
         return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+
+    def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
+        """The steps of these episodes, as the engine computes them: trees that share prefixes, or rows."""
+        samples = to_samples(selected, self.normalisation)
+        longest = max(samples, key=lambda sample: len(sample.token_ids)).completion
+        trees = self.agent.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
+        return pack(samples, self.config.token_budget, TREE_SIZE if trees else 0)
 
     def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
         """One optimiser step on the summed loss of all trees."""
@@ -142,7 +147,7 @@ class Trainer:
         totals = torch.zeros(3, dtype=torch.float64)
         self.model.train()
         knob = "--token-budget, or add --gradient-checkpointing"
-        with _memory("training", knob), attention_of(self.model, TRAINING):  # checkpointing computes again in backward
+        with _memory("training", knob), self.agent.engine.learning():
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 terms = self.loss(packed)
                 terms.loss.backward()
@@ -162,8 +167,8 @@ class Trainer:
         reference = None
         if config.beta:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = token_log_probs(self.model, packed, config.temperature)
-        log_probs = token_log_probs(self.model, packed, config.temperature)
+                reference = self.agent.engine.log_probs(packed, config.temperature)
+        log_probs = self.agent.engine.log_probs(packed, config.temperature)
         tokens, *entries = (
             part.to(log_probs.device) for part in (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
         )

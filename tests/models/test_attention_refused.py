@@ -13,7 +13,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import Sample
 from msgrpo_hub.training.batch import StepSample, pack, signed_sums
-from msgrpo_hub.training.log_probs import token_log_probs
+from msgrpo_hub.models.log_probs import token_log_probs
 from tests.models.engines import TOLERANCE, generators, plain_scores
 
 # ---- architectures that need more than the attention interface provides

@@ -22,7 +22,7 @@ from tests.training.interrupted import assert_same_run, resumed, updates_safe
 MOMENTS: dict[str, list[tuple[str, tuple[str, str, int], int]]] = {
     "acting and learning": [
         ("before the first update", ("Trainer.act", "call", 1), 0),
-        ("in the middle of acting", ("Engine._forward", "call", 20), 0),
+        ("in the middle of acting", ("FastForward.run", "call", 20), 0),
         ("between acting and training", ("select_episodes", "call", 2), 1),
         ("between two trees of a gradient", ("Trainer.loss", "return", 1), 1),
         ("when the weights have moved and nothing is saved", ("Trainer.learn", "return", 3), 3),

@@ -1,0 +1,247 @@
+"""Which forward computes a model exactly: a comparison with uncached passes of the model's own code.
+
+A recurrent state passes a check of one prompt and fails on a padded batch or a forked row, and a window is not seen by a
+prompt shorter than it. The comparison therefore has two prompts of different lengths, rows that fork, a tree of training,
+and prompts longer than the smallest window where the window matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.attention import attention_of, base_of
+from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.log_probs import token_log_probs
+from msgrpo_hub.models.plain_forward import PlainForward
+from msgrpo_hub.models.sampling import TokenIds, not_finite
+from msgrpo_hub.models.token_tree import TokenTree, build_tree
+
+_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError, AssertionError)
+"""Errors of models that do not fit a forward."""
+
+_WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
+"""Settings of transformers' models that limit how far back a layer attends."""
+
+
+def smallest_window(model: PreTrainedModel | PeftModel) -> int:
+    """The fewest positions that a layer of the model may attend to; 0 if its configuration names no window."""
+    config = base_of(model).config.get_text_config().to_dict()
+    values = (config.get(name) for name in _WINDOWS)
+    return min((value for value in values if isinstance(value, int) and value > 0), default=0)
+
+
+def choose_forward(
+    model: PreTrainedModel | PeftModel, kind: Literal["auto", "fast", "plain"], prompt: TokenIds, at_least: int
+) -> tuple[FastForward | PlainForward, str]:
+    """The forward for a model, and one line that says why if it is the plain one though the fast one was allowed.
+
+    Args:
+        model: a causal language model.
+        kind: `fast`, `plain`, or `auto`.
+        prompt: a prompt to compare with.
+        at_least: the length that the longest compared prompt must have.
+
+    Raises:
+        UserError: no allowed forward agrees with the model's uncached passes.
+    """
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return _chosen(model, kind, _Reference.of(model, prompt, at_least))
+    finally:
+        model.train(training)
+
+
+def _chosen(
+    model: PreTrainedModel | PeftModel, kind: Literal["auto", "fast", "plain"], reference: _Reference
+) -> tuple[FastForward | PlainForward, str]:
+    problem = ""
+    if kind != "plain":
+        fast = FastForward(model)
+        problem = reference.disagreement(fast)
+        if not problem:
+            return fast, ""
+        if kind == "fast":
+            raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
+    for cached in (True, False):
+        plain = PlainForward(model, cached)
+        plain_problem = reference.disagreement(plain)
+        if not plain_problem:
+            cost = "each distinct prompt is computed once" if cached else "its cache cannot be used: each token computes its context"
+            why = f"acting plainly, several times slower than the fast engine ({cost}), which cannot compute {_type(model)}: {problem}"
+            return plain, why if problem else ""
+    raise _unsupported(model, plain_problem, "use a causal language model")
+
+
+def _unsupported(model: PreTrainedModel | PeftModel, problem: str, advice: str) -> UserError:
+    return UserError(f"models of type {_type(model)} are not supported ({problem}): {advice}")
+
+
+def _type(model: PreTrainedModel | PeftModel) -> str:
+    return repr(getattr(base_of(model).config, "model_type", "unknown"))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Sequences as `token_log_probs` takes them."""
+
+    prefix: TokenIds
+    trees: list[TokenTree]
+    slots: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Sequences and their log-probabilities by uncached passes, one sequence at a time.
+
+    The sequences are p·a·b, p·b·a and q·a·b: q is a beginning of the prompt p, a and b are tokens.
+    """
+
+    model: PreTrainedModel | PeftModel
+    sequences: tuple[TokenIds, TokenIds, TokenIds]
+    log_p: list[Tensor]
+    """(length, V) of each sequence."""
+    tolerance: float
+
+    @classmethod
+    def of(cls, model: PreTrainedModel | PeftModel, prompt: TokenIds, at_least: int) -> _Reference:
+        """The reference of a prompt, repeated to the given length.
+
+        Raises:
+            UserError: the model is not causal, or returns NaN.
+        """
+        long = (prompt * (at_least // len(prompt) + 1))[: max(at_least, len(prompt))]
+        short = long[: max(1, len(long) * 2 // 3)]
+        a, b = long[0], long[-1]
+        sequences = (*long, a, b), (*long, b, a), (*short, a, b)
+        try:
+            with _eager(model):  # some versions of transformers skip softcapping in other implementations
+                log_p = [_uncached(model, sequence) for sequence in sequences]
+        except _ERRORS as error:
+            raise _unsupported(
+                model, f"its own forward pass ends with {_one_line(error)}", "use another version of transformers, or of the model"
+            ) from error
+        if any(part.isnan().any() for part in log_p):
+            raise not_finite()
+        tolerance = 1e-3 if model.dtype == torch.float32 else 0.5
+        reference = cls(model, sequences, log_p, tolerance)
+        if (difference := _difference(log_p[0][: len(short)], log_p[2][: len(short)])) > tolerance:
+            raise _unsupported(
+                model,
+                f"later tokens change what comes before by {difference:.2g}: it is not causal",
+                "use a causal language model",
+            )
+        return reference
+
+    def disagreement(self, forward: FastForward | PlainForward) -> str:
+        """What this forward computes otherwise than uncached passes do, or an empty text."""
+        for what, check in (("acting", self._acting), ("scoring", self._scoring), ("training", self._training)):
+            try:
+                difference = check(forward)
+            except UserError as error:
+                return str(error)
+            except _ERRORS as error:
+                return f"{what} ends with {_one_line(error)}"
+            if not difference <= self.tolerance:
+                return f"log-probabilities of {what} differ by {difference:.2g}"
+        return ""
+
+    def _acting(self, forward: FastForward | PlainForward) -> float:
+        """Prompts of two lengths, where the forward pads them, and rows that fork."""
+        prompts, prompt_of = [self.sequences[0][:-2], self.sequences[2][:-2]], (0, 0, 1)
+        worst = 0.0
+        with forward.acting():
+            forward.share(prompts)
+            for batch in forward.batches(prompts, len(prompts)):
+                logits, rows = forward.prefill([prompts[i] for i in batch])
+                mine = [k for k, prompt in enumerate(prompt_of) if prompt in batch]
+                forked = torch.tensor([batch.index(prompt_of[k]) for k in mine], device=logits.device)
+                rows.select(forked)
+                steps = [logits[forked]]
+                for position in (-2, -1):
+                    steps.append(rows.step(torch.tensor([self.sequences[k][position] for k in mine], device=logits.device)))
+                ours = torch.log_softmax(torch.stack(steps, 1), -1)
+                worst = max(worst, *(_difference(ours[row], self.log_p[k][-3:]) for row, k in enumerate(mine)))
+        return worst
+
+    def _scoring(self, forward: FastForward | PlainForward) -> float:
+        pairs = [(sequence[:-2], sequence[-2:]) for sequence in self.sequences]
+        worst = 0.0
+        with forward.acting():
+            forward.share([prompt for prompt, _ in pairs])
+            for batch in forward.batches([prompt for prompt, _ in pairs], 3):
+                for k, scores in zip(batch, forward.score([pairs[k] for k in batch]), strict=True):
+                    expected = self.log_p[k][-3:-1].gather(1, _column(self.sequences[k][-2:], self.log_p[k].device))
+                    worst = max(worst, _difference(torch.tensor(scores), expected[:, 0].cpu()))
+        return worst
+
+    def _training(self, forward: FastForward | PlainForward) -> float:
+        tree = isinstance(forward, FastForward)
+        batch = self._as_tree() if tree else self._as_rows()
+        try:
+            ours = token_log_probs(self.model, batch, 1.0, tree=tree)
+        except (AttributeError, KeyError, TypeError):  # its head needs more of its body than the last hidden states
+            forward.split_head = False
+            ours = token_log_probs(self.model, batch, 1.0, tree=tree, split_head=False)
+        expected = [
+            log_p[:-1].gather(1, _column(sequence[1:], log_p.device))[-2:, 0]
+            for sequence, log_p in zip(self.sequences, self.log_p, strict=True)
+        ]
+        return _difference(ours, torch.cat(expected))
+
+    def _as_tree(self) -> _Batch:
+        cut = max(1, len(self.sequences[2]) // 2)
+        tree = build_tree([sequence[cut:] for sequence in self.sequences])
+        return _Batch(self.sequences[0][:cut], [tree], *_last_two([cut + path for path in tree.paths], self.sequences))
+
+    def _as_rows(self) -> _Batch:
+        trees = [build_tree([sequence]) for sequence in self.sequences]
+        width = max(map(len, trees))
+        paths = [row * width + tree.paths[0] for row, tree in enumerate(trees)]
+        return _Batch((), trees, *_last_two(paths, self.sequences))
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _last_two(paths: Sequence[object], sequences: Sequence[TokenIds]) -> tuple[Tensor, Tensor]:
+    """The slots that predict the last two tokens of each sequence, and these tokens."""
+    slots = [torch.as_tensor(path)[-3:-1] for path in paths]
+    return torch.cat(slots), torch.tensor([token for sequence in sequences for token in sequence[-2:]])
+
+
+def _column(tokens: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(tokens, device=device)[:, None]
+
+
+def _difference(ours: Tensor, expected: Tensor) -> float:
+    """The largest absolute difference; infinite values that agree count as equal."""
+    difference = (ours.float() - expected.float()).abs()
+    return float(torch.where(ours == expected, 0.0, difference).max())
+
+
+def _uncached(model: PreTrainedModel | PeftModel, sequence: TokenIds) -> Tensor:
+    """(length, V) next-token log-probabilities, float32."""
+    ids = torch.tensor([sequence], device=model.device)
+    return torch.log_softmax(model(input_ids=ids, use_cache=False).logits[0].float(), -1)
+
+
+@contextmanager
+def _eager(model: PreTrainedModel | PeftModel) -> Iterator[None]:
+    """Eager attention where the model can be switched to it; its own otherwise."""
+    with ExitStack() as stack:
+        with suppress(UserError, ValueError):
+            stack.enter_context(attention_of(model, "eager"))
+        yield

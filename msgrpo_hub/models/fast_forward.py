@@ -1,0 +1,162 @@
+"""The fast forward: each distinct prefix once, in a cache whose rows fork, for models with softmax attention.
+
+- The prefix that all prompts share (the rules) is computed once per version of the weights and kept.
+- Prompts of any length are one batch, padded on the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from msgrpo_hub.models.attention import RowCache, SharedPrefix, acting
+from msgrpo_hub.models.sampling import TokenIds, not_finite
+
+# Shapes: U rows, V tokens of the vocabulary.
+
+
+@dataclass
+class FastRows:
+    """The rows of a batch: one for each distinct partial reply."""
+
+    forward: FastForward
+    cache: RowCache
+    visible: Tensor
+    """(U, length) false at padding."""
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows, in this order; a row may be selected several times."""
+        self.cache.select(rows)
+        self.visible = self.visible[rows]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) float32."""
+        self.visible = torch.cat([self.visible, self.visible.new_ones(len(tokens), 1)], dim=1)
+        positions = self.visible.sum(1, keepdim=True) - 1 + self.forward.prefix_length
+        return self.forward.run(tokens[:, None], self.visible[:, None], positions, self.cache)[:, -1]
+
+
+class FastForward:
+    """Forward passes of one model over a shared prefix. The prefix depends only on the prompts of a call.
+
+    `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body.
+    """
+
+    name = "fast"
+
+    def __init__(self, model: PreTrainedModel | PeftModel) -> None:
+        self.model = model
+        self.rows = 0
+        self.split_head = True
+        self._prefix: TokenIds = ()
+        self._prefix_cache: RowCache | None = None
+
+    @property
+    def prefix_length(self) -> int:
+        """Tokens of the shared prefix."""
+        return len(self._prefix)
+
+    def acting(self) -> AbstractContextManager[None]:
+        """Evaluation mode, with attention over the shared prefix."""
+        return acting(self.model)
+
+    def forget(self) -> None:
+        """Drops the shared prefix, because the weights have changed."""
+        self._prefix, self._prefix_cache = (), None
+
+    def share(self, prompts: Sequence[TokenIds]) -> None:
+        """Computes the keys and values of the prompts' shared prefix, unless they are there."""
+        shared = common_prefix(prompts)
+        if prompts[0][:shared] == self._prefix:
+            return
+        self._prefix, self._prefix_cache = prompts[0][:shared], None
+        if shared:
+            cache = RowCache()
+            ids = torch.tensor([self._prefix], device=self.model.device)
+            causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
+            self.run(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
+            self._prefix_cache = cache
+
+    def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
+        """The prompts dealt out to batches, by their indices; equal prompts are side by side."""
+        order = sorted(range(len(prompts)), key=lambda i: prompts[i])
+        return [order[start : start + max_rows] for start in range(0, len(order), max_rows)]
+
+    def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows]:
+        """The logits after each prompt, (U, V) float32, and its rows."""
+        logits, rows = self._prefilled(prompts, 1)
+        return logits[:, -1], rows
+
+    def score(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[list[float]]:
+        """log p of each token of each (prompt, continuation), in nats.
+
+        Two passes: the distinct prompts with the shared prefix of all continuations, then the rest of each continuation.
+        """
+        common = common_prefix([tokens for _, tokens in pairs])
+        head, tails = pairs[0][1][:common], [tokens[common:] for _, tokens in pairs]
+        distinct = list(dict.fromkeys(prompt for prompt, _ in pairs))
+        row_of = {prompt: row for row, prompt in enumerate(distinct)}
+        logits, prefilled = self._prefilled([prompt + head for prompt in distinct], common + 1)
+        log_p, device = torch.log_softmax(logits, -1), logits.device
+        rows = torch.tensor([row_of[prompt] for prompt, _ in pairs], device=device)
+        width = max(map(len, tails)) - 1
+        tokens = torch.tensor([tail + (0,) * (width + 1 - len(tail)) for tail in tails], device=device)
+        scores = [log_p[rows, k, token] for k, token in enumerate(head)] + [log_p[rows, common, tokens[:, 0]]]
+        if width:
+            prefilled.select(rows)
+            before = prefilled.visible[:, None].expand(-1, width, -1)
+            causal = before.new_ones(width, width).tril().expand(len(rows), -1, -1)  # also hides the right padding
+            positions = prefilled.visible.sum(1)[:, None] + self.prefix_length + torch.arange(width, device=device)
+            rest = self.run(tokens[:, :-1], torch.cat([before, causal], 2), positions, prefilled.cache, keep=width)
+            scores += torch.log_softmax(rest, -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
+        table = torch.stack(scores, 1)
+        if table.isnan().any():
+            raise not_finite()
+        return [row[: len(continuation)] for row, (_, continuation) in zip(table.tolist(), pairs, strict=True)]
+
+    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache, keep: int = 1) -> Tensor:
+        """Next-token logits after the last `keep` tokens (U, keep, V) in float32; appends the tokens to the cache.
+
+        `visible` (U, tokens or 1, length) says which of its row's tokens each new token attends to.
+        """
+        self.rows += len(token_ids)
+        dtype = self.model.dtype
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
+        shared = None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions)
+        output = self.model(
+            input_ids=token_ids,
+            attention_mask=mask[:, None],
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=keep,
+            shared_prefix=shared,
+        )
+        logits: Tensor = output.logits[:, -keep:]
+        return logits.float()
+
+    def _prefilled(self, prompts: Sequence[TokenIds], keep: int) -> tuple[Tensor, FastRows]:
+        """The logits after the last `keep` tokens of each prompt (U, keep, V), and the rows of the prompts."""
+        tails = [prompt[self.prefix_length :] for prompt in prompts]
+        longest = max(map(len, tails))
+        padded = torch.tensor([(0,) * (longest - len(tail)) + tail for tail in tails], device=self.model.device)
+        lengths = torch.tensor([len(tail) for tail in tails], device=self.model.device)
+        index = torch.arange(longest, device=self.model.device)
+        visible = index >= longest - lengths[:, None]
+        positions = (visible.cumsum(1) - 1).clamp(min=0) + self.prefix_length
+        causal = (index[None, :, None] >= index) & visible[:, None, :]
+        causal |= torch.eye(longest, dtype=torch.bool, device=index.device)  # no empty rows: some kernels return NaN
+        cache = RowCache()
+        return self.run(padded, causal, positions, cache, keep), FastRows(self, cache, visible)
+
+
+def common_prefix(sequences: Sequence[TokenIds]) -> int:
+    """The length of the prefix that all sequences share; at least one token of each is left over."""
+    first, last = min(sequences), max(sequences)  # the common prefix of a sorted list is that of its first and last element
+    limit = min(map(len, sequences)) - 1
+    return next((k for k in range(limit) if first[k] != last[k]), limit)

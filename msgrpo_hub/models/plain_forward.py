@@ -1,0 +1,130 @@
+"""The plain forward: a model's own forward and its own cache, for models that the fast forward computes inexactly.
+
+Nothing is padded while acting, because padding changes recurrent states: prompts of equal length are one batch. Where the
+model's cache can copy rows, a distinct partial reply is one row, as in the fast forward; otherwise every token computes its
+whole context again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from msgrpo_hub.models.attention import base_of
+from msgrpo_hub.models.sampling import TokenIds, not_finite
+
+# Shapes: U rows, V tokens of the vocabulary.
+
+SCORED_ROWS = 16
+"""Rows scored at once: some models compute logits at every token of a prompt."""
+
+
+@dataclass
+class PlainRows:
+    """The rows of a batch: one for each distinct partial reply."""
+
+    forward: PlainForward
+    token_ids: Tensor
+    """(U, length) the prompts with their partial replies."""
+    cache: Any
+    """The model's own cache, or None."""
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows, in this order; a row may be selected several times."""
+        self.token_ids = self.token_ids[rows]
+        if self.cache is not None:
+            self.cache.reorder_cache(rows)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) float32."""
+        self.token_ids = torch.cat([self.token_ids, tokens[:, None]], 1)
+        if self.cache is None:
+            return self.forward.run(self.token_ids)[0]
+        logits, self.cache = self.forward.run(tokens[:, None], self.cache)
+        return logits
+
+
+class PlainForward:
+    """Forward passes of one model through its own code.
+
+    Args:
+        model: any causal language model of transformers.
+        cached: whether its cache is used.
+
+    `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body.
+    """
+
+    name = "plain"
+
+    def __init__(self, model: PreTrainedModel | PeftModel, cached: bool = True) -> None:
+        self.model, self.cached = model, cached
+        self.rows = 0
+        self.split_head = True
+        accepted = inspect.signature(base_of(model).forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Evaluation mode; the previous mode is restored on exit."""
+        training = self.model.training
+        if training:
+            self.model.eval()
+        try:
+            yield
+        finally:
+            if training:
+                self.model.train()
+
+    def forget(self) -> None:
+        """Nothing is kept between calls."""
+
+    def share(self, prompts: Sequence[TokenIds]) -> None:
+        """Nothing is shared."""
+
+    def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
+        """The prompts dealt out to batches of equal length, by their indices; equal prompts are side by side."""
+        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
+        by_length = [list(group) for _, group in groupby(order, key=lambda i: len(prompts[i]))]
+        return [group[start : start + max_rows] for group in by_length for start in range(0, len(group), max_rows)]
+
+    def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, PlainRows]:
+        """The logits after each prompt, (U, V) float32, and its rows; all prompts have the same length."""
+        ids = torch.tensor(prompts, device=self.model.device)
+        logits, cache = self.run(ids)
+        return logits, PlainRows(self, ids, cache)
+
+    def score(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[list[float]]:
+        """log p of each token of each (prompt, continuation), in nats; all prompts have the same length.
+
+        Continuations are padded on the right, where padding changes nothing before it.
+        """
+        scores: list[list[float]] = []
+        for first in range(0, len(pairs), SCORED_ROWS):
+            few = pairs[first : first + SCORED_ROWS]
+            width = max(len(tokens) for _, tokens in few)
+            rows = [prompt + tokens + (0,) * (width - len(tokens)) for prompt, tokens in few]
+            ids = torch.tensor(rows, device=self.model.device)
+            self.rows += len(rows)
+            keep = {name: width for name in self._options}
+            logits = self.model(input_ids=ids[:, :-1], use_cache=False, **keep).logits[:, -width:].float()
+            table = torch.log_softmax(logits, -1).gather(2, ids[:, -width:, None])[..., 0]
+            if table.isnan().any():
+                raise not_finite()
+            scores += [row[: len(tokens)] for row, (_, tokens) in zip(table.tolist(), few, strict=True)]
+        return scores
+
+    def run(self, token_ids: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
+        """Next-token logits after the last token, (U, V) float32, and the model's cache, if it is used."""
+        self.rows += len(token_ids)
+        used = {"past_key_values": cache} if cache is not None else {}
+        output = self.model(input_ids=token_ids, use_cache=self.cached, **used, **self._options)
+        return output.logits[:, -1].float(), output.get("past_key_values") if self.cached else None
