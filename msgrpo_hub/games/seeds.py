@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 Split = Literal["train", "validation", "test"]
-Purpose = Literal["initial_state", "dynamics", "sampling", "drawing"]
-_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing")
+Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout"]
+_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout")
 
 
 def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:

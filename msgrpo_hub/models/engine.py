@@ -16,10 +16,10 @@ the plain one serves every other causal language model. A comparison with uncach
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -30,13 +30,14 @@ from transformers import PreTrainedModel
 from msgrpo_hub.models.attention import TRAINING, attention_of
 from msgrpo_hub.models.engine_check import choose_forward, smallest_window
 from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
 from msgrpo_hub.models.logit_cache import LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import Replies, Sample, TokenIds, fork
 from msgrpo_hub.models.weights import weights_version
 
-EngineName = Literal["auto", "fast", "plain"]
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -47,18 +48,17 @@ class Engine:
         model: any transformers causal LM, with or without LoRA.
         end_ids: the tokens that end a reply and are included in it.
         max_rows: largest number of samples per batch; bounds memory and does not affect results.
-        kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain.
-        notify: is told in one line why the plain forward was chosen and what it costs.
+        kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain; the log then says why, and what it costs.
     """
 
     model: PreTrainedModel | PeftModel
     end_ids: frozenset[int]
     max_rows: int = 512
     kind: EngineName = "auto"
-    notify: Callable[[str], object] = lambda _: None
     _forward: FastForward | PlainForward | None = None
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
+    _playing: ExitStack | None = None
     _capacity: int = 0
     _logit_cache: LogitCache = field(default_factory=LogitCache)
 
@@ -95,13 +95,12 @@ class Engine:
         """
         self._capacity, self._logit_cache = capacity, LogitCache(capacity)
         try:
-            if self._forward is None:  # the first prompt decides which
+            with ExitStack() as self._playing:  # switches to acting once, not in every turn
+                if self._forward is not None:
+                    self._playing.enter_context(self._forward.acting())
                 yield
-            else:
-                with self._forward.acting():
-                    yield
         finally:
-            self._capacity, self._logit_cache = 0, LogitCache()
+            self._playing, self._capacity, self._logit_cache = None, 0, LogitCache()
 
     @torch.no_grad()
     def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
@@ -160,7 +159,9 @@ class Engine:
             self._forward, why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
             self._checked_window, self._forward.rows, self._weights = slides, rows, ()
             if why:
-                self.notify(why)
+                log.warning(why)
+            if self._playing is not None:
+                self._playing.enter_context(self._forward.acting())
         return self._forward
 
     def _watch_weights(self, forward: FastForward | PlainForward) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from peft import PeftModel
@@ -20,6 +19,7 @@ from transformers import PreTrainedModel
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
 from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import TokenIds, not_finite
@@ -40,7 +40,7 @@ def smallest_window(model: PreTrainedModel | PeftModel) -> int:
 
 
 def choose_forward(
-    model: PreTrainedModel | PeftModel, kind: Literal["auto", "fast", "plain"], prompt: TokenIds, at_least: int
+    model: PreTrainedModel | PeftModel, kind: EngineName, prompt: TokenIds, at_least: int
 ) -> tuple[FastForward | PlainForward, str]:
     """The forward for a model, and one line that says why if it is the plain one though the fast one was allowed.
 
@@ -63,7 +63,7 @@ def choose_forward(
 
 
 def _chosen(
-    model: PreTrainedModel | PeftModel, kind: Literal["auto", "fast", "plain"], reference: _Reference
+    model: PreTrainedModel | PeftModel, kind: EngineName, reference: _Reference
 ) -> tuple[FastForward | PlainForward, str]:
     problem = ""
     if kind != "plain":

@@ -22,7 +22,7 @@ from msgrpo_hub.models.context import check_lengths, context_limit
 from msgrpo_hub.models.devices import check_device
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.load_options import DeviceMap, Dtype
+from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName
 from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.models.model_files import open_model
 from msgrpo_hub.models.sampling import TokenIds
@@ -45,6 +45,7 @@ class LanguageModel:
         chat_template_kwargs: variables of the chat template, such as `enable_thinking`.
         top_k: number of tokens that are sampled from; 0 is all.
         top_p: probability of the tokens that are sampled from; 1 is all.
+        engine_name: `fast`, `plain`, or `auto`.
     """
 
     model: PreTrainedModel | PeftModel
@@ -57,6 +58,7 @@ class LanguageModel:
     chat_template_kwargs: Mapping[str, Scalar] = field(default_factory=dict)
     top_k: int = 0
     top_p: float = 1.0
+    engine_name: EngineName = "auto"
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ class LanguageModel:
             raise UserError(f"top_p = {self.top_p}: expected more than 0 and at most 1 (1 samples from all tokens)")
         if self.max_new_tokens < 1:
             raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
-        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows)
+        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows, self.engine_name)
         self.encoder = PromptEncoder(self.tokenizer, self.chat_template_kwargs)
         self.context_limit = context_limit(self.model.config)
 
@@ -83,6 +85,7 @@ class LanguageModel:
         device: str = "auto",
         load_in_4bit: bool = False,
         device_map: DeviceMap = "none",
+        engine: EngineName = "auto",
         chat_template: str | None = None,
         temperature: float = 1.0,
         max_new_tokens: int = 256,
@@ -104,6 +107,7 @@ class LanguageModel:
             device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models.
             load_in_4bit: quantise the linear layers to 4 bits with bitsandbytes.
             device_map: `auto` spreads the layers over GPUs, CPU and disk; such a model acts and is not trained.
+            engine: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact.
             chat_template: a file with a Jinja chat template, for models without one.
             temperature: sampling temperature; 0 is greedy.
             max_new_tokens: largest number of tokens per reply.
@@ -141,6 +145,7 @@ class LanguageModel:
             name=repo_or_path,
             prompt_format=files.prompt_format,
             chat_template_kwargs=files.chat_template_kwargs,
+            engine_name=engine,
         )
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:

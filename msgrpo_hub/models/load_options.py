@@ -1,4 +1,4 @@
-"""How the weights of a model are loaded: the choices that every command offers. Loads no torch."""
+"""How a model is loaded and computed: the choices that every command offers. Loads no torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from msgrpo_hub.choices import check_literals
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceMap = Literal["none", "auto"]
+EngineName = Literal["auto", "fast", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """How the weights of a model are loaded."""
+    """How a model is loaded and computed."""
 
     device: Device = "auto"
     """Where a model computes; `auto` is the GPU, or the CPU without one and for models too small to gain from one."""
+    engine: EngineName = "auto"
+    """How a model computes: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact."""
 
     dtype: Dtype = "auto"
     """Type of the weights; `auto` is the type that they are stored in."""

@@ -114,6 +114,7 @@ def make_player(
         top_k=top_k,
         top_p=top_p,
         use_generation_config=use_generation_config,
+        engine=load.engine,
     )
 
 

@@ -8,10 +8,12 @@ from typing import cast
 import torch
 from accelerate import Accelerator
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
 from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.downloads.fetching import fetch, list_files
+from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
@@ -20,6 +22,10 @@ from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
+
+
+_MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
+"""Model types whose `out_proj` PEFT refuses to adapt: fused kernels read its weight and pass by the layer."""
 
 
 def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
@@ -33,6 +39,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         dtype=config.dtype,
         device=training_device(config.device, accelerator),
         load_in_4bit=config.load_in_4bit,
+        engine=config.engine,
         chat_template=config.chat_template or None,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
@@ -44,7 +51,9 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     if config.gradient_checkpointing:
         agent.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         agent.model.enable_input_require_grads()
-    adapted = given_adapter(agent, config) if config.init_adapter else get_peft_model(agent.model, fresh_lora(config))
+    base = cast(PreTrainedModel, agent.model)
+    without_dropout(base)
+    adapted = given_adapter(agent, config) if config.init_adapter else fresh_lora(base, config)
     return replace(agent, model=adapted, max_rows=config.max_rows)
 
 
@@ -62,16 +71,44 @@ def training_device(wanted: str, accelerator: Accelerator) -> str:
     return str(placed)
 
 
-def fresh_lora(config: TrainConfig) -> LoraConfig:
-    """LoRA on all linear layers, as the paper has it."""
-    return LoraConfig(
+def fresh_lora(model: PreTrainedModel, config: TrainConfig) -> PeftModel:
+    """The base with fresh LoRA matrices, by default on all linear layers, as the paper has it.
+
+    "All linear layers" is what PEFT means by it: every `nn.Linear` but the output head. Routers and experts that are plain
+    parameters stay frozen, and so does the projection out of a Mamba layer, which PEFT advises against.
+
+    Raises:
+        UserError: PEFT cannot adapt the layers that were asked for.
+    """
+    every = config.lora_targets == "all-linear"
+    lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
-        lora_dropout=0.0,
-        target_modules="all-linear",
+        lora_dropout=config.lora_dropout,
+        use_rslora=config.rslora,
+        target_modules="all-linear" if every else config.lora_targets.split(","),
+        exclude_modules=["out_proj"] if every and model.config.model_type in _MAMBA else None,
         task_type="CAUSAL_LM",
         revision=split_revision(config.model, None)[1],  # of the base: the adapter is loaded on just this commit
     )
+    try:
+        return cast(PeftModel, get_peft_model(model, lora))
+    except ValueError as error:
+        names = sorted({name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)})
+        raise UserError(
+            f"lora_targets = {config.lora_targets!r} does not fit {config.model!r} ({first_line(error)}): "
+            f"expected all-linear, or some of {', '.join(names)}"
+        ) from error
+
+
+def without_dropout(model: PreTrainedModel) -> None:
+    """Switches off the base's own dropout: acting has none, and learning must see the same distribution."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+        for name, value in vars(layer).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(layer, name, 0.0)
 
 
 def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:

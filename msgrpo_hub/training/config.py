@@ -18,13 +18,13 @@ from msgrpo_hub.choices import check_literals, is_import, resolve
 from msgrpo_hub.credit import CREDITS
 from msgrpo_hub.downloads.play_settings import PlaySettings, Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.models.load_options import Device
+from msgrpo_hub.models.load_options import Device, EngineName
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.training.curriculum import parse_games
 
 _LEAST = (
     ("updates groups group_size selected_per_group minibatches lora_rank lora_alpha max_new_tokens token_budget max_rows", 1),
-    ("beta epsilon_low epsilon_up format_penalty learning_rate_end eval_temperature", 0),
+    ("lora_dropout beta epsilon_low epsilon_up format_penalty learning_rate_end eval_temperature", 0),
     ("seed warmup eval_every eval_episodes test_episodes threads", 0),
 )
 """Fields and the least value they may have."""
@@ -88,10 +88,16 @@ class TrainConfig:
     """Updates of linear warm-up."""
     gradient_clip: float = 1.0
     """Largest gradient norm."""
+    lora_targets: str = "all-linear"
+    """Layers that get LoRA: all linear layers but the output head, or names of modules, as in q_proj,v_proj."""
     lora_rank: int = 16
-    """Rank of the LoRA matrices on all linear layers."""
+    """Rank of the LoRA matrices."""
     lora_alpha: int = 32
     """LoRA's alpha; the update is scaled by alpha / rank."""
+    lora_dropout: float = 0.0
+    """Share of LoRA's inputs that are dropped while learning; acting drops none, so the ratio is then not 1."""
+    rslora: bool = False
+    """Scale by alpha / √rank instead, which keeps large ranks stable (rank-stabilised LoRA)."""
     temperature: float = 1.0
     """Sampling temperature while training."""
     eval_temperature: float = 1.0
@@ -116,6 +122,8 @@ class TrainConfig:
     """Quantise the linear layers of the base to 4 bits (NF4) with bitsandbytes: QLoRA."""
     device: Device = "auto"
     """Where the model computes; `auto` is the GPU, or the CPU without one and for models too small to gain from one."""
+    engine: EngineName = "auto"
+    """How the model computes: `fast` shares prefixes, `plain` uses its own forward; `auto` is fast where that is exact."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     chat_template: str = ""
@@ -146,6 +154,8 @@ class TrainConfig:
         for name in ("learning_rate", "temperature", "gradient_clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"{name} = {getattr(self, name)}: expected more than 0")
+        if self.lora_dropout >= 1:
+            raise UserError(f"lora_dropout = {self.lora_dropout}: expected less than 1")
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if self.group_size < 2:

@@ -115,6 +115,8 @@ class Trainer:
         """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""
         parts = [selected[number :: self.config.minibatches] for number in range(self.config.minibatches)]
         batches = [self.packed(part) for part in parts if part]
+        if self.config.lora_dropout:
+            torch.manual_seed(int(stream(self.config.seed, "dropout", index).integers(2**62)))
         if not batches:
             return {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
         steps = [self.optimizer_step(packs, index) for packs in batches]

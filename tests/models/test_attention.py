@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.fast_forward import FastForward
 from tests.models.engines import END, adapted_model, sampled, some_prompts
 
 
@@ -62,15 +64,14 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
 
 def test_every_token_attends_to_a_token_and_so_does_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some kernels return NaN for an empty row, and the values of padding would spread it: zero times NaN is NaN."""
-    engine, seen = Engine(adapted_model(), END), list[torch.Tensor]()
-    forward = engine._forward
+    seen, run = list[torch.Tensor](), FastForward.run
 
-    def watched(token_ids: torch.Tensor, visible: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
+    def watched(self: FastForward, token_ids: torch.Tensor, visible: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
         seen.append(visible)
-        return forward(token_ids, visible, *rest, **options)  # type: ignore[arg-type]
+        return run(self, token_ids, visible, *rest, **options)
 
-    monkeypatch.setattr(engine, "_forward", watched)
-    sampled(engine, [(5,), (7, 8, 9), (5, 1, 2, 3, 4)])
+    monkeypatch.setattr(FastForward, "run", watched)
+    sampled(Engine(adapted_model(), END), [(5,), (7, 8, 9), (5, 1, 2, 3, 4)])
     assert any(not visible.all() for visible in seen)
     assert all(visible.any(-1).all() for visible in seen)
 
@@ -80,7 +81,8 @@ def test_a_play_of_many_turns_switches_the_attention_once(monkeypatch: pytest.Mo
     engine, base, switched = Engine(model, END), model.get_base_model(), list[str]()
     before, switch = base.config._attn_implementation, base.set_attn_implementation
     monkeypatch.setattr(base, "set_attn_implementation", lambda name: (switched.append(name), switch(name)))
-    engine._checked = True
+    engine.choose((1, 2, 3), 10)
+    switched.clear()
     with engine.caching():
         for seed in range(3):
             sampled(engine, some_prompts(seed))
