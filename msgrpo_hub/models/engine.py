@@ -55,6 +55,8 @@ class Engine:
     end_ids: frozenset[int]
     max_rows: int = 512
     kind: EngineName = "auto"
+    why: str = ""
+    """Why the plain forward was chosen, and what it costs."""
     _forward: FastForward | PlainForward | None = None
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
@@ -110,6 +112,8 @@ class Engine:
         """
         pairs = sorted({(prompt, tokens) for prompt, options in zip(prompts, continuations, strict=True) for tokens in options})
         assert all(tokens for _, tokens in pairs)
+        if not pairs:
+            return [[] for _ in prompts]
         forward = self.choose(max(prompts, key=len), max(len(tokens) for _, tokens in pairs))
         score_of: dict[tuple[TokenIds, TokenIds], list[float]] = {}
         with forward.acting():
@@ -156,10 +160,10 @@ class Engine:
         slides = bool(window) and len(prompt) + new_tokens > window
         if self._forward is None or (slides and not self._checked_window):
             rows = self.forward_rows
-            self._forward, why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
+            self._forward, self.why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
             self._checked_window, self._forward.rows, self._weights = slides, rows, ()
-            if why:
-                log.warning(why)
+            if self.why:
+                log.warning(self.why)
             if self._playing is not None:
                 self._playing.enter_context(self._forward.acting())
         return self._forward

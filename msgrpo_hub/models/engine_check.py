@@ -68,7 +68,7 @@ def _chosen(
     problem = ""
     if kind != "plain":
         fast = FastForward(model)
-        problem = reference.disagreement(fast)
+        problem = _other_layers(model) or reference.disagreement(fast)
         if not problem:
             return fast, ""
         if kind == "fast":
@@ -77,10 +77,16 @@ def _chosen(
         plain = PlainForward(model, cached)
         plain_problem = reference.disagreement(plain)
         if not plain_problem:
-            cost = "each distinct prompt is computed once" if cached else "its cache cannot be used: each token computes its context"
-            why = f"acting plainly, several times slower than the fast engine ({cost}), which cannot compute {_type(model)}: {problem}"
-            return plain, why if problem else ""
+            cost = "several times slower" if cached else "many times slower, since its cache is inexact and each token computes all before it"
+            return plain, f"{_type(model)} acts and trains by the plain engine ({problem}): exact, but {cost}" if problem else ""
     raise _unsupported(model, plain_problem, "use a causal language model")
+
+
+def _other_layers(model: PreTrainedModel | PeftModel) -> str:
+    """The layers, by their kinds in the configuration, that are not softmax attention; empty if there are none or none is named."""
+    kinds = set(base_of(model).config.get_text_config().to_dict().get("layer_types") or ())
+    other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention", "attention"})
+    return f"it has {', '.join(other)} layers" if other else ""
 
 
 def _unsupported(model: PreTrainedModel | PeftModel, problem: str, advice: str) -> UserError:
@@ -203,12 +209,13 @@ class _Reference:
     def _as_tree(self) -> _Batch:
         cut = max(1, len(self.sequences[2]) // 2)
         tree = build_tree([sequence[cut:] for sequence in self.sequences])
-        return _Batch(self.sequences[0][:cut], [tree], *_last_two([cut + path for path in tree.paths], self.sequences))
+        paths = [[*range(cut), *(cut + path)] for path in tree.paths]
+        return _Batch(self.sequences[0][:cut], [tree], *_last_two(paths, self.sequences))
 
     def _as_rows(self) -> _Batch:
         trees = [build_tree([sequence]) for sequence in self.sequences]
         width = max(map(len, trees))
-        paths = [row * width + tree.paths[0] for row, tree in enumerate(trees)]
+        paths = [(row * width + tree.paths[0]).tolist() for row, tree in enumerate(trees)]
         return _Batch((), trees, *_last_two(paths, self.sequences))
 
 
@@ -216,10 +223,10 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _last_two(paths: Sequence[object], sequences: Sequence[TokenIds]) -> tuple[Tensor, Tensor]:
+def _last_two(paths: Sequence[Sequence[int]], sequences: Sequence[TokenIds]) -> tuple[Tensor, Tensor]:
     """The slots that predict the last two tokens of each sequence, and these tokens."""
-    slots = [torch.as_tensor(path)[-3:-1] for path in paths]
-    return torch.cat(slots), torch.tensor([token for sequence in sequences for token in sequence[-2:]])
+    slots = [slot for path in paths for slot in path[-3:-1]]
+    return torch.tensor(slots), torch.tensor([token for sequence in sequences for token in sequence[-2:]])
 
 
 def _column(tokens: Sequence[int], device: torch.device) -> Tensor:

@@ -167,8 +167,10 @@ def test_candidates_that_differ_in_their_last_token_only_need_no_second_pass(mod
 @pytest.mark.parametrize("max_rows", [1, 4])
 def test_no_forward_pass_has_more_than_max_rows(model: PeftModel, max_rows: int) -> None:
     sizes: list[int] = []
+    engine, (prompts, continuations) = engine_of(model, max_rows), some_pairs()
+    engine.choose(max(prompts, key=len), 1)
     hook = model.get_input_embeddings().register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
-    engine_of(model, max_rows).score(*some_pairs())
+    engine.score(prompts, continuations)
     hook.remove()
     assert max(sizes) == max_rows
 
@@ -183,12 +185,6 @@ def test_scoring_leaves_attention_mode_and_gradients_as_they_were() -> None:
 
 
 # ---- models that cannot be scored
-
-
-def test_a_model_with_unsupported_attention_is_refused(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
-    agent = LanguageModel.from_pretrained(str(make_folder("mamba")))
-    with pytest.raises(UserError, match="mamba"):
-        act(ScorePolicy(agent), prompts)
 
 
 def test_weights_that_become_non_finite_after_the_check_are_refused() -> None:

@@ -1,7 +1,4 @@
-"""Every family of causal language models in transformers, as a tiny random model: which engine computes it, and does it train?
-
-    python -m benchmark.families            # all families, and the table of them in docs/families.md
-    python -m benchmark.families qwen3_next # some of them, on the screen
+"""Tiny random models of every family of causal language models in transformers, each with its real pattern of layers.
 
 A family is a model type that `AutoModelForCausalLM` knows. Types that are also masked, sequence-to-sequence, speech or
 multimodal models are left out: their text part has a type of its own.

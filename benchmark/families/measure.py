@@ -1,0 +1,114 @@
+"""What the engine computes for one family, compared with plain forward passes: replies, scores, log-probs and gradients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmark.families.tiny import VOCABULARY, tiny_model
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.attention import attention_of
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.plain_forward import PlainForward
+from msgrpo_hub.models.sampling import Sample, TokenIds
+from msgrpo_hub.training.adapter import fresh_lora, without_dropout
+from msgrpo_hub.training.batch import TREE_SIZE, StepSample, pack, signed_sums
+from msgrpo_hub.training.config import TrainConfig
+
+END = frozenset(range(250, VOCABULARY))
+"""Many end tokens, so that random models end their replies at many lengths."""
+NEW_TOKENS = 6
+
+
+def measure(family: str, **options: Any) -> dict[str, Any]:
+    """The row of a family in the table: the engine and the errors, or why it is refused; options change its configuration.
+
+    Errors are the largest differences to one forward pass of each sequence: of log-probabilities in nats, and of gradients
+    relative to the largest one.
+    """
+    logging.getLogger("msgrpo_hub").setLevel(logging.ERROR)
+    try:
+        model = tiny_model(family, **options)
+        engine = Engine(model, END)
+        prompts = some_prompts()
+        samples = engine.sample(prompts, [np.random.default_rng(i) for i in range(len(prompts))], 1.0, NEW_TOKENS)
+        forward = engine.choose(prompts[0], NEW_TOKENS)
+        row: dict[str, Any] = {"engine": forward.name}
+        if isinstance(forward, PlainForward):
+            row |= {"cached": forward.cached, "why": engine.why}
+        row["acting"] = round_up(acting_error(model, samples))
+    except UserError as error:
+        return {"refused": str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever transformers does with a tiny model is a row
+        return {"refused": f"its tiny model does not work: {type(error).__name__}: {' '.join(str(error).split())[:150]}"}
+    try:
+        return row | training(model, samples)
+    except UserError as error:
+        return row | {"not_trained": str(error)}
+
+
+def some_prompts() -> list[TokenIds]:
+    """Eight prompts of four lengths with a common prefix; four of them are distinct."""
+    rng = np.random.default_rng(0)
+    head = tuple(rng.integers(0, 250, 6).tolist())
+    distinct = [head + tuple(rng.integers(0, 250, length).tolist()) for length in (3, 9, 5, 1)]
+    return [distinct[i] for i in (0, 1, 0, 2, 0, 3, 1, 0)]
+
+
+def plain_log_probs(model: Any, prompt: Sequence[int], reply: Sequence[int]) -> Tensor:
+    """log p of the tokens of a reply, from one forward pass without a cache, with a gradient."""
+    ids = torch.tensor([[*prompt, *reply]])
+    logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(reply)[:, None])[:, 0]
+
+
+@torch.no_grad()
+def acting_error(model: Any, samples: Sequence[Sample]) -> float:
+    """The largest difference of a log-probability that was recorded while acting."""
+    own = model.config._attn_implementation
+    with attention_of(model, "eager") if own in ("sdpa", "eager") else attention_of(model, own):
+        plain = [plain_log_probs(model, sample.prompt_ids, sample.token_ids) for sample in samples]
+    return max((expected - torch.tensor(sample.log_probs)).abs().max().item() for sample, expected in zip(samples, plain, strict=True))
+
+
+def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Log-probabilities and gradients of LoRA on all linear layers, against one forward pass for each sequence."""
+    without_dropout(base)
+    model = fresh_lora(base, TrainConfig(lora_rank=2, lora_alpha=4))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.05)
+    engine = Engine(model, END)
+    pairs = sorted({(sample.prompt_ids, tuple(sample.token_ids)) for sample in samples}, key=lambda pair: pair[0] + pair[1])
+    shared = engine.shares_prefixes(max((prompt for prompt, _ in pairs), key=len), NEW_TOKENS)
+    replies = [Completion(text="", prompt_ids=p, token_ids=r, log_probs=(0.0,) * len(r)) for p, r in pairs]
+    [packed] = pack([StepSample(reply, signed_sums(0.0, 1.0)) for reply in replies], 10**6, TREE_SIZE if shared else 0)
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    with engine.learning():
+        ours = engine.log_probs(packed, 1.0)
+        ours_gradient = torch.autograd.grad(ours.sum(), list(weights.values()), allow_unused=True)
+    distinct = {(p + r[: k + 1]): (p, r, k) for p, r in pairs for k in range(len(r))}
+    plain = {pair: plain_log_probs(model, *pair) for pair in pairs}
+    expected = torch.stack([plain[p, r][k] for p, r, k in distinct.values()])
+    gradient = torch.autograd.grad(expected.sum(), list(weights.values()), allow_unused=True)
+    largest = max(part.abs().max().item() for part in gradient if part is not None)
+    differences = [(a - b).abs().max().item() for a, b in zip(ours_gradient, gradient, strict=True) if a is not None and b is not None]
+    log_probs = (ours.sort().values - expected.sort().values).abs().max().item()
+    return {
+        "training": round_up(log_probs),
+        "gradient": round_up(max(differences) / largest),
+        "lora": sorted({name.split(".lora_")[0].rpartition(".")[2] for name in weights}),
+    }
+
+
+def round_up(error: float) -> float:
+    """Two digits of an error are enough to be read."""
+    return float(f"{error:.1e}")
