@@ -45,7 +45,7 @@ def measure(family: str, **options: Any) -> dict[str, Any]:
         row["acting"] = round_up(acting_error(model, samples))
     except UserError as error:
         return {"refused": str(error)}
-    except Exception as error:  # noqa: BLE001 - whatever transformers does with a tiny model is a row
+    except Exception as error:
         return {"refused": f"its tiny model does not work: {type(error).__name__}: {' '.join(str(error).split())[:150]}"}
     try:
         return row | training(model, samples)
@@ -74,7 +74,9 @@ def acting_error(model: Any, samples: Sequence[Sample]) -> float:
     own = model.config._attn_implementation
     with attention_of(model, "eager") if own in ("sdpa", "eager") else attention_of(model, own):
         plain = [plain_log_probs(model, sample.prompt_ids, sample.token_ids) for sample in samples]
-    return max((expected - torch.tensor(sample.log_probs)).abs().max().item() for sample, expected in zip(samples, plain, strict=True))
+    return max(
+        (expected - torch.tensor(sample.log_probs)).abs().max().item() for sample, expected in zip(samples, plain, strict=True)
+    )
 
 
 def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
     expected = torch.stack([plain[p, r][k] for p, r, k in distinct.values()])
     gradient = torch.autograd.grad(expected.sum(), list(weights.values()), allow_unused=True)
     largest = max(part.abs().max().item() for part in gradient if part is not None)
-    differences = [(a - b).abs().max().item() for a, b in zip(ours_gradient, gradient, strict=True) if a is not None and b is not None]
+    differences = [
+        (a - b).abs().max().item() for a, b in zip(ours_gradient, gradient, strict=True) if a is not None and b is not None
+    ]
     log_probs = (ours.sort().values - expected.sort().values).abs().max().item()
     return {
         "training": round_up(log_probs),

@@ -24,7 +24,15 @@ _OTHER_TASKS = (
     modeling_auto.MODEL_FOR_TEXT_TO_WAVEFORM_MAPPING_NAMES,
     modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
-_NOT_A_TEXT_MODEL = {"trocr", "moshi", "bert-generation", "gemma4_assistant", "gemma4_unified_assistant", "git", "phi4_multimodal"}
+_NOT_A_TEXT_MODEL = {
+    "trocr",
+    "moshi",
+    "bert-generation",
+    "gemma4_assistant",
+    "gemma4_unified_assistant",
+    "git",
+    "phi4_multimodal",
+}
 """Decoders of images and speech, an encoder, and drafting heads of other models."""
 
 SIZE: dict[str, Any] = {
@@ -74,6 +82,7 @@ _LINEAR: dict[str, Any] = {
     "linear_value_head_dim": 8,
 }
 _SLIDING: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]}
+_CONV: dict[str, Any] = {"layer_types": ["conv", "full_attention"]}
 _INDEXED = _LATENT | {"index_topk": 4, "index_head_dim": 8, "index_n_heads": 2}
 OWN: dict[str, dict[str, Any]] = {
     "gemma2": _SLIDING | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
@@ -93,9 +102,15 @@ OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "axk1", "glm4_moe_lite", "youtu", "minicpm3"), _LATENT),
     **dict.fromkeys(("deepseek_v32", "axk2", "glm_moe_dsa"), _INDEXED),
     "hy_v4": _INDEXED | {"hc_mult": 2, "index_topk": 64},
-    "longcat_flash": _LATENT | {"num_layers": 2, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 16, "zero_expert_num": 2, "moe_topk": 2},
+    "longcat_flash": _LATENT
+    | {"num_layers": 2, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 16, "zero_expert_num": 2, "moe_topk": 2},
     "kimi_linear": _LATENT
-    | {"layer_types": ["linear_attention", "full_attention"], "linear_head_dim": 8, "linear_num_heads": 4, "num_experts_per_token": 2},
+    | {
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_head_dim": 8,
+        "linear_num_heads": 4,
+        "num_experts_per_token": 2,
+    },
     "bailing_hybrid": _LATENT
     | {
         "layer_types": ["linear_attention", "full_attention"],
@@ -106,7 +121,7 @@ OWN: dict[str, dict[str, Any]] = {
     },
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _LINEAR | {"shared_expert_intermediate_size": 16}),
     "qwen2_moe": {"shared_expert_intermediate_size": 16},
-    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), {"layer_types": ["conv", "full_attention"]}),
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), _CONV),
     "granitemoehybrid": _MAMBA | {"layer_types": ["mamba", "attention"], "shared_intermediate_size": 16},
     "bamba": _MAMBA | {"attn_layer_indices": [1]},
     "falcon_h1": _MAMBA | {"mamba_d_ssm": 64},
@@ -149,14 +164,29 @@ OWN: dict[str, dict[str, Any]] = {
     "xlstm": {"num_heads": 2, "chunk_size": 8, "embedding_dim": 32, "num_blocks": 2},
     "xlnet": {"d_head": 8},
     "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16},
-    "cohere_compass_text": _SLIDING | {"rope_parameters": {name: {"rope_type": "default", "rope_theta": 10000.0} for name in _SLIDING["layer_types"]}},
+    "cohere_compass_text": _SLIDING
+    | {"rope_parameters": {name: {"rope_type": "default", "rope_theta": 10000.0} for name in _SLIDING["layer_types"]}},
     "dots3_note_text": _LATENT | {"shared_experts_intermediate_size": 16},
-    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}, "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2}},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+        "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
-    **dict.fromkeys(("gptj", "codegen"), {"rotary_dim": 4}),
+    "gptj": {"rotary_dim": 4},
+    "codegen": {"rotary_dim": 4},
     "qwen4_exp_text": _LINEAR
-    | {"shared_expert_intermediate_size": 16, "hc_count": 2, "hc_lowrank": 8, "ngram_vocab_size_base": 300, "split_ngram_parts": 4,
-        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64, "indexer_compress_ratio": 4},
+    | {
+        "shared_expert_intermediate_size": 16,
+        "hc_count": 2,
+        "hc_lowrank": 8,
+        "ngram_vocab_size_base": 300,
+        "split_ngram_parts": 4,
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 8,
+        "indexer_budget": 64,
+        "indexer_compress_ratio": 4,
+    },
 }
 """Settings of some families: their real pattern of layers, small."""
 

@@ -149,7 +149,9 @@ def attend(
     if sinks is not None:
         column = sinks.reshape(1, groups, -1, 1).expand(rows, -1, -1, queries).reshape(rows, groups, -1, 1)
         scores.append(column.to(own.dtype))
-    weights = torch.softmax(torch.cat(scores, -1), -1, dtype=torch.float32).to(value.dtype).split([s.shape[-1] for s in scores], -1)
+    weights = (
+        torch.softmax(torch.cat(scores, -1), -1, dtype=torch.float32).to(value.dtype).split([s.shape[-1] for s in scores], -1)
+    )
     mixed = weights[len(scores) - 1 - (sinks is not None)] @ value
     if shared is not None:
         common_mix = weights[0].transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values

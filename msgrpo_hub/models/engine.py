@@ -131,9 +131,7 @@ class Engine:
         """
         assert self._forward is not None
         split_head = self._forward.split_head
-        return token_log_probs(
-            self.model, batch, temperature, tree=isinstance(self._forward, FastForward), split_head=split_head
-        )
+        return token_log_probs(self.model, batch, temperature, tree=isinstance(self._forward, FastForward), split_head=split_head)
 
     def shares_prefixes(self, prompt: TokenIds, new_tokens: int) -> bool:
         """Whether training computes trees of sequences that share prefixes; otherwise each sequence is a row."""

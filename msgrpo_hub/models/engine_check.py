@@ -77,13 +77,17 @@ def _chosen(
         plain = PlainForward(model, cached)
         plain_problem = reference.disagreement(plain)
         if not plain_problem:
-            cost = "several times slower" if cached else "many times slower, since its cache is inexact and each token computes all before it"
+            cost = (
+                "several times slower"
+                if cached
+                else "many times slower, since its cache is inexact and each token computes all before it"
+            )
             return plain, f"{_type(model)} acts and trains by the plain engine ({problem}): exact, but {cost}" if problem else ""
     raise _unsupported(model, plain_problem, "use a causal language model")
 
 
 def _other_layers(model: PreTrainedModel | PeftModel) -> str:
-    """The layers, by their kinds in the configuration, that are not softmax attention; empty if there are none or none is named."""
+    """The kinds of layers that its configuration names and that are not softmax attention, in a few words; empty without any."""
     kinds = set(base_of(model).config.get_text_config().to_dict().get("layer_types") or ())
     other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention", "attention"})
     return f"it has {', '.join(other)} layers" if other else ""
@@ -136,7 +140,9 @@ class _Reference:
                 log_p = [_uncached(model, sequence) for sequence in sequences]
         except _ERRORS as error:
             raise _unsupported(
-                model, f"its own forward pass ends with {_one_line(error)}", "use another version of transformers, or of the model"
+                model,
+                f"its own forward pass ends with {_one_line(error)}",
+                "use another version of transformers, or of the model",
             ) from error
         if any(part.isnan().any() for part in log_p):
             raise not_finite()

@@ -114,7 +114,7 @@ class PlainForward:
             rows = [prompt + tokens + (0,) * (width - len(tokens)) for prompt, tokens in few]
             ids = torch.tensor(rows, device=self.model.device)
             self.rows += len(rows)
-            keep = {name: width for name in self._options}
+            keep = dict.fromkeys(self._options, width)
             logits = self.model(input_ids=ids[:, :-1], use_cache=False, **keep).logits[:, -width:].float()
             table = torch.log_softmax(logits, -1).gather(2, ids[:, -width:, None])[..., 0]
             if table.isnan().any():

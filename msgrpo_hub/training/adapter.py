@@ -23,7 +23,6 @@ from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
 
-
 _MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 """Model types whose `out_proj` PEFT refuses to adapt: fused kernels read its weight and pass by the layer."""
 

@@ -10,8 +10,8 @@ import torch
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.training.batch import StepSample, pack, signed_sums
 from msgrpo_hub.models.log_probs import token_log_probs
+from msgrpo_hub.training.batch import StepSample, pack, signed_sums
 from tests.models.engines import END, LIMIT, TOLERANCE, generators, naive_reply, plain_scores, sampled, some_prompts
 
 # ---- against plain computations, for every family

@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import PeftModel
 
-from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.scoring import ScorePolicy
-from tests.models.plain_forwards import TOLERANCE, act, plain_log_probs
+from tests.models.plain_forwards import TOLERANCE, plain_log_probs
 from tests.tiny import adapted, tiny_model
 
 Ids = tuple[int, ...]

@@ -11,10 +11,10 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
+from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.token_tree import build_tree
 from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, LossTerms, SelectedEpisode, policy_loss
 from msgrpo_hub.training.batch import Pack, pack, to_samples
-from msgrpo_hub.models.log_probs import token_log_probs
 from tests.training.test_batch import VOCABULARY, Ids, episode_of, plain_log_probs, random_model, step_of
 
 pytestmark = pytest.mark.lowest

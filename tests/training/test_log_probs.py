@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from msgrpo_hub.models import log_probs
-from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums
 from msgrpo_hub.models.log_probs import token_log_probs
+from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums
 from tests.training.test_batch import VOCABULARY, Ids, plain_log_probs, random_model, sample_of, slots_of, step_of
 from tests.training.test_batch_gradient import gradient_of, random_rows
 
