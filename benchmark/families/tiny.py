@@ -65,6 +65,7 @@ _LATENT: dict[str, Any] = {
     "qk_nope_head_dim": 8,
     "v_head_dim": 8,
     "head_dim": 4,
+    "first_k_dense_replace": 1,
 }
 _MAMBA: dict[str, Any] = {
     "mamba_n_heads": 4,

@@ -46,7 +46,12 @@ def _are_names(value: Any) -> bool:
 
 
 def _pattern(check: Check) -> Check:
-    return lambda value: isinstance(value, dict) and all(_is_name(name) and check(one) for name, one in value.items())
+    """Names with values. PEFT itself writes a name of fused experts as `.*\\.NAME`, a regular expression that is harmless."""
+
+    def checked(value: Any) -> bool:
+        return isinstance(value, dict) and all(_is_name(name.removeprefix(r".*\.")) and check(one) for name, one in value.items())
+
+    return checked
 
 
 def _are_layers(value: Any) -> bool:
@@ -92,6 +97,7 @@ _ADAPTER: Mapping[str, Check] = {
     "lora_bias": _is_flag,
     "init_lora_weights": _one_of(True, "gaussian"),  # other values change the base before the weights are loaded
     "target_modules": _are_names,
+    "target_parameters": _are_names,
     "exclude_modules": _are_names,
     "layers_pattern": _are_names,
     "layers_to_transform": _are_layers,

@@ -73,8 +73,9 @@ def training_device(wanted: str, accelerator: Accelerator) -> str:
 def fresh_lora(model: PreTrainedModel, config: TrainConfig) -> PeftModel:
     """The base with fresh LoRA matrices, by default on all linear layers, as the paper has it.
 
-    "All linear layers" is what PEFT means by it: every `nn.Linear` but the output head. Routers and experts that are plain
-    parameters stay frozen, and so does the projection out of a Mamba layer, which PEFT advises against.
+    "All linear layers" is what PEFT means by it: every `nn.Linear` but the output head, and the experts and routers of
+    families whose experts were linear layers before transformers fused them. Other experts and routers that are plain
+    parameters stay frozen, and so does the projection out of a Mamba layer, which PEFT refuses.
 
     Raises:
         UserError: PEFT cannot adapt the layers that were asked for.

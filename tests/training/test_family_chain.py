@@ -40,7 +40,7 @@ def saved(family: str, folder: Path) -> Path:
     tokenizer = tokenizer_of(prompts, 200)
     tokenizer.add_tokens([f"<action>{' ' * blanks}{action}</action>" for action in game.actions for blanks in range(20)])
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(tiny_config(family, vocab_size=len(tokenizer), initializer_range=0.02))
+    model = AutoModelForCausalLM.from_config(tiny_config(family, initializer_range=0.02))
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
