@@ -21,7 +21,7 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
 from msgrpo_hub.pocket import __file__ as pocket_init
 from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import EPISODE_KEYS, FAULTS, SNAKE, ask_once
+from tests.models.endpoint_players import EPISODE_KEYS, FAULTS, LAKE, ask_once
 from tests.models.openai_server import (
     OpenAIServer,
     at_first,
@@ -77,7 +77,7 @@ def greedy(url: str, max_new_tokens: int = 64) -> EndpointPolicy:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game_id", ["Snake-Solo-v1", "FrozenLake-Slippery-v1"])
+@pytest.mark.parametrize("game_id", ["Snake-Short-v1", "FrozenLake-Slippery-v1"])
 def test_a_served_model_plays_as_the_loaded_model(served_pocket: str, game_id: str) -> None:
     """Equal texts, tokens, actions and rewards; the server adds the end token's text and splits off the thinking."""
     from msgrpo_hub.models.language_model import LanguageModel
@@ -108,14 +108,14 @@ def test_a_truncated_served_reply_is_marked(served_pocket: str) -> None:
 
 @pytest.fixture(scope="module")
 def direct(served_pocket: str) -> list[Episode]:
-    return play_episodes(SNAKE, greedy(served_pocket), EPISODE_KEYS[:2])
+    return play_episodes(LAKE, greedy(served_pocket), EPISODE_KEYS[:2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["429", "reset", "empty content"])
 def test_a_served_model_plays_the_same_behind_a_failing_proxy(served_pocket: str, direct: list[Episode], name: str) -> None:
     with OpenAIServer(forward_to(served_pocket), at_first(FAULTS[name][0])) as proxy:
-        behind = play_episodes(SNAKE, greedy(proxy.url), EPISODE_KEYS[:2])
+        behind = play_episodes(LAKE, greedy(proxy.url), EPISODE_KEYS[:2])
     assert [episode.error for episode in direct + behind] == [""] * 4
     assert behind == direct
 

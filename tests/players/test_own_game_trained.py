@@ -11,6 +11,7 @@ import pytest
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
 from tests.players.test_entry_points import FILES, Install, Run, as_ini, distribution, install, run
 
 __all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
@@ -18,8 +19,8 @@ __all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
 warm = LOADS_MODELS
 
 TINY = [
-    *("--updates", "1", "--groups", "1", "--group-size", "4", "--drawn", "2"),
-    *("--test-episodes", "2", "--eval-episodes", "1", "--max-new-tokens", "16"),
+    *("--updates", "1", "--groups", "1", "--group-size", "16", "--drawn", "4"),
+    *("--test-episodes", "2", "--eval-episodes", "1", "--max-new-tokens", "4", "--learning-rate", "1e-2"),
 ]
 CLIFF = (Path(__file__).parents[2] / "examples" / "cliff_walking.py").read_text()
 
@@ -60,10 +61,11 @@ def test_a_game_of_another_package_is_trained_evaluated_pushed_and_replayed(
     cliff: Path,
     install: Install,
     run: Run,
+    tiny_model: Path,
     loopback: Loopback,
 ) -> None:
     install(cliff)
-    code, out, err = run("train", "--game", game, *TINY, *flags, "--output-dir", "runs/own")
+    code, out, err = run("train", "--game", game, "--model", str(tiny_model), *TINY, *flags, "--output-dir", "runs/own")
     assert code == 0, err
     summary = json.loads(Path("runs/own/summary.json").read_text())
     assert (summary["players"], summary.get("left_out")) == (players, left_out)
@@ -80,10 +82,8 @@ def test_a_game_of_another_package_is_trained_evaluated_pushed_and_replayed(
     code, _, err = run("report", "runs/eval")
     assert code == 0, err
     base, repo = loopback.repository(), loopback.repository()
-    for command in (
-        ["base", base],
-        ["adapter", Path("runs/own").absolute(), repo, "--base", base, "--dry-run", Path("out").absolute()],
-    ):
-        pushed = loopback.owner.attempt(push, str(cliff), *map(str, command))
-        assert pushed.code == 0, pushed.err
+    loopback.owner.call(put, base, {path.name: path.read_bytes() for path in tiny_model.iterdir()})
+    arguments = ["adapter", Path("runs/own").absolute(), repo, "--base", base, "--dry-run", Path("out").absolute()]
+    pushed = loopback.owner.attempt(push, str(cliff), *map(str, arguments))
+    assert pushed.code == 0, pushed.err
     assert game in Path("out/README.md").read_text()
