@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +25,21 @@ def stopped(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPath
     return once(tmp_path_factory, "stopped-run", train)
 
 
-LAUNCHER = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-"""By torchrun, since `accelerate launch --cpu` starts one process, whatever --num_processes says."""
+TWO = """
+import os, socket, sys
+from msgrpo_hub.cli import main
+with socket.create_server(("127.0.0.1", 0)) as free:
+    port = free.getsockname()[1]
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+os.environ["ACCELERATE_USE_CPU"] = "true"
+second = os.fork()
+os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), "0" if second else "1")
+main(sys.argv[1:])
+if not second:
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]))
+"""
+"""Two processes with the environment that torchrun gives to each."""
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +49,9 @@ def one_and_two(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.Temp
 
     def train(folder: Path) -> None:
         assert msgrpo(*arguments, folder / "one").code == 0
-        two = subprocess.run(
-            [sys.executable, *LAUNCHER, "-m", "msgrpo_hub", *arguments, str(folder / "two")],
-            env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert two.returncode == 0, two.stderr
-        (folder / "two.txt").write_text(two.stdout)
+        two = msgrpo(*arguments, folder / "two", program=TWO)
+        assert two.code == 0, two.err
+        (folder / "two.txt").write_text(two.out)
 
     return once(tmp_path_factory, "one-and-two", train)
 
