@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import yaml
 
 from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.rendering.report import report_page
+from tests.command import Command
 from tests.space.served import environment
 
 ROOT = Path(__file__).parents[2]
@@ -101,11 +101,15 @@ def GPU(duration):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("present", [True, False])
-def test_a_model_borrows_a_gpu_where_there_is_one_to_borrow_and_a_script_never(present: bool, tmp_path: Path) -> None:
+def test_a_model_borrows_a_gpu_where_there_is_one_to_borrow_and_a_script_never(
+    present: bool, msgrpo: Command, tmp_path: Path
+) -> None:
     if present:
         (tmp_path / "spaces.py").write_text(ZERO)
     program = """
-import sys, json, players, rules
+import sys
+sys.path[:0], sys.argv[1:] = sys.argv[1:], []
+import json, players, rules
 from msgrpo_hub.games import make_game
 lake = "FrozenLake-NotSlippery-v1"
 words = rules.words(lake, "new names")
@@ -115,11 +119,9 @@ for name in ("greedy", "pocket"):
         assert len(players.play(name, game, [1])) == 1
 print(json.dumps(getattr(sys.modules.get("spaces"), "lent", None)))
 """
-    path = os.pathsep.join([str(tmp_path), str(SPACE)])
-    environ = {**environment(tmp_path), "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ([["_play_model", 60]] * 2 if present else None)
+    done = msgrpo(tmp_path, SPACE, program=program)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == ([["_play_model", 60]] * 2 if present else None)
 
 
 def test_without_gradio_it_says_what_to_install(tmp_path: Path) -> None:
