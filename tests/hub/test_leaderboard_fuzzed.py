@@ -8,15 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.untrusted import checked_run
+from tests.examples import examples
 from tests.hub.leaderboards import TASK, one_run
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_changed_byte_of_a_run_crashes_the_leaderboard(
     played: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -62,7 +63,7 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     return st.none() | VALUES[kind]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_changed_value_of_a_run_crashes_the_leaderboard_or_passes(
     played: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peft import PeftModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
+from tests.examples import examples
 from tests.models.plain_forwards import TOLERANCE, plain_log_probs
 from tests.tiny import adapted, tiny_model
 
@@ -121,7 +122,7 @@ def test_prompts_of_one_token_and_without_a_common_prefix(model: PeftModel) -> N
     ),
     max_rows=st.sampled_from([1, 2, 3, 512]),
 )
-@settings(max_examples=20, deadline=None)
+@examples(6)
 def test_batch_order_duplicates_and_max_rows_change_no_score(
     model: PeftModel, rows: list[tuple[Ids, list[Ids]]], max_rows: int
 ) -> None:
