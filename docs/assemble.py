@@ -25,6 +25,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "docs/releasing.md": "releasing.md",
     "benchmark/README.md": "results/benchmark.md",
+    "benchmark/families/README.md": "results/families.md",
     "benchmark/throughput/README.md": "results/throughput.md",
     "benchmark/throughput/results/README.md": "results/throughput-measured.md",
     "msgrpo_hub/pocket/model/README.md": "results/pocket.md",

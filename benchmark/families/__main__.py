@@ -1,4 +1,4 @@
-"""`python -m benchmark.families` measures every family and writes `families.json`; with names, it prints theirs.
+"""`python -m benchmark.families` measures every family and writes `families.json` and its page; with names, their rows.
 
 A family that crashes or does not end is one row of the table, not the end of the command: each has a process of its own.
 """
@@ -15,10 +15,12 @@ from typing import Any
 import transformers
 
 from benchmark.families.measure import measure
+from benchmark.families.page import page
 from benchmark.families.tiny import families
 
 RESULTS = Path(__file__).with_name("families.json")
-SECONDS = 120
+PAGE = Path(__file__).with_name("README.md")
+SECONDS = 40
 """Most time for one family."""
 
 
@@ -38,14 +40,15 @@ def measured(family: str) -> dict[str, Any]:
 
 
 def main(names: list[str]) -> None:
-    """Measures the families of these names, or all."""
-    rows = {}
+    """Measures the families of these names, or all, and writes their rows; other rows of the same transformers stay."""
+    stored = json.loads(RESULTS.read_text(encoding="utf-8")) if names and RESULTS.exists() else {}
+    rows = stored["families"] if stored.get("transformers") == transformers.__version__ else {}
     for family in names or families():
         rows[family] = measured(family)
         print(family, json.dumps(rows[family]), flush=True)
-    if not names:
-        content = {"transformers": transformers.__version__, "families": rows}
-        RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = {"transformers": transformers.__version__, "families": {name: rows[name] for name in families() if name in rows}}
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(content), encoding="utf-8")
 
 
 if __name__ == "__main__":

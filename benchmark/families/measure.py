@@ -13,8 +13,8 @@ from torch import Tensor
 from benchmark.families.tiny import VOCABULARY, tiny_model
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.attention import attention_of
 from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.engine_check import eager
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import Sample, TokenIds
 from msgrpo_hub.training.adapter import fresh_lora, without_dropout
@@ -51,6 +51,8 @@ def measure(family: str, **options: Any) -> dict[str, Any]:
         return row | training(model, samples)
     except UserError as error:
         return row | {"not_trained": str(error)}
+    except Exception as error:
+        return row | {"not_trained": f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"}
 
 
 def some_prompts() -> list[TokenIds]:
@@ -71,8 +73,7 @@ def plain_log_probs(model: Any, prompt: Sequence[int], reply: Sequence[int]) -> 
 @torch.no_grad()
 def acting_error(model: Any, samples: Sequence[Sample]) -> float:
     """The largest difference of a log-probability that was recorded while acting."""
-    own = model.config._attn_implementation
-    with attention_of(model, "eager") if own in ("sdpa", "eager") else attention_of(model, own):
+    with eager(model):
         plain = [plain_log_probs(model, sample.prompt_ids, sample.token_ids) for sample in samples]
     return max(
         (expected - torch.tensor(sample.log_probs)).abs().max().item() for sample, expected in zip(samples, plain, strict=True)
@@ -97,9 +98,11 @@ def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
     with engine.learning():
         ours = engine.log_probs(packed, 1.0)
         ours_gradient = torch.autograd.grad(ours.sum(), list(weights.values()), allow_unused=True)
-    distinct = {(p + r[: k + 1]): (p, r, k) for p, r in pairs for k in range(len(r))}
     plain = {pair: plain_log_probs(model, *pair) for pair in pairs}
-    expected = torch.stack([plain[p, r][k] for p, r, k in distinct.values()])
+    tokens = [(p, r, k) for p, r in pairs for k in range(len(r))]
+    if shared:  # equal contexts are computed once
+        tokens = list({p + r[: k + 1]: (p, r, k) for p, r, k in tokens}.values())
+    expected = torch.stack([plain[p, r][k] for p, r, k in tokens])
     gradient = torch.autograd.grad(expected.sum(), list(weights.values()), allow_unused=True)
     largest = max(part.abs().max().item() for part in gradient if part is not None)
     differences = [
@@ -109,8 +112,14 @@ def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
     return {
         "training": round_up(log_probs),
         "gradient": round_up(max(differences) / largest),
-        "lora": sorted({name.split(".lora_")[0].rpartition(".")[2] for name in weights}),
+        "lora": adapted_layers(model.peft_config["default"]),
     }
+
+
+def adapted_layers(settings: Any) -> list[str]:
+    """The short names of the layers, and of the parameters of experts and routers, that LoRA adapts."""
+    layers = {name.rpartition(".")[2] for name in settings.target_modules}
+    return sorted((layers | set(settings.target_parameters or ())).difference(settings.exclude_modules or ()))
 
 
 def round_up(error: float) -> float:

@@ -84,7 +84,7 @@ _LINEAR: dict[str, Any] = {
 }
 _SLIDING: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]}
 _CONV: dict[str, Any] = {"layer_types": ["conv", "full_attention"]}
-_INDEXED = _LATENT | {"index_topk": 4, "index_head_dim": 8, "index_n_heads": 2}
+_INDEXED = _LATENT | {"index_topk": 64, "index_head_dim": 8, "index_n_heads": 2}  # real models select from 2048 tokens and more
 OWN: dict[str, dict[str, Any]] = {
     "gemma2": _SLIDING | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
     "gemma3_text": _SLIDING | {"query_pre_attn_scalar": 16},
@@ -102,7 +102,7 @@ OWN: dict[str, dict[str, Any]] = {
     "gemma4_unified_text": _SLIDING | {"global_head_dim": 16, "use_bidirectional_attention": None},
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "axk1", "glm4_moe_lite", "youtu", "minicpm3"), _LATENT),
     **dict.fromkeys(("deepseek_v32", "axk2", "glm_moe_dsa"), _INDEXED),
-    "hy_v4": _INDEXED | {"hc_mult": 2, "index_topk": 64},
+    "hy_v4": _INDEXED | {"hc_mult": 2},
     "longcat_flash": _LATENT
     | {"num_layers": 2, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 16, "zero_expert_num": 2, "moe_topk": 2},
     "kimi_linear": _LATENT

@@ -226,6 +226,7 @@ def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base
         memory_mb=run.memory_mb,
         hardware=run.hardware,
         versions=run.versions,
+        lora_layers=run.lora_layers,
         rollouts=rollouts,
     )
 

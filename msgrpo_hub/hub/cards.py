@@ -146,6 +146,8 @@ class AdapterCard:
     memory_mb: float | None
     hardware: str
     versions: Mapping[str, str]
+    lora_layers: tuple[str, ...]
+    """Names of the layers and parameters that the adapter changes."""
     rollouts: str | None
     """Dataset with the training episodes, if one exists."""
     version: str = __version__

@@ -47,6 +47,8 @@ class FinishedRun:
     memory_mb: float | None
     hardware: str
     versions: Mapping[str, str]
+    lora_layers: tuple[str, ...]
+    """Names of the layers and parameters that the adapter changes."""
     results: tuple[Result, ...]
     """Complete runs of `msgrpo eval` with exactly this adapter."""
 
@@ -84,8 +86,15 @@ def read_run(path: Path) -> FinishedRun:
         memory_mb=max((_number(line, "memory_mb") for line in metrics), default=None),
         hardware=_plain(summary, "hardware"),
         versions={name: _plain(versions, name) for name in sorted(versions)},
+        lora_layers=_lora_layers(folder),
         results=_results(folder),
     )
+
+
+def _lora_layers(folder: RunFolder) -> tuple[str, ...]:
+    settings = json.loads((folder.adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    named = {*settings["target_modules"], *(settings.get("target_parameters") or ())}
+    return tuple(sorted(named.difference(settings.get("exclude_modules") or ())))
 
 
 def task_score(result: Result) -> TaskScore:

@@ -16,7 +16,6 @@ the plain one serves every other causal language model. A comparison with uncach
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -36,8 +35,6 @@ from msgrpo_hub.models.logit_cache import LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import Replies, Sample, TokenIds, fork
 from msgrpo_hub.models.weights import weights_version
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -160,8 +157,6 @@ class Engine:
             rows = self.forward_rows
             self._forward, self.why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
             self._checked_window, self._forward.rows, self._weights = slides, rows, ()
-            if self.why:
-                log.warning(self.why)
             if self._playing is not None:
                 self._playing.enter_context(self._forward.acting())
         return self._forward

@@ -7,9 +7,11 @@ and prompts longer than the smallest window where the window matters.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from peft import PeftModel
@@ -28,8 +30,33 @@ from msgrpo_hub.models.token_tree import TokenTree, build_tree
 _ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError, AssertionError)
 """Errors of models that do not fit a forward."""
 
+_CHOSEN: WeakKeyDictionary[torch.nn.Module, dict[tuple[EngineName, bool], Choice]] = WeakKeyDictionary()
+"""What was chosen for a model, with and without regard to its windows."""
+
+log = logging.getLogger(__name__)
+
 _WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
 """Settings of transformers' models that limit how far back a layer attends."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A forward without its model, so that it can be remembered for as long as the model lives."""
+
+    cached: bool | None
+    """Of the plain forward; None for the fast one."""
+    split_head: bool
+    why: str
+
+    @classmethod
+    def of(cls, forward: FastForward | PlainForward, why: str) -> Choice:
+        return cls(forward.cached if isinstance(forward, PlainForward) else None, forward.split_head, why)
+
+    def forward(self, model: PreTrainedModel | PeftModel) -> FastForward | PlainForward:
+        """A new forward of this kind."""
+        made = FastForward(model) if self.cached is None else PlainForward(model, self.cached)
+        made.split_head = self.split_head
+        return made
 
 
 def smallest_window(model: PreTrainedModel | PeftModel) -> int:
@@ -44,6 +71,8 @@ def choose_forward(
 ) -> tuple[FastForward | PlainForward, str]:
     """The forward for a model, and one line that says why if it is the plain one though the fast one was allowed.
 
+    A model is compared once, and the log gets the line once.
+
     Args:
         model: a causal language model.
         kind: `fast`, `plain`, or `auto`.
@@ -53,13 +82,19 @@ def choose_forward(
     Raises:
         UserError: no allowed forward agrees with the model's uncached passes.
     """
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return _chosen(model, kind, _Reference.of(model, prompt, at_least))
-    finally:
-        model.train(training)
+    known = _CHOSEN.setdefault(model, {})
+    key = kind, at_least > 0
+    if key not in known:
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                known[key] = Choice.of(*_chosen(model, kind, _Reference.of(model, prompt, at_least)))
+        finally:
+            model.train(training)
+        if known[key].why:
+            log.warning(known[key].why)
+    return known[key].forward(model), known[key].why
 
 
 def _chosen(
@@ -136,7 +171,7 @@ class _Reference:
         a, b = long[0], long[-1]
         sequences = (*long, a, b), (*long, b, a), (*short, a, b)
         try:
-            with _eager(model):  # some versions of transformers skip softcapping in other implementations
+            with eager(model):  # some versions of transformers skip softcapping in other implementations
                 log_p = [_uncached(model, sequence) for sequence in sequences]
         except _ERRORS as error:
             raise _unsupported(
@@ -164,7 +199,7 @@ class _Reference:
             except UserError as error:
                 return str(error)
             except _ERRORS as error:
-                return f"{what} ends with {_one_line(error)}"
+                return f"{what} does not compute with shared keys and values: {_one_line(error)}"
             if not difference <= self.tolerance:
                 return f"log-probabilities of {what} differ by {difference:.2g}"
         return ""
@@ -252,7 +287,7 @@ def _uncached(model: PreTrainedModel | PeftModel, sequence: TokenIds) -> Tensor:
 
 
 @contextmanager
-def _eager(model: PreTrainedModel | PeftModel) -> Iterator[None]:
+def eager(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """Eager attention where the model can be switched to it; its own otherwise."""
     with ExitStack() as stack:
         with suppress(UserError, ValueError):

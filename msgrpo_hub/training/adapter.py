@@ -87,7 +87,7 @@ def fresh_lora(model: PreTrainedModel, config: TrainConfig) -> PeftModel:
         lora_dropout=config.lora_dropout,
         use_rslora=config.rslora,
         target_modules="all-linear" if every else config.lora_targets.split(","),
-        exclude_modules=["out_proj"] if every and model.config.model_type in _MAMBA else None,
+        exclude_modules=_excluded(model) if every else None,
         task_type="CAUSAL_LM",
         revision=split_revision(config.model, None)[1],  # of the base: the adapter is loaded on just this commit
     )
@@ -99,6 +99,17 @@ def fresh_lora(model: PreTrainedModel, config: TrainConfig) -> PeftModel:
             f"lora_targets = {config.lora_targets!r} does not fit {config.model!r} ({first_line(error)}): "
             f"expected all-linear, or some of {', '.join(names)}"
         ) from error
+
+
+def _excluded(model: PreTrainedModel) -> list[str] | None:
+    """What PEFT's all-linear would adapt and must not: see `_MAMBA`, and routers that are a kind of linear layer of their own."""
+    routers = {name.rpartition(".")[2] for name, layer in model.named_modules() if _is_router(layer)}
+    return sorted(routers | ({"out_proj"} if model.config.model_type in _MAMBA else set())) or None
+
+
+def _is_router(layer: nn.Module) -> bool:
+    """Whether a layer is a router that inherits from `nn.Linear` and returns more than a linear layer does."""
+    return isinstance(layer, nn.Linear) and "Router" in type(layer).__name__
 
 
 def without_dropout(model: PreTrainedModel) -> None:

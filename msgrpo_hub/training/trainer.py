@@ -54,7 +54,7 @@ class Trainer:
         self.sampler, self.credit = config.choice("sampler"), as_credit(config.choice("credit"))
         self.scale, self.normalisation = config.choice("advantage_scale"), config.choice("loss_normalisation")
         self.agent = load_agent(config, accelerator)
-        self.model = cast(PeftModel, self.agent.model)
+        self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
 
@@ -126,7 +126,7 @@ class Trainer:
         """The steps of these episodes, as the engine computes them: trees that share prefixes, or rows."""
         samples = to_samples(selected, self.normalisation)
         longest = max(samples, key=lambda sample: len(sample.token_ids)).completion
-        trees = self.agent.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
+        trees = self.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
         return pack(samples, self.config.token_budget, TREE_SIZE if trees else 0)
 
     def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
@@ -149,7 +149,7 @@ class Trainer:
         totals = torch.zeros(3, dtype=torch.float64)
         self.model.train()
         knob = "--token-budget, or add --gradient-checkpointing"
-        with _memory("training", knob), self.agent.engine.learning():
+        with _memory("training", knob), self.engine.learning():
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 terms = self.loss(packed)
                 terms.loss.backward()
@@ -169,8 +169,8 @@ class Trainer:
         reference = None
         if config.beta:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = self.agent.engine.log_probs(packed, config.temperature)
-        log_probs = self.agent.engine.log_probs(packed, config.temperature)
+                reference = self.engine.log_probs(packed, config.temperature)
+        log_probs = self.engine.log_probs(packed, config.temperature)
         tokens, *entries = (
             part.to(log_probs.device) for part in (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
         )

@@ -90,6 +90,7 @@ CARD = AdapterCard(
     memory_mb=12_340.0,
     hardware="NVIDIA H200",
     versions={"torch": "2.13.0"},
+    lora_layers=("k_proj", "q_proj"),
     rollouts="ada/lake-rollouts",
 )
 
