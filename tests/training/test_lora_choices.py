@@ -1,0 +1,103 @@
+"""Which layers LoRA is on, how it is scaled, and an adapter merged into its base as the guide says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from peft.tuners.lora import LoraLayer
+from torch import nn
+
+from benchmark.families.tiny import tiny_model
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.models import LanguageModel
+from msgrpo_hub.training.adapter import fresh_lora, without_dropout
+from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.trainer import Trainer
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
+SMALL = {
+    "updates": 2,
+    "groups": 2,
+    "group_size": 4,
+    "selected_per_group": 2,
+    "max_new_tokens": 4,
+    "lora_rank": 4,
+    "eval_every": 0,
+}
+
+
+def adapted(family: str, **options: object) -> set[str]:
+    """The short names of the layers with LoRA."""
+    model = fresh_lora(tiny_model(family), TrainConfig(lora_rank=2, **options))  # type: ignore[arg-type]
+    return {name.split(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A" in name}
+
+
+def test_all_linear_layers_but_the_head_are_the_default() -> None:
+    assert adapted("llama") == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+def test_layers_are_chosen_by_name() -> None:
+    assert adapted("llama", lora_targets="q_proj,v_proj") == {"q_proj", "v_proj"}
+
+
+def test_what_peft_refuses_or_cannot_wrap_stays_frozen() -> None:
+    assert adapted("mamba2") == {"in_proj"}
+    assert "router" not in adapted("phimoe")
+
+
+def test_a_name_that_no_layer_has_is_one_line_with_the_names_there_are() -> None:
+    with pytest.raises(UserError, match=r"lora_targets = 'q,v' does not fit .*expected all-linear, or some of .*k_proj.*q_proj"):
+        adapted("llama", lora_targets="q,v")
+
+
+@pytest.mark.parametrize(("rslora", "scale"), [(False, 8 / 4), (True, 8 / 2)])
+def test_rank_stabilised_lora_divides_by_the_root_of_the_rank(rslora: bool, scale: float) -> None:
+    model = fresh_lora(tiny_model("llama"), TrainConfig(lora_rank=4, lora_alpha=8, rslora=rslora))
+    assert {layer.scaling["default"] for layer in model.modules() if isinstance(layer, LoraLayer)} == {scale}
+
+
+def test_the_bases_own_dropout_is_off_while_training() -> None:
+    model = tiny_model("gpt2").train()
+    ids = torch.tensor([[1, 2, 3]])
+    assert not torch.equal(model(ids).logits, model(ids).logits)
+    without_dropout(model)
+    assert torch.equal(model(ids).logits, model(ids).logits)
+    assert any(isinstance(layer, nn.Dropout) for layer in model.modules())
+
+
+def weights_after(model: Path, updates: int, **options: object) -> torch.Tensor:
+    trainer = Trainer(TrainConfig(model=str(model), seed=1, learning_rate=1e-2, **SMALL, **options), Accelerator(cpu=True))  # type: ignore[arg-type]
+    for index in range(1, updates + 1):
+        trainer.update(index)
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.parameters.values()])
+
+
+def test_dropout_is_drawn_from_the_runs_seed(tiny_model: Path) -> None:
+    runs = [weights_after(tiny_model, 1, lora_dropout=dropout) for dropout in (0.5, 0.5, 0.0)]
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_a_merged_adapter_replies_as_the_adapter(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(finished_run / "adapter", tmp_path / "runs" / "lake" / "adapter")
+    monkeypatch.chdir(tmp_path)
+    [code] = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    exec(code, {})
+    game = make_game("FrozenLake-NotSlippery-v1")
+    prompts = [build_prompt(game, game.initial_state(stream(seed, "initial_state"))) for seed in range(4)]
+    replies = [
+        [
+            reply.text
+            for reply in LanguageModel.from_pretrained(f"runs/lake/{name}").complete(prompts, [np.random.default_rng(0)] * 4)
+        ]
+        for name in ("adapter", "merged")
+    ]
+    assert replies[0] == replies[1]
