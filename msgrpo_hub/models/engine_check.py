@@ -156,7 +156,7 @@ class _Reference:
     model: PreTrainedModel | PeftModel
     sequences: tuple[TokenIds, TokenIds, TokenIds]
     log_p: list[Tensor]
-    """(length, V) of each sequence."""
+    """(3, V) of each sequence: after p or q, after one token more, and after two."""
     tolerance: float
 
     @classmethod
@@ -172,7 +172,8 @@ class _Reference:
         sequences = (*long, a, b), (*long, b, a), (*short, a, b)
         try:
             with eager(model):  # some versions of transformers skip softcapping in other implementations
-                log_p = [_uncached(model, sequence) for sequence in sequences]
+                log_p = [_uncached(model, sequence, slice(-3, None)) for sequence in sequences]
+                early = [_uncached(model, sequence, slice(len(short) - 1, len(short))) for sequence in (long, short)]
         except _ERRORS as error:
             raise _unsupported(
                 model,
@@ -183,7 +184,7 @@ class _Reference:
             raise not_finite()
         tolerance = 1e-3 if model.dtype == torch.float32 else 0.5
         reference = cls(model, sequences, log_p, tolerance)
-        if (difference := _difference(log_p[0][: len(short)], log_p[2][: len(short)])) > tolerance:
+        if (difference := _difference(*early)) > tolerance:
             raise _unsupported(
                 model,
                 f"later tokens change what comes before by {difference:.2g}: it is not causal",
@@ -219,7 +220,7 @@ class _Reference:
                 for position in (-2, -1):
                     steps.append(rows.step(torch.tensor([self.sequences[k][position] for k in mine], device=logits.device)))
                 ours = torch.log_softmax(torch.stack(steps, 1), -1)
-                worst = max(worst, *(_difference(ours[row], self.log_p[k][-3:]) for row, k in enumerate(mine)))
+                worst = max(worst, *(_difference(ours[row], self.log_p[k]) for row, k in enumerate(mine)))
         return worst
 
     def _scoring(self, forward: FastForward | PlainForward) -> float:
@@ -229,7 +230,7 @@ class _Reference:
             forward.share([prompt for prompt, _ in pairs])
             for batch in forward.batches([prompt for prompt, _ in pairs], 3):
                 for k, scores in zip(batch, forward.score([pairs[k] for k in batch]), strict=True):
-                    expected = self.log_p[k][-3:-1].gather(1, _column(self.sequences[k][-2:], self.log_p[k].device))
+                    expected = self.log_p[k][:2].gather(1, _column(self.sequences[k][-2:], self.log_p[k].device))
                     worst = max(worst, _difference(torch.tensor(scores), expected[:, 0].cpu()))
         return worst
 
@@ -242,7 +243,7 @@ class _Reference:
             forward.split_head = False
             ours = token_log_probs(self.model, batch, 1.0, tree=tree, split_head=False)
         expected = [
-            log_p[:-1].gather(1, _column(sequence[1:], log_p.device))[-2:, 0]
+            log_p[:2].gather(1, _column(sequence[-2:], log_p.device))[:, 0]
             for sequence, log_p in zip(self.sequences, self.log_p, strict=True)
         ]
         return _difference(ours, torch.cat(expected))
@@ -280,10 +281,10 @@ def _difference(ours: Tensor, expected: Tensor) -> float:
     return float(torch.where(ours == expected, 0.0, difference).max())
 
 
-def _uncached(model: PreTrainedModel | PeftModel, sequence: TokenIds) -> Tensor:
-    """(length, V) next-token log-probabilities, float32."""
+def _uncached(model: PreTrainedModel | PeftModel, sequence: TokenIds, positions: slice) -> Tensor:
+    """(positions, V) next-token log-probabilities, float32."""
     ids = torch.tensor([sequence], device=model.device)
-    return torch.log_softmax(model(input_ids=ids, use_cache=False).logits[0].float(), -1)
+    return torch.log_softmax(model(input_ids=ids, use_cache=False).logits[0, positions].float(), -1)
 
 
 @contextmanager
