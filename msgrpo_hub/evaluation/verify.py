@@ -15,9 +15,9 @@ from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, hash_now, hash_of
+from msgrpo_hub.evaluation.suites import HARNESS, hash_of, is_current, run_seeds
 from msgrpo_hub.evaluation.summary import summarise
-from msgrpo_hub.games import Game, episode_seed, make_game
+from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.rollout import reply_status
 from msgrpo_hub.storage.run_files import TABLES
 from msgrpo_hub.storage.shards import read_stored
@@ -62,14 +62,15 @@ def problems(result: Result) -> list[str]:
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
     game = make_game(result.task)
-    if config.get("harness") not in (1, HARNESS):
+    if config.get("harness") not in range(1, HARNESS + 1):
         return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
-    if (now := hash_of(result.task)) != hash_now(config):
+    if not is_current(config):
+        now = hash_of(result.task, max(config["harness"], 2))
         messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
     built_in = PROMPT_FORMATS.get(result.prompt_format)
     if built_in and config["harness"] != 1 and config.get("prompt_format_hash") != format_hash(built_in):
         messages.append(f"its prompt format {built_in.name} differs from that of this version")
-    seeds = {episode_seed(game.id, config["split"], index): index for index in range(config["episodes"])}
+    seeds = {seed: index for index, seed in enumerate(run_seeds(config))}
     played = [seeds.get(episode.seed, -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
         return [*messages, "its episodes are not those of the suite, each once and in order"]

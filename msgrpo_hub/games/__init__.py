@@ -7,8 +7,10 @@ from msgrpo_hub.games.registry import all_games as all_games
 from msgrpo_hub.games.registry import make_game
 from msgrpo_hub.games.scene import Scene
 from msgrpo_hub.games.seeds import Split as Split
-from msgrpo_hub.games.seeds import episode_seed
 from msgrpo_hub.games.seeds import stream as stream
+from msgrpo_hub.games.splits import board_of as board_of
+from msgrpo_hub.games.splits import episode_seed
+from msgrpo_hub.games.splits import splits_of as splits_of
 from msgrpo_hub.games.variants import VARIANTS as VARIANTS
 from msgrpo_hub.games.variants import Variant as Variant
 from msgrpo_hub.games.variants import base_game as base_game

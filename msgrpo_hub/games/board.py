@@ -5,7 +5,9 @@ A cell is (row, column), counted from (0, 0) at the top left. The order of the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from operator import itemgetter
 
 Cell = tuple[int, int]
 
@@ -49,3 +51,27 @@ def grid_rows(rows: int, columns: int, symbols: Mapping[Cell, str], empty: str =
     ['@..', '..G']
     """
     return ["".join(symbols.get((row, column), empty) for column in range(columns)) for row in range(rows)]
+
+
+def canonical(rows: Sequence[str]) -> str:
+    """One text for a board, its mirror images and its quarter turns: the first of them in alphabetical order.
+
+    >>> canonical(["@.", ".G"]) == canonical([".@", "G."]) == canonical(["G.", ".@"])
+    True
+    """
+    cells, width = "".join(rows), max(len(rows), len(rows[0]))
+    first = min("".join(image(cells)) for image in _images(len(rows), len(rows[0])))
+    return "\n".join(first[start : start + width] for start in range(0, len(first), width))
+
+
+@cache
+def _images(rows: int, columns: int) -> list[Callable[[str], tuple[str, ...]]]:
+    """Functions that take the cells of a board in the order of its eight images; of a rectangle, the four that lie flat."""
+    cells = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
+    images = []
+    for turned in (cells, cells[::-1]):
+        for _ in range(4):
+            if len(turned) == min(rows, columns):
+                images.append(itemgetter(*(cell for row in turned for cell in row)))
+            turned = [list(column) for column in zip(*turned[::-1], strict=True)]
+    return images

@@ -17,6 +17,9 @@ from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.game import Game, render_text
 from msgrpo_hub.games.planes import planes
 from msgrpo_hub.games.registry import game_ids, make_game
+from msgrpo_hub.games.seeds import Split
+from msgrpo_hub.games.splits import SHARES, Splits
+from msgrpo_hub.games.variants import base_game
 
 NAMESPACE = "msgrpo_hub"
 Observation = str | npt.NDArray[np.float32]
@@ -25,7 +28,8 @@ Observation = str | npt.NDArray[np.float32]
 class TextGameEnv(gymnasium.Env[Observation, np.int64]):
     """One game, observed as the text of a language agent or as one-hot planes for a network.
 
-    The initial state and the dynamics both use the environment's own generator, as usual in gymnasium. `info` has
+    The initial state and the dynamics both use the environment's own generator, as usual in gymnasium. Initial states come
+    from training boards, unless another split is named, so what learns here can be tested on any suite. `info` has
     `legal_actions` (names) and `action_mask` (1 where the action is legal, in the order of the action space).
 
     >>> env = TextGameEnv("FrozenLake-NotSlippery-v1", render_mode="ansi")
@@ -44,7 +48,11 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  (gymnasium declares this attribute)
 
     def __init__(
-        self, game_id: str, observation: Literal["text", "tensor"] = "text", render_mode: Literal["ansi"] | None = None
+        self,
+        game_id: str,
+        observation: Literal["text", "tensor"] = "text",
+        render_mode: Literal["ansi"] | None = None,
+        split: Split = "train",
     ) -> None:
         """Sets up the spaces.
 
@@ -52,16 +60,20 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
             game_id: a registered game.
             observation: `text`, or `tensor`: float32 planes (symbols, rows, columns), one for each symbol of the grid.
             render_mode: `ansi` draws the board with characters.
+            split: where the boards of initial states belong: `train`, `validation` or `test`.
 
         Raises:
-            UserError: the game, observation or render mode is unknown.
+            UserError: the game, observation, render mode or split is unknown.
         """
         self.game: Game = make_game(game_id)
         if observation not in ("text", "tensor"):
             raise unknown("observation", observation, ["text", "tensor"])
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise unknown("render mode", render_mode, self.metadata["render_modes"])
-        self.observation, self.render_mode = observation, render_mode
+        if split not in SHARES:
+            raise unknown("split", split, SHARES)
+        self.observation, self.render_mode, self.split = observation, render_mode, split
+        self._splits = Splits(base_game(self.game))
         self.state: Any = None
         self.action_space = gymnasium.spaces.Discrete(len(self.game.actions))
         space: gymnasium.Space[Any] = text_space(self.game) if observation == "text" else planes_space(self.game)
@@ -70,7 +82,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Samples an initial state."""
         super().reset(seed=seed, options=options)
-        self.state = self.game.initial_state(self.np_random)
+        self.state = self._splits.initial_state(self.split, self.np_random)
         return self._observe(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, cells_text, grid_rows, inside, neighbour
+from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, canonical, cells_text, grid_rows, inside, neighbour
 from msgrpo_hub.games.game import Transition, View, check_action
 from msgrpo_hub.games.lake_maps import random_map
 from msgrpo_hub.games.scene import Posture, Scene
@@ -82,6 +82,15 @@ class FrozenLake:
     def initial_state(self, rng: np.random.Generator) -> LakeState:
         rows = random_map(self.size, self.frozen_probability, seed=int(rng.integers(2**31)))
         return LakeState(self.size, tuple((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H"))
+
+    def board(self, state: LakeState) -> str:
+        """Start, goal and holes, the same for mirrored and turned lakes."""
+        return canonical(self.grid(state))
+
+    @cached_property
+    def common_boards(self) -> frozenset[str]:
+        """The lake without holes: 24 % of the lakes of Slippery."""
+        return frozenset({self.board(LakeState(self.size, ()))})
 
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
         """P(s', r | s, a) as (probability, transition) pairs: one pair without slipping, three on slippery ice."""

@@ -27,7 +27,8 @@ class Game(Protocol):
     """A text game (a TSMG of the paper without its text policy): S, A, P, R and the text observation O.
 
     A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action":
-    the player does nothing, and the rest of the game continues.
+    the player does nothing, and the rest of the game continues. A game may also have `board(state)`, `common_boards` (see
+    `games.splits`) and `return_range`.
     """
 
     @property

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
-
-from msgrpo_hub.games.board import DIRECTIONS, Cell, inside, neighbour
 
 
 def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
@@ -15,21 +12,25 @@ def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
     ['SHFH', 'FFHF', 'FFFF', 'FFFG']
     """
     rng = np.random.default_rng(seed)
+    frozen = frozen_probability / (frozen_probability + (1 - frozen_probability))  # as `Generator.choice` normalises it
     while True:
-        board = rng.choice(["F", "H"], (size, size), p=[frozen_probability, 1 - frozen_probability])
-        board[0, 0], board[-1, -1] = "S", "G"
-        if (size - 1, size - 1) in _reachable(board):
-            return ["".join(row) for row in board]
+        ice = [draw < frozen for draw in rng.random(size * size).tolist()]
+        ice[0] = ice[-1] = True
+        if _is_connected(ice, size):
+            cells = "".join("F" if frozen else "H" for frozen in ice)
+            rows = f"S{cells[1:-1]}G"
+            return [rows[start : start + size] for start in range(0, size * size, size)]
 
 
-def _reachable(board: npt.NDArray[np.str_]) -> set[Cell]:
-    """The cells reachable from the start without stepping into a hole."""
-    reached: set[Cell] = {(0, 0)}
-    frontier = [(0, 0)]
-    while frontier:
-        cell = frontier.pop()
-        near = {neighbour(cell, action) for action in DIRECTIONS} - reached
-        new = [cell for cell in near if inside(cell, len(board), len(board)) and board[cell] != "H"]
-        reached.update(new)
-        frontier += new
-    return reached
+def _is_connected(ice: list[bool], size: int) -> bool:
+    """Whether a path over the ice joins the first cell to the last; a set of cells is the bits of one integer."""
+    open_cells = sum(1 << cell for cell, frozen in enumerate(ice) if frozen)
+    row = (1 << size) - 1
+    not_first = sum((row - 1) << start for start in range(0, size * size, size))
+    not_last = not_first >> 1
+    reached, before = 1, 0
+    while reached != before:
+        before = reached
+        near = reached << size | reached >> size | (reached & not_last) << 1 | (reached & not_first) >> 1
+        reached |= near & open_cells
+    return bool(reached >> (size * size - 1))

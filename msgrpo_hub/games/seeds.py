@@ -1,8 +1,9 @@
-"""Seeds: which episodes belong to which split, and one independent random stream per purpose.
+"""Seeds: a sequence of seeds for each episode, and one independent random stream per purpose.
 
-The seed of an episode is a hash of (game id, split, index), so splits never overlap and no two games share a seed.
-Separate streams derive from it. A group shares the stream of the initial state; each member has its own streams of dynamics
-and sampling. With shared streams, a group would play the same episode G times, and there would be nothing to learn.
+A seed is a hash of (game id, split, index, run, attempt), so no two games and no two splits share one. `splits.py` takes the
+first attempt whose board belongs to the split. Separate streams derive from a seed. A group shares the stream of the initial
+state; each member has its own streams of dynamics and sampling. With shared streams, a group would play the same episode G
+times, and there would be nothing to learn.
 """
 
 from __future__ import annotations
@@ -17,15 +18,14 @@ Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout"]
 _PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout")
 
 
-def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
-    """A 63-bit seed for episode `index` of a split; `run` separates training runs. Variants share their game's seeds.
+def candidate_seed(game_id: str, split: Split, index: int, run: int = 0, attempt: int = 0) -> int:
+    """A 63-bit seed, whatever its board. Before harness 3 the first attempt was an episode's seed.
 
-    >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
-    False
+    >>> candidate_seed("Snake-Solo-v1", "test", 0) == candidate_seed("Snake-Solo-v1:compass", "test", 0)
+    True
     """
-    game_id = game_id.partition(":")[0]
-    digest = hashlib.sha256(f"{game_id}/{split}/{index}/{run}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    name = f"{game_id.partition(':')[0]}/{split}/{index}/{run}" + (f"/{attempt}" if attempt else "")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, cells_text, grid_rows, inside, neighbour
+from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, canonical, cells_text, grid_rows, inside, neighbour
 from msgrpo_hub.games.game import Game, Transition, View, check_action
 from msgrpo_hub.games.scene import Body, Scene
 
@@ -120,6 +120,10 @@ class Snake:
         snake, opponent = (cells.pop(),), ((cells.pop(),) if self.has_opponent else ())
         items = tuple(tuple(sorted(cells.pop() for _ in range(item.count))) for item in self.items)
         return SnakeState(snake, opponent, items)
+
+    def board(self, state: SnakeState) -> str:
+        """Snakes and items by their symbols, the same for mirrored and turned boards; what an item gives has no part in it."""
+        return canonical(self.grid(state))
 
     def step(self, state: SnakeState, action: str | None, rng: np.random.Generator) -> Transition[SnakeState]:
         check_action(self, action)

@@ -22,7 +22,7 @@ from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
-from msgrpo_hub.games import episode_seed
+from msgrpo_hub.evaluation.suites import run_seeds
 from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
@@ -172,8 +172,7 @@ def _evaluated(result: Result) -> Shard:
 
 def _rollouts(result: Result) -> list[Rollout]:
     """The episodes of an evaluation, each with the index of its seed."""
-    config = result.config
-    numbers = {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
+    numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
     return [
         Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=result.prompt_format)
         for episode in result.episodes

@@ -9,7 +9,8 @@ from itertools import chain, zip_longest
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result
-from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.evaluation.suites import run_seeds
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.solving import TIE
 from msgrpo_hub.rendering.replay_data import Data, episode_data, game_data
 from msgrpo_hub.rendering.report_plots import ending, number
@@ -50,8 +51,7 @@ def telling_seeds(results: Sequence[Result]) -> list[int]:
 
 def episode_numbers(result: Result) -> dict[int, int]:
     """The number of each episode in its split, by seed."""
-    config = result.config
-    return {episode_seed(result.task, config["split"], index): index for index in range(config["episodes"])}
+    return {seed: index for index, seed in enumerate(run_seeds(result.config))}
 
 
 def collect_replays(

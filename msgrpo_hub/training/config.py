@@ -41,6 +41,9 @@ CHOICES: dict[str, Mapping[str, object]] = {
 FORMER_NAMES = {"drawn": "selected_per_group", "normalisation": "loss_normalisation"}
 """Fields that the first build wrote under another name."""
 
+FORMER_FIELDS = {"exclude_test_starts"}
+"""Fields that the first build wrote and that decide nothing now: a training start never has a board of another split."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -110,8 +113,6 @@ class TrainConfig:
     """Number of validation episodes, the same each time."""
     test_episodes: int = 200
     """Number of test episodes of the final table; 0 leaves it out."""
-    exclude_test_starts: bool = True
-    """Redraw a training start that shows the same board as a validation or test start."""
     token_budget: int = 2048
     """Most tokens in one forward and backward pass of training; a bound on memory, without effect on the gradient."""
     max_rows: int = 512
@@ -250,14 +251,14 @@ def stored_config(path: Path) -> TrainConfig:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The fields of a TOML file as they stand there, under their present names."""
+    """The fields of a TOML file as they stand there, under their present names and without former ones."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
-    return {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+    return {FORMER_NAMES.get(name, name): value for name, value in values.items() if name not in FORMER_FIELDS}
 
 
 def from_values(values: dict[str, Any], source: str) -> TrainConfig:

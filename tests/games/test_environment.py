@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.games import GAMES, render_text
+from msgrpo_hub.games import GAMES, render_text, splits_of
 from msgrpo_hub.games.environment import TextGameEnv, register_games, text_space
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState
@@ -83,7 +83,7 @@ def test_the_environment_plays_the_game_and_nothing_else(game_id: str) -> None:
     game = GAMES[game_id]
     for seed in range(8):
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
-        state, (observation, _) = game.initial_state(rng), env.reset(seed=seed)
+        state, (observation, _) = splits_of(game_id).initial_state("train", rng), env.reset(seed=seed)
         while True:
             assert observation == game.observe(state)
             action = (game.safe_actions(state) or game.actions)[-1]
