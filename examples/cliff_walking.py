@@ -3,8 +3,8 @@
 The rules are gymnasium's: every turn gives −1, stepping into the cliff gives −100 and leads back to the start, and the goal
 ends the game. Its `outcomes` give it optimal play, regret per step and luck-adjusted scores; its `scene` gives it arrows in
 replays and the player `greedy`. To use it from the command line, name it in a package as an entry point:
-`CliffWalking-v1 = "cliff_walking:CliffWalking"` in the group `msgrpo_hub.games`. It has a single start, so a training run
-needs `--no-exclude-test-starts`.
+`CliffWalking-v1 = "cliff_walking:CliffWalking"` in the group `msgrpo_hub.games`. It has a single start, which training,
+validation and test share.
 """
 
 from __future__ import annotations

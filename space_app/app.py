@@ -232,7 +232,7 @@ def leaderboard_tab() -> None:
     )
     note(
         "Mean reward and success over fixed test episodes, with 95 % intervals. *Normalised*: 0 is random play, 1 the best known "
-        "play. Click a heading to sort."
+        "play. Click a heading to sort. The bundled results are from before boards had splits, and are to be made anew."
     )
     endpoint(leaderboard)
 

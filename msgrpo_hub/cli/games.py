@@ -7,10 +7,14 @@ from typing import Any
 
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, all_games, make_game
+from msgrpo_hub.games import Game, Split, all_games, distinct_boards, episode_seed, make_game, splits_of
 
 SUITE_EPISODES = 50
 """Episodes per game of a suite that `--suite` prints."""
+
+
+SHOWN: tuple[tuple[Split, int], ...] = (("validation", 50), ("test", 50), ("test", 200))
+"""Splits and numbers of episodes whose boards are counted: those of the suites quick, paper and standard."""
 
 
 def add_games(parser: argparse.ArgumentParser) -> None:
@@ -47,12 +51,28 @@ def _print_rules(games: list[Game], as_json: bool) -> None:
     from msgrpo_hub.evaluation.suites import hash_of
 
     if as_json:
-        print_json([describe(game) | {"task_hash": hash_of(game.id)} for game in games])
+        print_json([describe(game) | {"task_hash": hash_of(game.id), "boards": boards(game)} for game in games])
         return
     for game in games:
         print(f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}")
-        print("\n".join(game.rules) + "\n")
+        print("\n".join([*game.rules, _boards_line(game)]) + "\n")
     print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
+
+
+def boards(game: Game) -> list[dict[str, Any]]:
+    """The number of different boards among the first episodes of a split."""
+    rows = []
+    for split, count in SHOWN:
+        seeds = tuple(episode_seed(game.id, split, index) for index in range(count))
+        rows.append({"split": split, "episodes": count, "boards": distinct_boards(game.id, seeds)})
+    return rows
+
+
+def _boards_line(game: Game) -> str:
+    if not splits_of(game.id).are_apart:
+        return "Boards: too few to divide, so training, validation and test share them."
+    counts = ", ".join(f"{row['episodes']} {row['split']} episodes on {row['boards']}" for row in boards(game))
+    return f"Boards: each belongs to training, validation or test; {counts}."
 
 
 def _list_games(options: argparse.Namespace) -> None:

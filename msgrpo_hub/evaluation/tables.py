@@ -8,7 +8,9 @@ from typing import Any
 
 from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.suites import BY_SEED, run_seeds
 from msgrpo_hub.evaluation.summary import REFERENCE
+from msgrpo_hub.games import distinct_boards, splits_of
 
 Row = Sequence[str]
 
@@ -19,12 +21,25 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] = lam
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results grouped by task, split and number of episodes, in that order: only those of one group are comparable."""
+    """Results grouped by task, split, number of episodes and how the seeds were drawn: only those of one group are comparable."""
 
-    def played(result: Result) -> tuple[str, str, int]:
-        return result.task, result.config["split"], result.config["episodes"]
+    def played(result: Result) -> tuple[str, str, int, bool]:
+        return result.task, result.config["split"], result.config["episodes"], result.config["harness"] in BY_SEED
 
     return [list(group) for _, group in groupby(sorted(results, key=played), key=played)]
+
+
+def played_on(result: Result) -> str:
+    """How many episodes of which split, on how many boards, such as `200 test episodes on 75 boards`."""
+    boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
+    return f"{result.config['episodes']} {result.config['split']} episodes on {boards} board{'s' if boards > 1 else ''}"
+
+
+def board_note(result: Result) -> str:
+    """What a reader must know of the boards; empty if no player can have been trained on them."""
+    if result.config["harness"] in BY_SEED:
+        return f"Played before boards had splits (harness {result.config['harness']}): trained players may have met these boards."
+    return "" if splits_of(result.task).are_apart else "The game has too few boards to divide: training has the same."
 
 
 def _block(results: list[Result], name: Callable[[Result], str]) -> str:
@@ -33,7 +48,7 @@ def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     ends = sorted(first.summary["references"].items(), key=lambda end: float(end[1]))
     references = ", ".join(f"{name} {value:.2f}" for name, value in ends)
     kind = "exact" if solved else "played on the same seeds"
-    title = f"{first.task}   {first.config['episodes']} {first.config['split']} episodes   {kind}: {references}"
+    title = "\n".join(filter(None, [f"{first.task}   {played_on(first)}   {kind}: {references}", board_note(first)]))
     if ends and not {REFERENCE, "optimal"} & {end for end, _ in ends}:
         title += f"\n{REFERENCE} does not know {first.task}: left out"
     head = ["player", "reward", "success", "norm."]
@@ -74,9 +89,9 @@ def markdown_table(results: Sequence[Result], name: Callable[[Result], str], oth
         name: result → name of its player, as Markdown.
         others: further rows to sort in, each with its reward.
     """
-    config = results[0].config
     references = ", ".join(f"{name} {value:.2f}" for name, value in results[0].summary["references"].items())
-    title = f"**{config['task']}**, {config['episodes']} {config['split']} episodes; {references}\n"
+    note = board_note(results[0])
+    title = f"**{results[0].task}**, {played_on(results[0])}; {references}\n" + (f"\n*{note}*\n" if note else "")
     head = ["player", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal"]
     rows = [(float(result.summary["reward"]["mean"]), _markdown_row(result, name(result))) for result in results]
     ordered = [row for _, row in sorted([*rows, *others], key=lambda row: -row[0])]

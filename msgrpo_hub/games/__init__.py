@@ -9,6 +9,7 @@ from msgrpo_hub.games.scene import Scene
 from msgrpo_hub.games.seeds import Split as Split
 from msgrpo_hub.games.seeds import stream as stream
 from msgrpo_hub.games.splits import board_of as board_of
+from msgrpo_hub.games.splits import distinct_boards as distinct_boards
 from msgrpo_hub.games.splits import episode_seed
 from msgrpo_hub.games.splits import splits_of as splits_of
 from msgrpo_hub.games.variants import VARIANTS as VARIANTS

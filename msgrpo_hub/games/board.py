@@ -68,7 +68,7 @@ def canonical(rows: Sequence[str]) -> str:
 def _images(rows: int, columns: int) -> list[Callable[[str], tuple[str, ...]]]:
     """Functions that take the cells of a board in the order of its eight images; of a rectangle, the four that lie flat."""
     cells = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
-    images = []
+    images: list[Callable[[str], tuple[str, ...]]] = []
     for turned in (cells, cells[::-1]):
         for _ in range(4):
             if len(turned) == min(rows, columns):

@@ -8,7 +8,6 @@ more than a tenth of a game's probability would be most of a split; a game decla
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
@@ -116,7 +115,8 @@ def _splits(game_id: str) -> Splits:
     return Splits(make_game(game_id))
 
 
-def distinct_boards(game_id: str, seeds: Iterable[int]) -> int:
+@lru_cache(maxsize=64)
+def distinct_boards(game_id: str, seeds: tuple[int, ...]) -> int:
     """How many boards some episodes of a game are played on."""
     game = make_game(game_id)
     return len({board_of(game, game.initial_state(stream(seed, "initial_state"))) for seed in seeds})

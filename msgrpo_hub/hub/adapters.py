@@ -210,10 +210,13 @@ def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = ""
 
 def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base, rollouts: str | None) -> AdapterCard:
     """The card of a run."""
-    games = [(make_game(name), players) for name, players in run.players.items()]
+    games = {name: make_game(name) for name in run.players}
     return AdapterCard(
         repo_id=repo_id,
-        games=tuple(GameTable(game=game, game_hash=task_hash(game), players=players) for game, players in games),
+        games=tuple(
+            GameTable(game=game, game_hash=task_hash(game), players=run.players[name], boards=run.boards.get(name))
+            for name, game in games.items()
+        ),
         config=config,
         base=base,
         init_adapter_commit=run.init_adapter_commit,

@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from msgrpo_hub import __version__
-from msgrpo_hub.games import Game
+from msgrpo_hub.games import Game, splits_of
 from msgrpo_hub.hub.card_rules import check_card, split_card
 from msgrpo_hub.training.config import CHOICES, TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
@@ -106,6 +106,12 @@ class GameTable:
     game_hash: str
     players: Mapping[str, PlayerRow]
     """Empty if the run had no test episodes."""
+    boards: int | None
+    """Boards of the test episodes; None for a run from before boards had splits."""
+
+    @property
+    def is_apart(self) -> bool:
+        return self.boards is not None and splits_of(self.game.id).are_apart
 
     @property
     def adapter(self) -> PlayerRow | None:
@@ -158,7 +164,6 @@ class AdapterCard:
 
     @property
     def evaluated(self) -> bool:
-        """Whether the run had test episodes."""
         return self.games[0].adapter is not None
 
     @property

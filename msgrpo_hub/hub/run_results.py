@@ -40,6 +40,8 @@ class FinishedRun:
     """The same for the adapter that the run started from; empty if it started from a new one."""
     players: Mapping[str, Mapping[str, PlayerRow]]
     """Game id → player → results on the test episodes, in the order of the configuration."""
+    boards: Mapping[str, int]
+    """Game id → boards of its test episodes; without the games of a run from before boards had splits."""
     replayed: int | None
     seconds: Mapping[str, float]
     processes: int
@@ -79,6 +81,7 @@ def read_run(path: Path) -> FinishedRun:
         trained_on=_plain(summary, "base_commit"),
         init_adapter_commit=_plain(summary, "init_adapter_commit"),
         players=_players(config, summary),
+        boards={game: int(_number(table, "boards")) for game, table in _tables(config, summary).items() if "boards" in table},
         replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,
         seconds={part: _number(summary, f"seconds_{part}") for part in ("acting", "training", "evaluating")},
         processes=int(_number(summary, "processes")),
@@ -142,13 +145,18 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _players(config: TrainConfig, summary: Mapping[str, Any]) -> dict[str, dict[str, PlayerRow]]:
-    """The results of every game. The summary itself holds those of the first, `other_games` one table for each other."""
+    """The results of every game."""
+    tables = _tables(config, summary)
+    return {game: {name: _player(row, name) for name in _PLAYERS if name in row} for game, row in tables.items()}
+
+
+def _tables(config: TrainConfig, summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The table of every game. The summary itself is that of the first, `other_games` has one for each other."""
     first, *others = parse_games(config.game)
     tables: dict[str, Any] = {table["game"]: table for table in summary.get("other_games", ())} | {first: summary}
     if config.test_episodes and (missing := [game for game in others if game not in tables]):
         raise UserError(f"the summary of the run has no results for {missing[0]}: expected one table per game; train it again")
-    rows = {game: tables.get(game, {}) for game in (first, *others)}
-    return {game: {name: _player(row, name) for name in _PLAYERS if name in row} for game, row in rows.items()}
+    return {game: tables.get(game, {}) for game in (first, *others)}
 
 
 def _player(summary: Mapping[str, Any], name: str) -> PlayerRow:

@@ -22,6 +22,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.suites import same_rules
+from msgrpo_hub.evaluation.tables import board_note, played_on
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
 from msgrpo_hub.rendering.report_episodes import collect_replays, episode_numbers, shown_end, worst_episodes
@@ -203,7 +204,7 @@ def _render(assets: ReplayAssets, **context: Any) -> str:
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    environment.filters |= {"number": number, "legend": legend}
+    environment.filters |= {"number": number, "legend": legend, "played_on": played_on, "board_note": board_note}
     environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES}
     return environment
 

@@ -21,6 +21,7 @@ from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import distinct_boards
 from msgrpo_hub.models.devices import check_device, gpu
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
@@ -184,8 +185,9 @@ def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
     for name, game in trainer.starts.games.items():
         played[name] = play_test(game, trainer.agent, trainer.starts.test(name), config.eval_temperature)
         rows = {player.name: scores(game, player) for player in played[name]}
-        unknown = left_out(game)
-        tables[name] = {"game": name, "players": list(rows), **rows} | ({"left_out": unknown} if unknown else {})
+        boards, unknown = distinct_boards(name, tuple(trainer.starts.test(name))), left_out(game)
+        table = {"game": name, "boards": boards, "players": list(rows), **rows}
+        tables[name] = table | ({"left_out": unknown} if unknown else {})
     first, *others = trainer.starts.games
     origin = replace(run_origin(config, folder), split="test", temperature=config.eval_temperature)
     everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])

@@ -117,7 +117,8 @@ def replayed_episode(base: Played, adapter: Played) -> int:
 def table(summary: dict[str, Any]) -> str:
     """A summary as a text table."""
     header = f"{'player':<12}{'success':>24}{'greedy':>9}{'reward':>26}{'greedy':>9}"
-    lines = [f"{summary['game']}, {summary['episodes']} test episodes, 95 % intervals", header, "─" * len(header)]
+    boards = f" on {summary['boards']} boards" if "boards" in summary else ""
+    lines = [f"{summary['game']}, {summary['episodes']} test episodes{boards}, 95 % intervals", header, "─" * len(header)]
     for name in summary["players"]:
         row = summary[name]
         success = f"{row['success']:.3f} {_range(row['success_interval'])}"

@@ -68,9 +68,7 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     assert config("--preset", "quickstart", "--beta", "0.5") == dataclasses.replace(preset("quickstart"), beta=0.5)
     assert config("--config", str(tmp_path / "some.toml"), "--groups", "5") == TrainConfig(groups=5, beta=1.0)
     assert config("--chat-template-kwargs", '{"enable_thinking": false}').chat_template_kwargs == {"enable_thinking": False}
-    assert config("--gradient-checkpointing", "--no-exclude-test-starts") == TrainConfig(
-        gradient_checkpointing=True, exclude_test_starts=False
-    )
+    assert config("--gradient-checkpointing", "--no-save-rollouts") == TrainConfig(gradient_checkpointing=True)
 
 
 def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(

@@ -12,10 +12,10 @@ LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Standard-v1"
 # ---- the frozen suites
 
 GOLDEN = {
-    "Snake-Standard-v1": "5b23cfab0c13a8bc",
-    "Snake-PoisonApple-v1": "ca60f8387478a8ae",
-    "FrozenLake-NotSlippery-v1": "d06add8f5dbf29a2",
-    "FrozenLake-Slippery-v1": "3b633970d34e0041",
+    "Snake-Standard-v1": "1ad5e81ba0635f64",
+    "Snake-PoisonApple-v1": "7ed20df7d7e09bcf",
+    "FrozenLake-NotSlippery-v1": "3b5043755892e859",
+    "FrozenLake-Slippery-v1": "f2de1b9e87da519c",
 }
 """The tasks of the paper, once more: a hash that changes in code and TOML alike must be changed here by hand as well."""
 

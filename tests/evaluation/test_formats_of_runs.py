@@ -6,17 +6,20 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, format_hash
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import compare, evaluate
+from msgrpo_hub.evaluation import compare, evaluate, runner, suites
 from msgrpo_hub.evaluation.results import Result, find_results, load_result, player_names, run_hash
-from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.suites import Suite, hash_of
+from msgrpo_hub.evaluation.tables import same_episodes
 from msgrpo_hub.evaluation.untrusted import checked_run
 from msgrpo_hub.evaluation.verify import problems, unchecked, verify
+from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.players import PlayerSettings
 
 LAKE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=40)
@@ -106,22 +109,38 @@ def lake_of_the_first_build() -> Path:
     return next(r.folder for r in find_results(FIRST_BUILD) if r.task == "FrozenLake-NotSlippery-v1")
 
 
-def test_a_run_of_harness_1_verifies_may_be_listed_and_compares_with_one_of_now(tmp_path: Path) -> None:
+def test_runs_of_harness_1_and_2_verify_may_be_listed_and_compare_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = checked_run(lake_of_the_first_build())
     assert (first.config["harness"], first.prompt_format) == (1, "think-action")
     assert unchecked(first) == []
-    [now] = evaluate("random", Suite(name="standard", tasks=LAKE.tasks, episodes=200), tmp_path)
-    assert now.config["harness"] == 2
-    assert now.episodes == first.episodes
-    [row] = compare([first], [now])
+    monkeypatch.setattr(runner, "HARNESS", 2)
+    monkeypatch.setattr(runner, "hash_of", lambda task: hash_of(task, 2))
+    monkeypatch.setattr(suites, "episode_seed", candidate_seed)
+    [second] = evaluate("random", Suite(name="standard", tasks=LAKE.tasks, episodes=200), tmp_path)
+    monkeypatch.undo()
+    assert checked_run(second.folder).config["harness"] == 2
+    assert second.episodes == first.episodes
+    [row] = compare([first], [second])
     assert (row.rewards.n, row.rewards.difference) == (200, 0)
+
+
+def test_runs_before_the_splits_by_board_do_not_compare_with_those_of_now(tmp_path: Path) -> None:
+    first = load_result(lake_of_the_first_build())
+    [now] = evaluate("random", replace(LAKE, name="standard"), tmp_path)
+    assert now.config["harness"] == 3
+    with pytest.raises(UserError, match=r"the rules of FrozenLake-NotSlippery-v1 differ \(task_hash d06add8f5dbf29a2 and"):
+        compare([first], [now])
+    assert [len(group) for group in same_episodes([first, now])] == [1, 1]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"task_hash": "0" * 16}, "it was played on 0000000000000000, but the hash of this version of the game is"),
-        ({"harness": 3}, "version '3' of the harness"),
+        ({"harness": 4}, "version '4' of the harness"),
+        ({"harness": 3}, "it was played on b8bf4cdae7658d0d, but the hash of this version of the game is"),
     ],
 )
 def test_a_forged_run_of_harness_1_is_found(change: dict[str, object], words: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hashes and runs of harness 1, the first build's, lead to the suites of now."""
+"""Hashes and runs of harness 1, the first build's, and of harness 2 stay what they are beside those of now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import tomllib
 from pathlib import Path
 
 from msgrpo_hub.evaluation import suites
+from msgrpo_hub.evaluation.suites import hash_of, load_suite
 from msgrpo_hub.games import GAMES
+from msgrpo_hub.games.seeds import candidate_seed
 from tests.evaluation.frozen_suites import GOLDEN, LAKE, SNAKE, frozen
 
 FIRST_BUILD = {
@@ -21,16 +23,31 @@ FIRST_BUILD = {
 # ---- harness 1
 
 
-def test_the_hashes_of_harness_1_are_those_of_the_first_build_and_lead_to_the_suites_of_now() -> None:
+def test_the_hashes_of_harness_1_are_those_of_the_first_build_and_lead_to_harness_2() -> None:
+    """Harness 2 had the rules of now on boards without splits, so its hashes still follow from the games."""
     table = tomllib.loads(Path(str(suites.__file__)).with_name("harness_1.toml").read_text())["tasks"]
-    assert {task: table[task] for task in FIRST_BUILD} == {task: [hash, frozen()[task]] for task, hash in FIRST_BUILD.items()}
-    assert {task: now for task, (_, now) in table.items() if task in frozen()} == frozen()
-    assert set(GAMES) <= set(table)
+    assert {task: table[task] for task in FIRST_BUILD} == {task: [first, hash_of(task, 2)] for task, first in FIRST_BUILD.items()}
+    assert set(frozen()) | set(GAMES) <= set(table)
 
 
-def test_a_run_of_harness_1_has_the_rules_of_now_and_a_forged_one_has_not() -> None:
+def test_a_run_of_harness_1_is_one_of_harness_2_and_a_forged_one_is_not() -> None:
     run = {"task": LAKE, "harness": 1, "task_hash": FIRST_BUILD[LAKE]}
-    assert suites.same_rules(run) == {"task_hash": GOLDEN[LAKE], "harness": 2}
+    assert suites.same_rules(run) == {"task_hash": hash_of(LAKE, 2), "harness": 2}
+    assert suites.is_current(run)
     for forged in ({"task_hash": "0" * 16}, {"task": SNAKE}, {"harness": 2}):
-        assert suites.hash_now(run | forged) == (run | forged)["task_hash"] != GOLDEN[LAKE]
-        assert suites.same_rules(run | forged)["harness"] == (run | forged)["harness"]
+        assert suites.same_rules(run | forged) == {name: (run | forged)[name] for name in ("task_hash", "harness")}
+        assert not suites.is_current(run | forged)
+
+
+# ---- harness 3: boards have splits
+
+
+def test_a_run_has_the_seeds_and_the_hash_of_its_harness() -> None:
+    run = {"task": LAKE, "split": "test", "episodes": 30}
+    by_seed = [candidate_seed(LAKE, "test", index) for index in range(30)]
+    assert suites.run_seeds({**run, "harness": 1}) == suites.run_seeds({**run, "harness": 2}) == by_seed
+    by_board = suites.run_seeds({**run, "harness": 3})
+    assert by_board == load_suite("standard").seeds(LAKE)[:30] != by_seed
+    assert suites.is_current({**run, "harness": 3, "task_hash": GOLDEN[LAKE]})
+    assert not suites.is_current({**run, "harness": 2, "task_hash": GOLDEN[LAKE]})
+    assert not suites.is_current({**run, "harness": 3, "task_hash": hash_of(LAKE, 2)})

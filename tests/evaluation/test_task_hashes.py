@@ -10,11 +10,11 @@ import pytest
 
 from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.evaluation import suites
 from msgrpo_hub.evaluation.suites import hash_of, task_hash
-from msgrpo_hub.games import GAMES, Game, Transition, episode_seed, make_game, stream
+from msgrpo_hub.games import GAMES, Game, Transition, board_of, episode_seed, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Item, Snake, SnakeState
+from msgrpo_hub.games.splits import Splits
 from tests.evaluation.frozen_suites import LAKE, SNAKE
 
 # ---- one name, eight games: whatever is changed, the hash changes
@@ -203,8 +203,22 @@ def test_prompts_and_parsers_are_no_part_of_a_task(monkeypatch: pytest.MonkeyPat
 
 def test_another_recipe_of_seeds_changes_every_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     before = task_hash(make_game(LAKE))
-    monkeypatch.setattr(suites, "episode_seed", lambda id, split, index: episode_seed(id, split, index + 1))
+    seed = Splits.seed
+    monkeypatch.setattr(Splits, "seed", lambda splits, split, index: seed(splits, split, index + 1))
     assert task_hash(make_game(LAKE)) != before
+
+
+def test_another_rule_of_which_board_is_tested_changes_the_hash() -> None:
+    """A common board is a training board: with another, other lakes are tested."""
+
+    class Commoner(FrozenLake):
+        common_boards = frozenset(board_of(make_game(LAKE), tested) for tested in [first_tested()])
+
+    assert task_hash(built(Commoner, make_game(LAKE))) != hash_of(LAKE)
+
+
+def first_tested() -> LakeState:
+    return make_game(LAKE).initial_state(stream(episode_seed(LAKE, "test", 0), "initial_state"))  # type: ignore[no-any-return]
 
 
 def test_the_hash_does_not_depend_on_what_was_hashed_before() -> None:

@@ -60,7 +60,7 @@ STEPS: dict[str, tuple[Callable[[Rows], Any], str]] = {
     "a step dropped": (lambda rows: rows[1:], "episode 0: "),
     "the last step dropped": (lambda rows: rows[:-1], "episode 31: "),
     "a step twice": (lambda rows: [rows[0], *rows], "episode 0: "),
-    "the order of steps": (lambda rows: [rows[1], rows[0], *rows[2:]], "episode 0: "),
+    "the order of steps": (lambda rows: [*rows[:-2], rows[-1], rows[-2]], "episode 31: "),
     "steps of an episode dropped": (without_episode, "episode 3: "),
     "steps of two episodes swapped": (swapped, "episode 2: "),
 }

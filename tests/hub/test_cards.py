@@ -73,6 +73,7 @@ SCORE = TaskScore(
 TABLE = GameTable(
     game=make_game("FrozenLake-NotSlippery-v1"),
     game_hash="f67e9e6f9fa4ef34",
+    boards=75,
     players={"random": row(0.0), "base": row(0.25), "adapter": row(0.75), "optimal": row(1.0)},
 )
 CARD = AdapterCard(

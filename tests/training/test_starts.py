@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import time
+import tomllib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import GAMES, episode_seed
-from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games import GAMES, board_of, episode_seed, make_game, stream
+from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.start_states import StartStates
+from msgrpo_hub.training.config import PRESETS, preset
+from msgrpo_hub.training.start_states import Start, StartStates
 from tests.training.trainers import trainer_of
 
 pytestmark = pytest.mark.lowest
+LAKE = "FrozenLake-NotSlippery-v1"
+SUITES = Path(__file__).parents[2] / "benchmark" / "suites"
 
 
 @pytest.fixture
@@ -37,28 +44,80 @@ def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> No
     assert StartStates(replace(config, seed=1)).validation(config.game) == StartStates(config).validation(config.game)
 
 
-def test_training_never_starts_from_a_board_of_validation_or_test(config: TrainConfig) -> None:
-    starts = StartStates(replace(config, eval_episodes=50, test_episodes=200))
-    game = config.game
-    held_out = {starts.observation_of(game, seed) for seed in [*starts.validation(game), *starts.test(game)]}
-
-    def boards(starts: StartStates) -> set[str]:
-        return {starts.observation_of(*start) for index in range(1, 101) for start in starts.of_update(index)}
-
-    assert not boards(starts) & held_out
-    assert boards(StartStates(replace(starts.config, exclude_test_starts=False))) & held_out
+def boards(seeds: Iterable[Start]) -> set[str]:
+    """Canonical boards of initial states."""
+    return {board_of(make_game(game), make_game(game).initial_state(stream(seed, "initial_state"))) for game, seed in seeds}
 
 
-def test_no_start_left_to_train_on_is_said_with_its_remedy(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GAMES, "Pond-v0", FrozenLake("Pond-v0", size=2))
-    with pytest.raises(UserError, match="lower --test-episodes, or allow them with --no-exclude-test-starts"):
-        StartStates(replace(config, game="Pond-v0", test_episodes=50)).of_update(1)
-    assert StartStates(replace(config, game="Pond-v0", exclude_test_starts=False)).of_update(1)
+@pytest.fixture(scope="module")
+def suite_boards() -> dict[str, set[str]]:
+    """Suite → the boards of its episodes; of Snake those of the first 100, since each of its boards comes up only once."""
+    found: dict[str, set[str]] = {}
+    for path in SUITES.glob("*.toml"):  # not by `load_suite`, which plays episodes to check the hashes
+        suite = tomllib.loads(path.read_text())
+        for task in dict.fromkeys(task.partition(":")[0] for task in suite["tasks"]):  # a variant has its game's episodes
+            count = min(suite["episodes"], 100) if task.startswith("Snake") else suite["episodes"]
+            starts = [(task, episode_seed(task, suite["split"], index)) for index in range(count)]
+            found[path.stem] = found.get(path.stem, set()) | boards(starts)
+    return found
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_preset_trains_on_a_board_of_any_suite(name: str, suite_boards: dict[str, set[str]]) -> None:
+    """The trap: 264 of the 1,000 boards of `precise` were training starts of the quickstart."""
+    for seed in (0, 1):
+        starts = StartStates(replace(preset(name), seed=seed))
+        trained = boards(start for index in range(1, starts.config.updates + 1) for start in starts.of_update(index))
+        assert len(trained) > 100
+        assert len(suite_boards) == 5
+        for suite, found in suite_boards.items():
+            assert len(found) > 50
+            assert not trained & found, suite
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_no_id_trains_on_a_board_of_any_suite(game: str, suite_boards: dict[str, set[str]]) -> None:
+    """The trap: training on NotSlippery20 showed 63 of the 200 test boards of NotSlippery."""
+    starts = StartStates(TrainConfig(game=game, updates=10, groups=10))
+    trained = boards(start for index in range(1, 11) for start in starts.of_update(index))
+    assert not any(trained & found for found in suite_boards.values())
+    assert not trained & boards((game, seed) for seed in [*starts.validation(game), *starts.test(game)[:50]])
+
+
+def test_the_starts_of_before_would_be_found_by_these_tests(suite_boards: dict[str, set[str]]) -> None:
+    before = boards((LAKE, candidate_seed(LAKE, "train", number)) for number in range(200))
+    assert all(before & found for found in suite_boards.values())
+
+
+def test_no_setting_changes_what_is_trained_on() -> None:
+    """The trap: with `--test-episodes 0`, 93 of the 200 boards of `standard` were trained on."""
+    settings: list[dict[str, Any]] = [{}, {"test_episodes": 0}, {"eval_episodes": 7}, {"eval_every": 0, "eval_episodes": 0}]
+    starts = [StartStates(TrainConfig(**changed)).of_update(3) for changed in settings]
+    assert starts == [starts[0]] * 4
+
+
+def test_a_game_with_a_single_board_is_trained_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneLake(FrozenLake):
+        def initial_state(self, rng: np.random.Generator) -> LakeState:  # noqa: ARG002
+            return LakeState(self.size, ((1, 1),))
+
+    monkeypatch.setitem(GAMES, "OneLake-v0", OneLake("OneLake-v0"))
+    starts = StartStates(TrainConfig(game="OneLake-v0", groups=3))
+    assert len(set(starts.of_update(1))) == 3
+    assert len(boards(starts.of_update(1))) == 1
+
+
+def test_twenty_five_thousand_starts_take_seconds() -> None:
+    """Measured on a twentieth of them; they are drawn as they are needed."""
+    starts = StartStates(TrainConfig(groups=64, seed=5))
+    began = time.process_time()
+    assert len({start for index in range(1, 21) for start in starts.of_update(index)}) == 1280
+    assert time.process_time() - began < 2.5
 
 
 def test_splits_games_and_runs_share_no_seed() -> None:
     splits = [("train", 0), ("train", 1), ("validation", 0), ("test", 0)]
-    seeds = [episode_seed(game, split, index, run) for game in GAMES for split, run in splits for index in range(1000)]  # type: ignore[arg-type]
+    seeds = [episode_seed(game, split, index, run) for game in GAMES for split, run in splits for index in range(40)]  # type: ignore[arg-type]
     assert len(set(seeds)) == len(seeds)
 
 

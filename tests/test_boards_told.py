@@ -1,0 +1,111 @@
+"""What readers are told about boards: how many a task has, and which results and weights are from before boards had splits."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from msgrpo_hub.cli import main
+from msgrpo_hub.cli.games import SHOWN
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.evaluation.suites import Suite, hash_of
+from msgrpo_hub.evaluation.tables import board_note, markdown_table, results_table
+from msgrpo_hub.games import GAMES, distinct_boards, episode_seed
+from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.rendering.report import report_page
+from msgrpo_hub.training.config import TrainConfig, load_config, stored_config
+
+ROOT = Path(__file__).parents[1]
+LAKE = "FrozenLake-NotSlippery-v1"
+
+
+def counted() -> dict[tuple[str, int, str], int]:
+    """(column, episodes, split) → boards, from the table of the guide."""
+    text = (ROOT / "docs" / "guide" / "evaluate.md").read_text()
+    [head] = re.findall(r"^\| episodes (\|.*)\|$", text, re.MULTILINE)
+    columns = [name.strip() for name in head.split("|")[1:]]
+    rows = re.findall(r"^\| (\d+) (validation|test) (\|.*)\|$", text, re.MULTILINE)
+    return {
+        (column, int(episodes), split): int(number)
+        for episodes, split, numbers in rows
+        for column, number in zip(columns, numbers.split("|")[1:], strict=True)
+    }
+
+
+@pytest.mark.parametrize("rows", [[50], pytest.param([100, 200, 1000], marks=pytest.mark.slow)], ids=str)
+def test_the_guide_counts_the_boards_of_every_task(rows: list[int]) -> None:
+    ids = {"Snake-Solo": ["Snake-Solo-v1"], "other Snakes": ["Snake-Standard-v1", "Snake-PoisonApple-v1"]}
+    found = {key: boards for key, boards in counted().items() if key[1] in rows}
+    assert len(counted()) == 35
+    for (column, episodes, split), boards in found.items():
+        for game in ids.get(column, [f"FrozenLake-{column}-v1"]):
+            seeds = tuple(episode_seed(game, split, index) for index in range(episodes))  # type: ignore[arg-type]
+            assert distinct_boards(game, seeds) == boards, (column, episodes, split)
+
+
+def test_tables_say_on_how_many_boards_a_task_was_played(tmp_path: Path) -> None:
+    results = evaluate("random", Suite(name="mine", tasks=(LAKE,), episodes=50), tmp_path)
+    boards = counted()["NotSlippery", 50, "test"]
+    assert f"50 test episodes on {boards} boards " in results_table(results)
+    assert f"50 test episodes on {boards} boards;" in markdown_table(results, lambda result: result.player)
+    assert f"50 test episodes on {boards} boards." in report_page(results)
+    assert board_note(results[0]) == ""
+
+
+def test_a_run_from_before_the_splits_says_so_wherever_it_is_shown() -> None:
+    [old] = [result for result in find_results(ROOT / "benchmark/results/random") if result.task == LAKE]
+    note = "Played before boards had splits (harness 1): trained players may have met these boards."
+    assert note in results_table([old])
+    assert note in markdown_table([old], lambda result: result.player)
+    assert note in report_page([old])
+    readme = (ROOT / "benchmark/README.md").read_text()
+    assert readme.count(note) == 4
+
+
+class Single(FrozenLake):
+    def initial_state(self, rng: np.random.Generator) -> LakeState:  # noqa: ARG002
+        return LakeState(self.size, ((1, 1),))
+
+
+def test_a_game_with_a_single_board_says_that_training_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(GAMES, "Single-v1", Single("Single-v1"))
+    [result] = evaluate("random", Suite(name="mine", tasks=("Single-v1",), episodes=3), tmp_path)
+    assert "3 test episodes on 1 board " in results_table([result])
+    assert "The game has too few boards to divide: training has the same." in results_table([result])
+
+
+def test_games_counts_the_boards_of_a_game(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["games", LAKE])
+    rows = [(split, episodes, counted()["NotSlippery", episodes, split]) for split, episodes in SHOWN]
+    counts = ", ".join(f"{episodes} {split} episodes on {boards}" for split, episodes, boards in rows)
+    assert f"Boards: each belongs to training, validation or test; {counts}." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmark/dqn/weights").glob("*.safetensors")), ids=lambda path: path.stem)
+def test_weights_of_a_dqn_that_saw_test_boards_are_marked_stale(path: Path) -> None:
+    """The file says on which task it was trained; once it is trained anew, the notice has to go."""
+    with safe_open(path, framework="numpy") as file:
+        task = file.metadata()["task"]
+    notice = "The weights here are stale: they were trained before boards had splits"
+    readme = " ".join((ROOT / "benchmark/dqn/README.md").read_text().split())
+    assert (notice in readme) == (task != hash_of(path.stem))
+
+
+def test_bundled_adapters_and_results_are_marked_stale() -> None:
+    for name in ("space_app/bundle/README.md", "benchmark/README.md"):
+        text = " ".join((ROOT / name).read_text().split())
+        assert re.search(r"(are|is) stale: they (are|were played) (from )?before boards had splits", text), name
+
+
+def test_a_configuration_of_the_first_build_is_read_without_what_decides_nothing_now(tmp_path: Path) -> None:
+    old = ROOT / "tests/storage/first_build/run/config.toml"
+    assert "exclude_test_starts" in old.read_text()
+    assert not hasattr(stored_config(old), "exclude_test_starts")
+    shutil.copy(old, tmp_path / "config.toml")
+    assert isinstance(load_config(tmp_path / "config.toml"), TrainConfig)
