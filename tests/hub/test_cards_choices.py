@@ -43,6 +43,9 @@ def test_the_card_of_a_run_of_several_games_has_one_results_table_for_each(tiny_
     assert f"`{LAKE}` (weight 3) and `{SNAKE}` (weight 1)" in text
     titles = re.findall(r"^\*\*(\S+-v1)\*\*\n\n\| player", text, re.MULTILINE)
     assert titles == [LAKE, SNAKE]
+    tested = "The test episodes are played on"
+    assert re.findall(rf"{tested} (\d+) boards", text) == [str(table["boards"]) for table in (summary, *summary["other_games"])]
+    assert "Trained before boards had splits" not in text
     [of_snake] = summary["other_games"]
     means = [f"{players['random']['reward']:.3f} (n < 30)" for players in (summary, of_snake)]
     assert re.findall(r"^\| random \| ([^|]*) \|", text, re.MULTILINE) == means
