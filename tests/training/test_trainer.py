@@ -94,7 +94,7 @@ def test_groups_of_equal_returns_are_counted_and_left_out(config: TrainConfig) -
     groups = trainer.act(trainer.starts.of_update(1))
     unread = {group.seed: {sum(step.action is None for step in e.steps) - e.reward for e in group.episodes} for group in groups}
     equal = {seed for seed, counts in unread.items() if len(counts) == 1}
-    assert 2 < len(equal) < 14
+    assert 1 < len(equal) < 14
     assert [item.episode.seed for item in trainer.select(groups, 1).selected] == [
         group.seed for group in groups if group.seed not in equal
     ]
@@ -136,6 +136,7 @@ def test_the_measured_rates_are_those_of_the_episodes(config: TrainConfig) -> No
 
 
 def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConfig) -> None:
+    config = replace(config, seed=1)  # enough samples for three sizes of packs
     trainer = trainer_of(config)
     trainer.update(1)  # until then half of the gradient is zero
     groups = trainer.act(trainer.starts.of_update(2))
