@@ -131,7 +131,8 @@ def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_resu
     (expected,) = compare([base], [adapter])
     rows = [row for row in Page(report_page([base, adapter])).rows if row[-1] in ("better", "worse", "inconclusive")]
     for row, comparison in zip(rows, (expected.rewards, expected.success), strict=True):
-        assert row[-6].startswith(f"{comparison.difference:+.3f} [".replace("-", "−"))
+        shown = f"{comparison.difference:+.3f}" if comparison.difference else "0.000"
+        assert row[-6].startswith(f"{shown} [".replace("-", "−"))
         assert row[-1] == comparison.verdict
         assert row[-5] in ("< 0.0001", f"{comparison.p_adjusted:.4f}")
 
