@@ -11,7 +11,8 @@ import validation
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilson
-from msgrpo_hub.games import Game
+from msgrpo_hub.games import Game, base_game, make_game
+from msgrpo_hub.games.game import return_range
 
 MOST_EPISODES = 200
 """Largest number of episodes in a comparison."""
@@ -63,11 +64,12 @@ def _first_replay(rules: Game, number: int, names: Sequence[str], episodes: Sequ
 
 def score(names: Sequence[str], a: Sequence[Episode], b: Sequence[Episode]) -> dict[str, Any]:
     """The scores of two players on the same seeds, and their difference."""
-    compared = compare_paired([e.reward for e in a], [e.reward for e in b], seed=0)
+    bounds = return_range(base_game(make_game(a[0].game_id)))
+    compared = compare_paired([e.reward for e in a], [e.reward for e in b], seed=0, bounds=bounds)
     return {
         "episodes": len(a),
-        "a": _figures(names[0], a),
-        "b": _figures(names[1], b),
+        "a": _figures(names[0], a, bounds),
+        "b": _figures(names[1], b, bounds),
         "difference": {
             "mean": compared.difference,
             **ends(compared.interval),
@@ -78,11 +80,11 @@ def score(names: Sequence[str], a: Sequence[Episode], b: Sequence[Episode]) -> d
     }
 
 
-def _figures(name: str, episodes: Sequence[Episode]) -> dict[str, Any]:
+def _figures(name: str, episodes: Sequence[Episode], bounds: tuple[float, float]) -> dict[str, Any]:
     rewards, successes = [e.reward for e in episodes], sum(e.success for e in episodes)
     return {
         "player": name,
-        "reward": {"mean": sum(rewards) / len(rewards), **ends(mean_interval(rewards, seed=0))},
+        "reward": {"mean": sum(rewards) / len(rewards), **ends(mean_interval(rewards, seed=0, bounds=bounds))},
         "success": {"mean": successes / len(episodes), **ends(wilson(successes, len(episodes)))},
     }
 

@@ -20,7 +20,7 @@ def comparison(found: dict[str, Any]) -> str:
         "worse": f"{names[1]} is worse than {names[0]}.",
         "inconclusive": "Inconclusive, which does not mean equal"
         + (
-            f": this many episodes can detect a difference of {number(difference['detectable'], 2)}."
+            f": this many episodes would find a difference of {number(abs(difference['detectable']), 2)} 8 times in 10."
             if difference["detectable"]
             else "."
         ),

@@ -19,7 +19,7 @@ from compare import batches, ends
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation import Comparison, compare_paired
-from msgrpo_hub.games import GAMES, Game, Variant
+from msgrpo_hub.games import GAMES, Game, Variant, make_game
 
 LONGEST_TEXT = 4_000
 """Largest number of characters in the instructions, and in the rules."""
@@ -185,7 +185,8 @@ def _prompt(shown: replay.Data) -> dict[str, str]:
 def judged(expected: Expected, control: Sequence[Episode], changed: Sequence[Episode]) -> dict[str, Any]:
     """The figures of both prompts, and the verdict."""
     before, after = [[pickups(e) for e in episodes] for episodes in (control, changed)]
-    compared = compare_paired(before, after, seed=0)
+    bounds = 0.0, float(make_game(control[0].game_id).horizon)  # at most one pickup a turn
+    compared = compare_paired(before, after, seed=0, bounds=bounds)
     kind, sentence = verdict(expected, sum(before) / len(before), compared)
     return {
         "episodes": len(control),

@@ -10,6 +10,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import TaskComparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import same_rules
+from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games.game import return_range
 
 
 def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
@@ -29,14 +31,14 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     common = [task for task in a if task in b]
     if not common:
         raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two players on one suite")
-    pairs = {}
+    pairs, bounds = {}, {}
     for task in common:
         rules = [same_rules(side[task].config) for side in (a, b)]
         for key in ("task_hash", "harness"):
             if (ours := rules[0][key]) != (theirs := rules[1][key]):
                 raise UserError(f"the rules of {task} differ ({key} {ours} and {theirs}): play both with the same version")
-        pairs[task] = _aligned(a[task], b[task])
-    return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()))
+        pairs[task], bounds[task] = _aligned(a[task], b[task]), return_range(base_game(make_game(task)))
+    return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
 
 
 def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:

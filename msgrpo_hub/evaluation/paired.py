@@ -10,19 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Interval, mean_interval, wilson
-
-SIZE = 0.05
-"""The family-wise error rate: how often a family of comparisons of equal players may give any verdict."""
-
-POWER = 0.8
-"""The probability that an effect of size `detectable` is found."""
+from msgrpo_hub.evaluation.power import SIZE, detectable, pairs_needed
+from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Interval, Range, mean_interval, wilson
 
 MOST_OUTCOMES = 2**14
 """The largest number of sign assignments that is enumerated; beyond it, 9,999 are sampled."""
@@ -42,15 +36,19 @@ class Comparison:
     difference: float
     """Mean of b − a."""
     interval: Interval | None
-    """95 % for this difference alone, not the family. Newcombe's if all values are 0 or 1; else BCa, None under 30 pairs."""
+    """95 % for this difference alone, not the family. Newcombe's if all values are 0 or 1, else that of `mean_interval`."""
     p: float
     """Two-sided p of the sign-flip test; for success this is McNemar's exact test."""
     p_adjusted: float
     """p with Holm's correction over the family; p itself for a single comparison."""
+    family: int = 1
+    """Number of hypotheses in the family."""
     correlation: float | None
     """Pearson's r of a and b over the seeds; None if either never varies."""
     detectable: float | None
-    """The smallest difference that n pairs detect with power 0.8; None if the differences do not vary."""
+    """The smallest difference that n pairs find with probability 0.8 in this family (see `power.detectable`); None if none."""
+    pairs_needed: int | None
+    """About how many pairs would find a true difference as large as the observed one; None for a difference of 0."""
 
     @property
     def verdict(self) -> Verdict:
@@ -67,33 +65,48 @@ class TaskComparison:
     task: str
     rewards: Comparison
     success: Comparison
+    """The same comparison where every reward is the success: one hypothesis, not two."""
 
 
-def compare_tasks(tasks: Mapping[str, tuple[Values, Values, Values, Values]], seed: int) -> list[TaskComparison]:
-    """Compares two players on every task, with Holm's correction over all tests: two per task.
+TaskValues = tuple[Values, Values, Values, Values]
+"""The rewards of a and of b, then their successes, all in the same order of seeds."""
+
+
+def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[str, Range] | None = None) -> list[TaskComparison]:
+    """Compares two players on every task, with Holm's correction over all hypotheses: rewards and success of each task.
 
     Args:
-        tasks: per task the rewards of a and of b, then their successes, all in the same order of seeds.
+        tasks: per task the values of both players.
         seed: seed of the resampling.
+        bounds: per task the return range of its game.
 
     Raises:
         ValueError: as for `compare_paired`.
     """
-    pairs = [pair for a, b, success_a, success_b in tasks.values() for pair in ((a, b), (success_a, success_b))]
-    alone = [compare_paired(a, b, seed) for a, b in pairs]
+    ranges = bounds or {}
+    pairs: dict[tuple[str, str], tuple[Values, Values, Range | None]] = {}
+    for task, (a, b, success_a, success_b) in tasks.items():
+        pairs[task, "success"] = (success_a, success_b, None)
+        if not (np.array_equal(a, success_a) and np.array_equal(b, success_b)):
+            pairs[task, "rewards"] = (a, b, ranges.get(task))
+    alone = [compare_paired(a, b, seed, bounds=own, family=len(pairs)) for a, b, own in pairs.values()]
     adjusted = holm([comparison.p for comparison in alone])
-    family = [replace(comparison, p_adjusted=p) for comparison, p in zip(alone, adjusted, strict=True)]
-    rows = zip(tasks, family[::2], family[1::2], strict=True)
-    return [TaskComparison(task=task, rewards=rewards, success=success) for task, rewards, success in rows]
+    family = {key: replace(found, p_adjusted=p) for key, found, p in zip(pairs, alone, adjusted, strict=True)}
+    return [
+        TaskComparison(task=task, rewards=family.get((task, "rewards"), family[task, "success"]), success=family[task, "success"])
+        for task in tasks
+    ]
 
 
-def compare_paired(a: Values, b: Values, seed: int) -> Comparison:
+def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None, family: int = 1) -> Comparison:
     """Compares two players by one number per episode, reward or success, on the same seeds.
 
     Args:
         a: values of the baseline player, shape [n].
         b: values of the other player, in the same order of seeds, shape [n].
         seed: seed of the resampling.
+        bounds: the smallest and the largest possible value; without them, nearly equal differences have no interval.
+        family: number of hypotheses that are tested together. `p_adjusted` is left to `holm`.
 
     Raises:
         ValueError: the lists differ in length or are empty, or a value is not finite.
@@ -108,18 +121,21 @@ def compare_paired(a: Values, b: Values, seed: int) -> Comparison:
     return Comparison(
         n=len(differences),
         difference=float(differences.mean()),
-        interval=_interval(first, second, seed),
+        interval=_interval(first, second, seed, bounds),
         p=p,
         p_adjusted=p,
+        family=family,
         correlation=float(np.corrcoef(first, second)[0, 1]) if np.ptp(first) and np.ptp(second) else None,
-        detectable=_detectable(differences) if np.ptp(differences) else None,
+        detectable=detectable(first, second, family, smallest_p=1 / (RESAMPLES + 1)),
+        pairs_needed=pairs_needed(first, second, family),
     )
 
 
-def _interval(a: Floats, b: Floats, seed: int) -> Interval | None:
+def _interval(a: Floats, b: Floats, seed: int, bounds: Range | None) -> Interval | None:
     """Newcombe's if all values are 0 or 1, where a bootstrap fails: at rates of 0.97 and 0.99, BCa of 30 pairs covers 0.56."""
     if not np.isin([a, b], (0, 1)).all():
-        return mean_interval(b - a, seed)
+        low, high = bounds or (0.0, math.inf)
+        return mean_interval(b - a, seed, bounds=(low - high, high - low))
     cells = [((a == first) & (b == second)).sum() for first in (1, 0) for second in (1, 0)]
     return newcombe(*map(int, cells))
 
@@ -153,13 +169,6 @@ def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = L
     difference = rate_b - rate_a
     low, high = combined(rate_b - b.low, a.high - rate_a), combined(b.high - rate_b, rate_a - a.low)
     return Interval(difference - low, difference + high, level)
-
-
-def _detectable(differences: Floats) -> float:
-    """(z₀.₉₇₅ + z₀.₈) · sd / √n, the sample-size formula solved for the effect; sd is that of the differences."""
-    normal = NormalDist()
-    z = normal.inv_cdf(1 - SIZE / 2) + normal.inv_cdf(POWER)
-    return float(z * differences.std(ddof=1) / math.sqrt(len(differences)))
 
 
 def sign_flip(differences: Values, seed: int) -> float:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.summary import with_intervals_of_now
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
@@ -55,6 +56,8 @@ def load_result(folder: Path) -> Result:
         config = json.loads((folder / run_files.CONFIG).read_text(encoding="utf-8"))
         summary = json.loads((folder / run_files.RESULTS).read_text(encoding="utf-8"))
         episodes, scores, steps = run_files.read_tables(folder, config["task"])
+        seeds = [episode.seed for episode in episodes]
+        summary = with_intervals_of_now(summary, config["task"], seeds, scores, int(run_hash(config), 16))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
     return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)

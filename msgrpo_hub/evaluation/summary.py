@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.episode import EpisodeScore
-from msgrpo_hub.evaluation.statistics import mean_interval, wilson
-from msgrpo_hub.games import make_game
+from msgrpo_hub.evaluation.statistics import Interval, Range, mean_interval
+from msgrpo_hub.games import Game, base_game, make_game
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
@@ -29,8 +30,9 @@ def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], s
         seed: seed of the bootstrap.
 
     Returns:
-        Per score a number, or `{"mean", "low", "high"}` with a 95 % interval (`low` and `high` are None for fewer than 30
-        episodes). Rates of replies are shares of all steps. A score that the game does not have is None.
+        Per score a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and the rule that made it. All three are
+        None for fewer than 30 boards, unless all values are 0 or 1. Rates of replies are shares of all steps. A score that the
+        game does not have is None.
     """
     steps = sum(score.steps for score in scores)
     rewards = [score.reward for score in scores]
@@ -39,10 +41,8 @@ def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], s
     low, *above = ends.values() or (0.0,)
     return {
         "episodes": len(scores),
-        "reward": _mean(rewards, seed),
-        "success": _rate([score.success for score in scores]),
+        **_figures(task, seeds, scores, seed),
         "normalised": float((np.mean(rewards) - low) / (above[0] - low)) if above and above[0] > low else None,
-        "luck_adjusted": _mean([_rounded(s.luck_adjusted) for s in scores], seed) if solved else None,
         "regret_per_step": sum(s.regret or 0.0 for s in scores) / steps if solved else None,
         "optimal_rate": sum(s.optimal_steps or 0 for s in scores) / steps if solved else None,
         "first_mistake": _first_mistakes(scores) if solved else None,
@@ -57,25 +57,43 @@ def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], s
     }
 
 
-def _mean(values: Sequence[float], seed: int) -> dict[str, float | None] | None:
+def with_intervals_of_now(
+    summary: Mapping[str, Any], task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], seed: int
+) -> dict[str, Any]:
+    """A stored summary. Earlier versions had other intervals and did not name their rule: theirs are made anew."""
+    own = {"rule"} <= (summary["success"] or {"rule": None}).keys()
+    return {**summary, **({} if own else _figures(task, seeds, scores, seed))}
+
+
+def _figures(task: str, boards: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
+    """The scores that are means over episodes, with their intervals. Episodes of one seed share a board."""
+    game, rewards = base_game(make_game(task)), [score.reward for score in scores]
+    luckless = [round(score.luck_adjusted, 10) for score in scores if score.luck_adjusted is not None]
+    range_of_luckless = return_range(game) if luckless == rewards else _luck_adjusted_range(game)
+    return {
+        "reward": _mean(rewards, seed, return_range(game), boards),
+        "success": _mean([float(score.success) for score in scores], seed, (0.0, 1.0), boards),
+        "luck_adjusted": _mean(luckless, seed, range_of_luckless, boards),
+    }
+
+
+def _luck_adjusted_range(game: Game) -> Range:
+    """At most the best return, less a regret on every turn, each of which is at most the width of the return range."""
+    low, high = return_range(game)
+    return high - game.horizon * (high - low), high
+
+
+def _mean(values: Sequence[float], seed: int, bounds: Range, boards: Sequence[int]) -> dict[str, Any] | None:
+    """A mean with its interval. The last digits of values vary between processors, so callers round what they compute."""
     if not values:
         return None
-    interval = mean_interval(values, seed)
-    low, high = (interval.low, interval.high) if interval else (None, None)
-    return {"mean": float(np.mean(values)), "low": low, "high": high}
+    interval = mean_interval(values, seed, bounds=bounds, boards=boards)
+    return {"mean": float(np.mean(values)), **as_figure(interval)}
 
 
-def _rate(outcomes: Sequence[bool]) -> dict[str, float] | None:
-    if not outcomes:
-        return None
-    interval = wilson(sum(outcomes), len(outcomes))
-    return {"mean": sum(outcomes) / len(outcomes), "low": interval.low, "high": interval.high}
-
-
-def _rounded(value: float | None) -> float:
-    """A value without its last digits, which vary between processors: the bootstrap groups equal values."""
-    assert value is not None
-    return round(value, 10)
+def as_figure(interval: Interval | None) -> dict[str, Any]:
+    """The ends of an interval and its rule as plain data, None without an interval."""
+    return {name: getattr(interval, name, None) for name in ("low", "high", "rule")}
 
 
 def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:

@@ -8,11 +8,15 @@ from typing import Any
 
 from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
 from msgrpo_hub.evaluation.suites import BY_SEED, run_seeds
 from msgrpo_hub.evaluation.summary import REFERENCE
 from msgrpo_hub.games import distinct_boards, splits_of
 
 Row = Sequence[str]
+
+NEARLY_EQUAL = "† nearly all episodes scored the same: the interval allows for rare returns anywhere in the game's return range"
+"""The footnote of tables with such an interval. It covers at least 95 %, but it is wide."""
 
 
 def results_table(results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player)) -> str:
@@ -55,7 +59,12 @@ def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     head += ["luck-adjusted", "optimal moves"] if solved else []
     best_first = sorted(results, key=_by_reward)
     rows = [[name(r), *_figures(r), *(_exact(r) if solved else []), _faults(r)] for r in best_first]
-    return f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal'], *rows])}"
+    return noted(f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal'], *rows])}")
+
+
+def noted(table: str) -> str:
+    """A table with the footnote that its marks refer to."""
+    return f"{table}\n{NEARLY_EQUAL}" if "†" in table else table
 
 
 def _by_reward(result: Result) -> float:
@@ -95,7 +104,8 @@ def markdown_table(results: Sequence[Result], name: Callable[[Result], str], oth
     head = ["player", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal"]
     rows = [(float(result.summary["reward"]["mean"]), _markdown_row(result, name(result))) for result in results]
     ordered = [row for _, row in sorted([*rows, *others], key=lambda row: -row[0])]
-    return "\n".join([title, _piped(head), f"|{'---|' * len(head)}", *map(_piped, ordered)])
+    table = "\n".join([title, _piped(head), f"|{'---|' * len(head)}", *map(_piped, ordered)])
+    return f"{table}\n\n{NEARLY_EQUAL}." if "†" in table else table
 
 
 def _markdown_row(result: Result, name: str) -> Row:
@@ -107,7 +117,7 @@ def _piped(cells: Row) -> str:
 
 
 def with_interval(value: dict[str, Any] | None) -> str:
-    """A score with its 95 % interval.
+    """A score with its 95 % interval; † marks one that rests on the return range (see `NEARLY_EQUAL`).
 
     >>> with_interval({"mean": 0.5, "low": 0.4, "high": 0.6}), with_interval({"mean": 0.5, "low": None, "high": None})
     ('0.500 [0.400, 0.600]', '0.500 (n < 30)')
@@ -115,27 +125,43 @@ def with_interval(value: dict[str, Any] | None) -> str:
     if value is None:
         return "–"
     if value["low"] is None:
-        return f"{value['mean']:.3f} (n < 30)"
-    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+        return f"{value['mean']:z.3f} (n < 30)"
+    mark = "†" if value.get("rule") == BETTING else ""
+    return f"{value['mean']:z.3f} [{value['low']:z.3f}, {value['high']:z.3f}]{mark}"
+
+
+DETECTABLE = (
+    "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
+    "correlation shown (0 where it is –); none: they can find no difference\n"
+    "pairs needed: how many would find a true difference as large as the one seen, 8 times in 10"
+)
+"""What the last columns of a comparison mean."""
 
 
 def comparison_table(compared: Sequence[TaskComparison]) -> str:
-    """One line per task and score, with the verdict."""
-    head = ["task", "score", "difference", "p (Holm)", "correlation", "detectable", "n", "verdict"]
-    rows = [
-        [row.task, name, *_compared(comparison)]
-        for row in compared
-        for name, comparison in (("reward", row.rewards), ("success", row.success))
-    ]
-    return f"second minus first, on the same seeds\n{aligned([head, *rows])}"
+    """One line per task and hypothesis, with the verdict."""
+    head = ["task", "score", "difference", "p (Holm)", "correlation", "detectable", "pairs needed", "n", "verdict"]
+    rows = [[row.task, name, *_compared(found)] for row in compared for name, found in hypotheses(row).items()]
+    tests = compared[0].success.family if compared else 0
+    title = f"second minus first, on the same seeds; {tests} hypothes{'is' if tests == 1 else 'es'}"
+    return f"{noted(f'{title}{chr(10)}{aligned([head, *rows])}')}\n{DETECTABLE}"
+
+
+def hypotheses(row: TaskComparison) -> dict[str, Comparison]:
+    """The comparisons of a task by name: one where every reward is the success."""
+    if row.rewards is row.success:
+        return {"reward = success": row.success}
+    return {"reward": row.rewards, "success": row.success}
 
 
 def _compared(c: Comparison) -> list[str]:
-    interval = f" {c.interval}" if c.interval else " (n < 30)"
+    difference = f"{c.difference:+.3f} {c.interval or ('(n < 30)' if c.n < SMALLEST_SAMPLE else '(no interval)')}"
+    mark = "†" if c.interval and c.interval.rule == BETTING else ""
     correlation = "–" if c.correlation is None else f"{c.correlation:.2f}"
-    detectable = "–" if c.detectable is None else f"{c.detectable:.3f}"
+    detectable = "none" if c.detectable is None else f"{c.detectable:+.3f}"
+    needed = "–" if c.pairs_needed is None or c.verdict != "inconclusive" else f"{c.pairs_needed:,}"
     p = f"{c.p_adjusted:.4f}" if c.p_adjusted >= 1e-4 else "< 0.0001"
-    return [f"{c.difference:+.3f}{interval}", p, correlation, detectable, str(c.n), c.verdict]
+    return [difference + mark, p, correlation, detectable, needed, str(c.n), c.verdict]
 
 
 def aligned(rows: Sequence[Row]) -> str:

@@ -116,9 +116,11 @@ def check_action(game: Game, action: str | None) -> None:
 def return_range(game: Game) -> tuple[float, float]:
     """The smallest and largest return of an episode: the game's own `return_range`, else the bounds from its rewards.
 
+    A game should have its own: the bounds from its rewards are far too wide where a reward comes once, as a death does.
+
     >>> from msgrpo_hub.games import make_game
     >>> return_range(make_game("FrozenLake-NotSlippery-v1")), return_range(make_game("Snake-Solo-v1"))
-    ((0.0, 1.0), (-20.0, 20.0))
+    ((0.0, 1.0), (-1.0, 20.0))
     """
     low, high = game.reward_range
     own: tuple[float, float] = getattr(game, "return_range", (min(low * game.horizon, 0.0), max(high * game.horizon, 0.0)))

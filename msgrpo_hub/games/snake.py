@@ -100,6 +100,13 @@ class Snake:
         return min(rewards), max(rewards)
 
     @cached_property
+    def return_range(self) -> tuple[float, float]:
+        """The worst or best item on every turn, the last of which may be a death instead: a snake dies once."""
+        rewards = [0.0, *(item.reward for item in self.items)]
+        low, high = min(rewards), max(rewards)
+        return (self.horizon - 1) * low + min(low, self.death_reward), (self.horizon - 1) * high + max(high, self.death_reward)
+
+    @cached_property
     def rules(self) -> tuple[str, ...]:
         legend = ", ".join(f"{symbol} is {name}" for symbol, name in self.symbols.items())
         opponent = "An opponent snake moves at random. The game ends when it dies. If the heads meet, both die."

@@ -17,7 +17,7 @@ import numpy as np
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games.board import Cell, cells_text
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.game import Game, Transition, View, check_action
+from msgrpo_hub.games.game import Game, Transition, View, check_action, return_range
 from msgrpo_hub.games.scene import HasScene, Scene
 from msgrpo_hub.games.snake import Snake
 
@@ -78,6 +78,10 @@ class Variant:
     @property
     def reward_range(self) -> tuple[float, float]:
         return self.game.reward_range
+
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return return_range(self.game)
 
     @property
     def instructions(self) -> str:

@@ -18,6 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from msgrpo_hub import __version__
+from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.games import Game, splits_of
 from msgrpo_hub.hub.card_rules import check_card, split_card
 from msgrpo_hub.training.config import CHOICES, TrainConfig
@@ -34,11 +35,14 @@ class Figure:
     mean: float
     low: float | None
     high: float | None
+    rule: str | None = None
+    """How the interval was made; None in records of earlier versions."""
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.mean:.3f} (n < 30)"
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+            return f"{self.mean:z.3f} (n < 30)"
+        wide = ", wide since nearly all episodes scored the same" if self.rule == BETTING else ""
+        return f"{self.mean:z.3f} [{self.low:z.3f}, {self.high:z.3f}]{wide}"
 
     def overlaps(self, other: Figure) -> bool:
         """Whether the intervals share a value; True if an interval is unknown."""

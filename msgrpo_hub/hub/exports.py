@@ -31,7 +31,7 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
-from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES
+from msgrpo_hub.evaluation.statistics import BOOTSTRAP, LEVEL, RESAMPLES
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.cards import model_index, task_result
@@ -240,7 +240,7 @@ def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Seque
         "score_details": {
             "score": figure["mean"],
             "details": _texts({f"reward_of_{player}": value for player, value in result.summary["references"].items()}),
-            "uncertainty": _uncertainty(figure, name, values),
+            "uncertainty": _uncertainty(figure, values),
         },
         "generation_config": {
             "generation_args": {key: value for key, value in arguments.items() if value is not None},
@@ -249,7 +249,7 @@ def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Seque
     }
 
 
-def _uncertainty(figure: dict[str, Any], name: str, values: Sequence[float]) -> dict[str, Any]:
+def _uncertainty(figure: dict[str, Any], values: Sequence[float]) -> dict[str, Any]:
     uncertainty: dict[str, Any] = {"num_samples": len(values)}
     if len(values) > 1:
         deviation = statistics.stdev(values)
@@ -257,8 +257,8 @@ def _uncertainty(figure: dict[str, Any], name: str, values: Sequence[float]) -> 
         uncertainty |= {"standard_deviation": deviation, "standard_error": error}
     if figure["low"] is not None:
         ends = {"lower": figure["low"], "upper": figure["high"], "confidence_level": LEVEL}
-        uncertainty["confidence_interval"] = ends | {"method": "wilson" if name == "success" else "bca bootstrap over episodes"}
-        uncertainty |= {} if name == "success" else {"num_bootstrap_samples": RESAMPLES}
+        uncertainty["confidence_interval"] = ends | {"method": figure["rule"]}
+        uncertainty |= {"num_bootstrap_samples": RESAMPLES} if figure["rule"] == BOOTSTRAP else {}
     return uncertainty
 
 

@@ -10,6 +10,7 @@ from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_random, choose_random_legal, choose_random_safe
 from msgrpo_hub.pocket.probe import held_out_probe
@@ -47,7 +48,7 @@ def _play(game_id: str, player: Policy) -> dict[str, Any]:
     steps = [step for episode in episodes for step in episode.steps]
     success = wilson(sum(episode.success for episode in episodes), EPISODES)
     rewards = [episode.reward for episode in episodes]
-    reward = mean_interval(rewards, 0)
+    reward = mean_interval(rewards, 0, bounds=return_range(make_game(game_id)))
     assert reward is not None
     return {
         "success": [sum(episode.success for episode in episodes) / EPISODES, success.low, success.high],

@@ -21,9 +21,11 @@ from jinja2 import Environment, StrictUndefined
 from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
+from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.suites import same_rules
-from msgrpo_hub.evaluation.tables import board_note, played_on
-from msgrpo_hub.games import make_game
+from msgrpo_hub.evaluation.tables import board_note, hypotheses, played_on
+from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
 from msgrpo_hub.rendering.report_episodes import collect_replays, episode_numbers, shown_end, worst_episodes
 from msgrpo_hub.rendering.report_plots import (
@@ -53,6 +55,10 @@ class Worst:
     end: str
 
 
+Compared = tuple[str, dict[str, Comparison]]
+"""A player, and score → its comparison with the base; one where every reward is the success."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """One task and its players on the same seeds, in the order of their rewards."""
@@ -68,8 +74,8 @@ class Section:
     replies: list[list[Segment]]
     mistakes: list[Mistakes | None]
     worst: list[list[Worst]]
-    compared: list[tuple[str, Comparison, Comparison]]
-    """Player, and its rewards and successes compared with the base's."""
+    compared: list[Compared]
+    """Each other player, compared with the base."""
 
 
 def write_report(folder: Path, output: Path) -> Path:
@@ -98,7 +104,7 @@ def report_page(results: Sequence[Result]) -> str:
         players=list(names.values()),
         runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
         identities=[(names[key], json.loads(key)[1]) for key in names],
-        tests=2 * sum(map(len, compared)),
+        tests=sum(len(tests) for section in compared for _, tests in section),
         assets=Replay.assets(result.task for result in listed),
         data=collect_replays(groups, bases, lambda result: names[player_key(result)]),
     )
@@ -132,9 +138,7 @@ def _base(group: Sequence[Result]) -> Result:
     return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
 
 
-def _compare(
-    groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]
-) -> list[list[tuple[str, Comparison, Comparison]]]:
+def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]) -> list[list[Compared]]:
     """Compares every player with the base of its task, with Holm over all tests of the page. Incomplete runs are left out."""
     family = {
         run_hash(other.config): (_rewards(base), _rewards(other), _successes(base), _successes(other))
@@ -142,13 +146,10 @@ def _compare(
         for other in group
         if other is not base and base.complete and other.complete
     }
-    compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()))}
+    ranges = {run_hash(other.config): return_range(base_game(make_game(other.task))) for group in groups for other in group}
+    compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()), ranges)}
     return [
-        [
-            (names[player_key(result)], row.rewards, row.success)
-            for result in group
-            if (row := compared.get(run_hash(result.config)))
-        ]
+        [(names[player_key(result)], hypotheses(row)) for result in group if (row := compared.get(run_hash(result.config)))]
         for group in groups
     ]
 
@@ -161,9 +162,7 @@ def _successes(result: Result) -> list[float]:
     return [float(score.success) for score in result.scores]
 
 
-def _section(
-    results: list[Result], base: Result, compared: list[tuple[str, Comparison, Comparison]], names: dict[str, str]
-) -> Section:
+def _section(results: list[Result], base: Result, compared: list[Compared], names: dict[str, str]) -> Section:
     shown = [names[player_key(result)] for result in results]
     return Section(
         rows=list(zip(shown, results, strict=True)),
@@ -197,7 +196,9 @@ def _render(assets: ReplayAssets, **context: Any) -> str:
     script = assets.script + read_part("report_page.js")
     policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
     template = _environment().from_string(read_part("report_page.html"))
-    page = template.render(style=style, script=script, shapes=assets.shapes, policy=policy, version=__version__, **context)
+    page = template.render(
+        style=style, script=script, shapes=assets.shapes, policy=policy, version=__version__, betting=BETTING, **context
+    )
     return page.lstrip()
 
 

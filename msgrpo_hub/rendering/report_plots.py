@@ -65,7 +65,14 @@ def forest(results: Sequence[Result], names: Sequence[str]) -> Forest:
     """The intervals of one task's players as a plot."""
     figures = [(result.summary["reward"], result.summary["luck_adjusted"]) for result in results]
     references = {name: value for result in results for name, value in result.summary["references"].items()}
-    ends = [value for pair in figures for figure in pair if figure for value in figure.values() if value is not None]
+    ends = [
+        value
+        for pair in figures
+        for figure in pair
+        if figure
+        for key in ("mean", "low", "high")
+        if (value := figure[key]) is not None
+    ]
     low, high, step = _scale([*ends, *references.values()])
 
     def at(value: float) -> float:

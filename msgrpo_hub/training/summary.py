@@ -15,7 +15,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
 from msgrpo_hub.games import Game, base_game, episode_seed
-from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
@@ -80,7 +80,7 @@ def scores(game: Game, played: Played) -> dict[str, Any]:
         row[f"success{suffix}"] = successes / len(episodes)
         row[f"success{suffix}_interval"] = _pair(wilson(successes, len(episodes)))
         row[f"reward{suffix}"] = float(np.mean(rewards))
-        row[f"reward{suffix}_interval"] = _pair(mean_interval(rewards, seed))
+        row[f"reward{suffix}_interval"] = _pair(mean_interval(rewards, seed, bounds=return_range(base_game(game))))
     return row | reply_rates(played.sampled)
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 
-import scipy.stats
-
-Z = scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)
-
 
 def error(rate: float, repeats: int) -> float:
     """Four standard errors of a simulated rate."""

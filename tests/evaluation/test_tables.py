@@ -45,7 +45,7 @@ def test_a_block_per_task_and_the_best_player_first(place: Path) -> None:
         assert len({len(line) for line in block[1:]}) == 1
     assert "luck-adjusted" in lake[1]
     assert "luck-adjusted" not in snake[1]
-    assert "1.000 [1.000, 1.000]  1.000 [0.886, 1.000]   1.00" in lake[3]
+    assert "1.000 [0.886, 1.000]  1.000 [0.886, 1.000]   1.00" in lake[3]
     assert "100%" in lake[3]
 
 
@@ -57,7 +57,7 @@ def test_a_run_reads_the_same_fresh_and_from_its_files(tmp_path: Path) -> None:
 
 def test_figures_of_few_episodes_have_no_interval(tmp_path: Path) -> None:
     text = results_table(evaluate("greedy", replace(SUITE, episodes=29), tmp_path))
-    assert text.count("(n < 30)") == 3  # two rewards and a luck-adjusted one; a rate has an interval always
+    assert text.count("(n < 30)") == 1  # the reward of Snake; what is 0 or 1 has an interval always
     assert "[0.883, 1.000]" in text
 
 
@@ -109,19 +109,20 @@ def test_a_mean_above_the_exact_optimum_is_called_by_its_name(place: Path) -> No
 
 def test_a_comparison_names_its_direction_its_power_and_its_verdict(place: Path) -> None:
     lines = comparison_table(compare(place / "random", place / "greedy")).splitlines()
-    assert lines[0] == "second minus first, on the same seeds"
-    assert lines[1].split() == ["task", "score", "difference", "p", "(Holm)", "correlation", "detectable", "n", "verdict"]
-    assert [line.split()[:2] for line in lines[3:]] == [
-        [LAKE, "reward"],
-        [LAKE, "success"],
-        [SNAKE, "reward"],
-        [SNAKE, "success"],
+    assert lines[0] == "second minus first, on the same seeds; 3 hypotheses"
+    head = ["task", "score", "difference", "p", "(Holm)", "correlation", "detectable", "pairs", "needed", "n", "verdict"]
+    assert lines[1].split() == head
+    assert [line.split()[:3] for line in lines[3:6]] == [
+        [LAKE, "reward", "="],
+        [SNAKE, "reward", lines[4].split()[2]],
+        [SNAKE, "success", lines[5].split()[2]],
     ]
+    assert lines[-3].startswith("detectable: the smallest difference")
     assert lines[3].endswith("  30   better")
     assert "+0.967 [" in lines[3]  # on one of these lakes random play reaches the goal
     assert " < 0.0001 " in lines[3]
     same = comparison_table(compare(place / "random", place / "random")).splitlines()
-    assert all("+0.000 [" in line and line.endswith("inconclusive") and " – " in line for line in same[3:])
+    assert all("+0.000 [" in line and line.endswith("inconclusive") and " – " in line for line in same[3:6])
 
 
 def test_a_figure_that_does_not_exist_is_a_dash() -> None:

@@ -17,6 +17,7 @@ from msgrpo_hub.evaluation.comparison import compare
 from msgrpo_hub.evaluation.results import Result, player_names
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.tables import hypotheses
 from msgrpo_hub.rendering.report import report_page, write_report
 from msgrpo_hub.rendering.report_plots import endings
 from tests.rendering.pages import of
@@ -130,7 +131,7 @@ def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_resu
     base, adapter = of(report_results, BASE), of(report_results, ADAPTER)
     (expected,) = compare([base], [adapter])
     rows = [row for row in Page(report_page([base, adapter])).rows if row[-1] in ("better", "worse", "inconclusive")]
-    for row, comparison in zip(rows, (expected.rewards, expected.success), strict=True):
+    for row, comparison in zip(rows, hypotheses(expected).values(), strict=True):
         shown = f"{comparison.difference:+.3f}" if comparison.difference else "0.000"
         assert row[-6].startswith(f"{shown} [".replace("-", "−"))
         assert row[-1] == comparison.verdict
@@ -139,7 +140,7 @@ def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_resu
 
 def test_the_base_is_the_model_without_an_adapter_whoever_is_listed_first(text: str) -> None:
     assert text.count(f"Against {BASE}, on the same seeds") == 3
-    assert "Holm's method for the 14 tests" in text  # 2 scores × (3 + 2 + 2) players
+    assert "Holm's method for the 9 tests" in text  # on the lakes a reward is a success: 2 + 2, on Snake 2 scores × 3 players
 
 
 def test_one_player_is_compared_with_nobody(report_results: list[Result]) -> None:

@@ -14,13 +14,16 @@ Args:
     rewards_a (`list` of `float`): the return, or the success as 0 or 1, of the first player's episodes.
     rewards_b (`list` of `float`): the second player's, on the same seeds in the same order.
     seed (`int`): of the resampling; the same rewards and seed give the same numbers. Defaults to 0.
+    return_range (pair of `float`): the smallest and the largest possible return, if known.
 
 Returns:
     difference (`float`): the mean of b − a.
-    low, high (`float` or `None`): its 95 % interval: Newcombe's for success, else BCa, `None` under 30 pairs.
+    low, high (`float` or `None`): its 95 % interval: Newcombe's for success, else a studentised bootstrap. `None` under 30
+        pairs, and for nearly equal differences without a `return_range`.
     p (`float`): two-sided, of the sign-flip test; for success this is McNemar's exact test.
     correlation (`float` or `None`): Pearson's r over the seeds; `None` where a player's results are all equal.
-    detectable (`float` or `None`): the difference that so many pairs find 8 times in 10.
+    detectable (`float` or `None`): the smallest difference that so many pairs find 8 times in 10; `None` if none.
+    pairs_needed (`int` or `None`): how many pairs would find a true difference as large as this one 8 times in 10.
     verdict (`str`): "better" or "worse" (b than a, where p < 0.05), or "inconclusive".
     n (`int`): the number of pairs.
 """
@@ -34,8 +37,11 @@ class PairedReturn(evaluate.Comparison):
         features = datasets.Features({"rewards_a": number, "rewards_b": number})
         return evaluate.ComparisonInfo(description=_DESCRIPTION, citation="", inputs_description=_INPUTS, features=features)
 
-    def _compute(self, rewards_a: list[float], rewards_b: list[float], seed: int = 0) -> dict[str, float | str | None]:
-        found = compare_paired(rewards_a, rewards_b, seed)
+    def _compute(
+        self, rewards_a: list[float], rewards_b: list[float], seed: int = 0, return_range: tuple[float, float] | None = None
+    ) -> dict[str, float | str | None]:
+        found = compare_paired(rewards_a, rewards_b, seed, bounds=return_range)
         low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-        result = {name: getattr(found, name) for name in ("difference", "p", "correlation", "detectable", "verdict", "n")}
+        names = ("difference", "p", "correlation", "detectable", "pairs_needed", "verdict", "n")
+        result = {name: getattr(found, name) for name in names}
         return {**result, "low": low, "high": high}
