@@ -84,8 +84,11 @@ def test_returns_are_covered_0_92_times_whatever_their_kind(monkeypatch: pytest.
 
 @pytest.mark.long
 @pytest.mark.parametrize("n", SIZES)
-def test_returns_are_covered_0_92_times_in_thousands_of_samples(n: int, record_property: Callable[[str, object], None]) -> None:
-    found = {name: coverage(*population, n, 1500) for name, population in populations(1000).items()}
+def test_returns_are_covered_0_92_times_in_a_thousand_samples(
+    n: int, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "RESAMPLES", 1999)
+    found = {name: coverage(*population, n, 1000) for name, population in populations(1000).items()}
     for name, share in found.items():
         record_property(name, round(share, 4))
     assert min(found.values()) >= 0.92

@@ -63,9 +63,9 @@ def test_compare_answers_after_every_batch_and_at_last_over_all(client: Client) 
     counts = [each["episodes"] for each in job.outputs()]
     assert counts == [1, 26, 51, 60]
     found = job.outputs()[-1]
-    assert found["b"]["reward"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert found["b"]["reward"] == found["b"]["success"] == {"mean": 1.0, "low": pytest.approx(0.94, abs=0.001), "high": 1.0}
     assert found["difference"]["verdict"] == "better"
-    assert job.outputs()[1]["a"]["reward"]["low"] is None  # under 30 episodes
+    assert job.outputs()[0]["a"]["reward"]["high"] > 0.79  # a reward of 0 or 1 has an interval from one episode on
     assert last in job.outputs()
 
 
