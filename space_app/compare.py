@@ -33,8 +33,8 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
 
     Yields:
         `film` (the replay of the first seed), `episodes` played and `wanted`; `a` and `b` with their mean `reward` and
-        `success`, each with a 95 % interval (rewards other than 0 and 1 have none under 30 episodes); `difference` in reward, b − a, with its
-        interval, p and verdict.
+        `success`, each with a 95 % interval (rewards other than 0 and 1 have none under 30 episodes); `difference` in
+        reward, b − a, with its interval, p and verdict.
     """
     rules, first = validation.game(game), validation.number(seed)
     wanted = validation.number(episodes, 1, MOST_EPISODES, "number of episodes")

@@ -47,7 +47,8 @@ def test_the_card_of_a_run_of_several_games_has_one_results_table_for_each(tiny_
     assert re.findall(rf"{tested} (\d+) boards", text) == [str(table["boards"]) for table in (summary, *summary["other_games"])]
     assert "Trained before boards had splits" not in text
     [of_snake] = summary["other_games"]
-    means = [f"{players['random']['reward']:.3f} (n < 30)" for players in (summary, of_snake)]
+    low, high = summary["random"]["reward_interval"]
+    means = [f"{summary['random']['reward']:.3f} [{low:.3f}, {high:.3f}]", f"{of_snake['random']['reward']:.3f} (n < 30)"]
     assert re.findall(r"^\| random \| ([^|]*) \|", text, re.MULTILINE) == means
     metadata, _ = split_card(text)
     assert [result["dataset"]["type"] for result in metadata["model-index"][0]["results"]] == [LAKE, SNAKE]
