@@ -78,7 +78,8 @@ def draw_tokens(
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
         temperature: divides the logits; 0 selects the most likely token.
-        top_k, top_p: restrict the distribution, as `keep_likely` says, after the division by the temperature.
+        top_k: number of tokens that are kept after the division by the temperature, as `keep_likely` says; 0 keeps all.
+        top_p: the same by their probability; 1 keeps all.
 
     Returns:
         Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).

@@ -40,7 +40,9 @@ def saved(family: str, folder: Path) -> Path:
     tokenizer = tokenizer_of(prompts, 200)
     tokenizer.add_tokens([f"<action>{' ' * blanks}{action}</action>" for action in game.actions for blanks in range(20)])
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(tiny_config(family, initializer_range=0.02))
+    names = {"vocab_size", "vocab_size_per_layer_input"} & set(tiny_config(family).to_dict())
+    config = tiny_config(family, initializer_range=0.02, **dict.fromkeys(names, len(tokenizer)))
+    model = AutoModelForCausalLM.from_config(config)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -62,7 +64,7 @@ def test_every_other_family_passes_the_whole_chain_or_is_refused_as_the_table_sa
 
 def whole_chain(family: str, msgrpo: Command, folder: Path) -> None:
     base, run = saved(family, folder / "base"), folder / "run"
-    flags = "--updates 2 --groups 2 --group-size 4 --selected-per-group 2 --max-new-tokens 3 --lora-rank 2 --learning-rate 1e-2 "
+    flags = "--updates 2 --groups 2 --group-size 6 --selected-per-group 3 --max-new-tokens 3 --lora-rank 2 --learning-rate 1e-2 "
     flags += "--eval-every 0 --test-episodes 0"
     trained = msgrpo("train", "--game", GAME, "--model", base, *flags.split(), "--output-dir", run)
     assert trained.code == 0, trained.err
