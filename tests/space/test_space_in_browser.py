@@ -77,7 +77,7 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
     page.on("request", lambda request: asked.append(request.url))
     stage = "#watch-stage"
     assert page.locator(f"{stage} .replay-reply").text_content() == (
-        "<think>Left wall Down hole Right ice Up wall</think><action>Right</action>"
+        "<think>Left wall Down ice Right ice Up wall</think><action>Down</action>"
     )
     slider = page.locator(f"{stage} input[type=range]")
     slider.focus()
@@ -172,13 +172,14 @@ def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> Non
     assert said == f"{played} of 200 episodes"
     time.sleep(3)  # longer than a batch takes
     assert page.locator("#compare-scores .count").inner_text() == said
-    if played < 30:
-        assert page.locator("#compare-scores").get_by_text("no interval under 30").count() >= 1
+    assert (
+        page.locator("#compare-scores").get_by_text("no interval under 30").count() == 0
+    )  # rewards of 0 and 1 have one at any number
 
 
 def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(visit: Visit) -> None:
     page = visit("Play")
-    for key in ["Up", "Right", "Down", "Right", "Up"]:
+    for key in ["Up", "Right", "Right", "Right"]:
         page.keyboard.press(f"Arrow{key}")
     page.locator("#play-board .results table").wait_for()
     assert page.locator("#play-board .replay-status").first.inner_text() == "The end: reward 0"
@@ -269,8 +270,8 @@ def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, 
     assert serious(page) == {}
     page.get_by_role("tab", name="Play").click()
     page.locator("#play-board .yours").focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
     page.locator("#play-board .results table").wait_for()
     assert serious(page) == {}
     page.get_by_role("tab", name="Rules").click()
