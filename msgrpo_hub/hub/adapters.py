@@ -25,8 +25,8 @@ from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game
+from msgrpo_hub.hub.adapter_card import LOCAL, AdapterCard, Base, GameTable, render_adapter
 from msgrpo_hub.hub.bases import find_base, local_base
-from msgrpo_hub.hub.cards import LOCAL, AdapterCard, Base, GameTable, render_adapter
 from msgrpo_hub.hub.repo_files import PICKLED
 from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_score
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload

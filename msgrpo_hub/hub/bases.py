@@ -8,13 +8,15 @@ from tempfile import TemporaryDirectory
 from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+from msgrpo_hub import __version__
 from msgrpo_hub.downloads.fetching import cached_commit
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub.adapter_card import Base
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
-from msgrpo_hub.hub.cards import Base, render_base
+from msgrpo_hub.hub.cards import checked, front_matter, render
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, differences, listing, upload
 from msgrpo_hub.training.config import TrainConfig
 
@@ -130,3 +132,17 @@ def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> 
         else f"https://huggingface.co/{repo}/blob/{commit}/{link or 'README.md'}",
         built_in=built_in,
     )
+
+
+def render_base(repo_id: str, about: str) -> str:
+    """The README of the built-in base, from the card in the package, which has its held-out probe and its limits."""
+    metadata, text = split_card(about)
+    heading, _, rest = text.strip().partition("\n## ")
+    values = {
+        "repo_id": repo_id,
+        "front_matter": front_matter(metadata),
+        "introduction": heading,
+        "rest": f"## {rest}",
+        "version": __version__,
+    }
+    return checked(render("base.md.jinja", values))

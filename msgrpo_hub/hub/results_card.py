@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import yaml  # type: ignore[import-untyped]
-
 from msgrpo_hub import __version__
-from msgrpo_hub.hub.card_rules import check_card
-from msgrpo_hub.hub.cards import render
+from msgrpo_hub.hub.cards import checked, front_matter, render
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,4 @@ def render_results(card: ResultsCard) -> str:
         "tags": ["msgrpo", "text-games", "reinforcement-learning", "leaderboard"],
         "configs": [{"config_name": "default", "data_files": [{"split": "runs", "path": card.table_file}], "default": True}],
     }
-    front_matter = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=1000)
-    content = render("results.md.jinja", {"card": card, "front_matter": front_matter})
-    check_card(content)
-    return content
+    return checked(render("results.md.jinja", {"card": card, "front_matter": front_matter(metadata)}))

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import yaml  # type: ignore[import-untyped]
 
 from msgrpo_hub import __version__
-from msgrpo_hub.hub.card_rules import check_card
-from msgrpo_hub.hub.cards import render
+from msgrpo_hub.hub.cards import checked, front_matter, render
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT
 from msgrpo_hub.storage.tables import Origin, Rollout
 
@@ -117,10 +115,8 @@ def shown(kind: pa.DataType) -> str:
 
 def render_rollouts(card: RolloutCard) -> str:
     """The checked README of a rollout data set."""
-    front_matter = str(yaml.safe_dump(metadata(card), sort_keys=False, allow_unicode=True, width=1000))
-    content = render("rollouts.md.jinja", {"card": card, "front_matter": front_matter, "linked": linked})
-    check_card(content)
-    return content
+    values = {"card": card, "front_matter": front_matter(metadata(card)), "linked": linked}
+    return checked(render("rollouts.md.jinja", values))
 
 
 def linked(source: str, revision: str | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
-from msgrpo_hub.hub.cards import Figure, PlayerRow, TaskScore
+from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, TaskScore
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.curriculum import parse_games

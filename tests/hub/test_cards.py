@@ -17,8 +17,7 @@ from safetensors.torch import load, load_file
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.card_rules import check_card, split_card
-from msgrpo_hub.hub.cards import (
+from msgrpo_hub.hub.adapter_card import (
     AdapterCard,
     Base,
     Figure,
@@ -26,9 +25,10 @@ from msgrpo_hub.hub.cards import (
     PlayerRow,
     TaskScore,
     adapter_metadata,
-    render,
     render_adapter,
 )
+from msgrpo_hub.hub.card_rules import check_card, split_card
+from msgrpo_hub.hub.cards import render
 from msgrpo_hub.training.config import TrainConfig
 from tests.hub.conftest import msgrpo, run_command
 from tests.hub_server.cards import check_card as check_as_the_hub_does

@@ -1,0 +1,254 @@
+"""The card of an adapter: its content as typed data, and its front matter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgrpo_hub import __version__
+from msgrpo_hub.evaluation.statistics import BETTING
+from msgrpo_hub.games import Game, splits_of
+from msgrpo_hub.hub.cards import checked, front_matter, render
+from msgrpo_hub.training.config import CHOICES, TrainConfig
+from msgrpo_hub.training.curriculum import parse_games
+
+LOCAL = "folder:"
+"""Beginning of the published name of a local adapter; the hash of its content follows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A mean with its 95 % interval; the ends are None for fewer than 30 episodes."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    rule: str | None = None
+    """How the interval was made; None in records of earlier versions."""
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:z.3f} (n < 30)"
+        wide = ", wide since nearly all episodes scored the same" if self.rule == BETTING else ""
+        return f"{self.mean:z.3f} [{self.low:z.3f}, {self.high:z.3f}]{wide}"
+
+    def overlaps(self, other: Figure) -> bool:
+        """Whether the intervals share a value; True if an interval is unknown."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return True
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerRow:
+    """A player's results on the test episodes: sampled, greedy, and the rates of faulty sampled replies."""
+
+    success: Figure
+    reward: Figure
+    success_greedy: Figure
+    reward_greedy: Figure
+    unreadable_rate: float
+    truncated_rate: float
+    illegal_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """A finished run of `msgrpo eval` with the adapter."""
+
+    task: str
+    task_hash: str
+    suite: str
+    split: str
+    episodes: int
+    mode: str
+    temperature: float | None
+    reward: Figure
+    success: Figure
+    references: Mapping[str, float]
+    """Reward of the reference players on the same episodes."""
+    folder: str
+    """Folder of its episodes in the repository."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The published base model."""
+
+    repo_id: str
+    commit: str
+    license: str | None
+    license_name: str | None = None
+    license_link: str | None = None
+    built_in: bool = False
+    """Whether it is `pocket`."""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The licence as front matter."""
+        named = {"license": self.license, "license_name": self.license_name, "license_link": self.license_link}
+        return {key: value for key, value in named.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameTable:
+    """The test episodes of a run in one of its games."""
+
+    game: Game
+    game_hash: str
+    players: Mapping[str, PlayerRow]
+    """Empty if the run had no test episodes."""
+    boards: int | None
+    """Boards of the test episodes; None for a run from before boards had splits."""
+
+    @property
+    def is_apart(self) -> bool:
+        return self.boards is not None and splits_of(self.game.id).are_apart
+
+    @property
+    def adapter(self) -> PlayerRow | None:
+        return self.players.get("adapter")
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "unclear", "too few"]:
+        """Compares the adapter with its base by whether their intervals overlap, which is a conservative test."""
+        mine, base = self.players["adapter"], self.players["base"]
+        if mine.reward.low is None:
+            return "too few"
+        for own, other in ((mine.reward, base.reward), (mine.success, base.success)):
+            if not own.overlaps(other):
+                return "better" if own.mean > other.mean else "worse"
+        return "unclear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterCard:
+    """The content of an adapter's card."""
+
+    repo_id: str
+    games: tuple[GameTable, ...]
+    """One per game of the run, in the order of its configuration."""
+    config: TrainConfig
+    """As published: without anything specific to the machine."""
+    base: Base
+    scores: tuple[TaskScore, ...]
+    init_adapter_commit: str
+    """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
+    replayed: int | None
+    """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
+    has_curves: bool
+    seconds: Mapping[str, float]
+    """Stage (acting, training, evaluating) → seconds."""
+    processes: int
+    threads: int
+    memory_mb: float | None
+    hardware: str
+    versions: Mapping[str, str]
+    lora_layers: tuple[str, ...]
+    """Names of the layers and parameters that the adapter changes."""
+    rollouts: str | None
+    """Dataset with the training episodes, if one exists."""
+    version: str = __version__
+
+    @property
+    def name(self) -> str:
+        return self.repo_id.partition("/")[2]
+
+    @property
+    def evaluated(self) -> bool:
+        return self.games[0].adapter is not None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether anyone can train it again: a run that started from a local adapter needs a folder that is not published."""
+        return not self.config.init_adapter.startswith(LOCAL)
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Game id → its weight when groups are dealt out."""
+        return parse_games(self.config.game)
+
+    @property
+    def differences(self) -> Mapping[str, tuple[object, object]]:
+        """Choices that are not the default: field → (value, default)."""
+        defaults = TrainConfig()
+        pairs = {name: (getattr(self.config, name), getattr(defaults, name)) for name in (*CHOICES, "minibatches")}
+        return {name: (value, default) for name, (value, default) in pairs.items() if value != default}
+
+    @property
+    def changed(self) -> tuple[TaskScore, ...]:
+        """Scores on tasks that the adapter was not trained on."""
+        return tuple(score for score in self.scores if score.task not in self.weights)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.config)
+
+
+def render_adapter(card: AdapterCard) -> str:
+    """The checked README of an adapter."""
+    return checked(render("adapter.md.jinja", {"card": card, "front_matter": front_matter(adapter_metadata(card))}))
+
+
+# ---- front matter
+
+
+def adapter_metadata(card: AdapterCard) -> dict[str, Any]:
+    """The front matter of an adapter's card."""
+    metadata: dict[str, Any] = {
+        "base_model": card.base.repo_id,
+        "base_model_relation": "adapter",
+        "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "language": "en",
+        **card.base.metadata,
+        "tags": ["msgrpo", "reinforcement-learning", "text-games", "lora", *card.weights],
+    }
+    if card.rollouts:
+        metadata["datasets"] = [card.rollouts]
+    if results := [*_own_results(card), *map(task_result, card.scores)]:
+        metadata |= model_index(card.name, results)
+    return metadata
+
+
+def model_index(name: str, results: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The results part of a model card's front matter."""
+    return {"model-index": [{"name": name, "results": list(results)}]}
+
+
+def _own_results(card: AdapterCard) -> Iterator[dict[str, Any]]:
+    """One result per game on the run's own test episodes."""
+    config = card.config
+    for table in card.games:
+        if table.adapter:
+            yield _result(
+                {"type": table.game.id, "name": table.game.id, "split": "test", "revision": table.game_hash},
+                (table.adapter.reward, table.adapter.success),
+                {"episodes": config.test_episodes, "temperature": config.eval_temperature},
+            )
+
+
+def task_result(score: TaskScore) -> dict[str, Any]:
+    """A finished run of `msgrpo eval` as an entry of `model-index`."""
+    arguments = {"episodes": score.episodes, "mode": score.mode, "temperature": score.temperature}
+    return _result(
+        {"type": score.task, "name": score.task, "config": score.suite, "split": score.split, "revision": score.task_hash},
+        (score.reward, score.success),
+        {key: value for key, value in arguments.items() if value is not None},
+    )
+
+
+def _result(dataset: dict[str, Any], figures: tuple[Figure, Figure], arguments: dict[str, Any]) -> dict[str, Any]:
+    def metric(kind: str, figure: Figure) -> dict[str, Any]:
+        has_interval = None not in (figure.low, figure.high)
+        interval = {"interval_95": [figure.low, figure.high]} if has_interval else {}
+        return {"type": kind, "name": kind.replace("_", " "), "value": figure.mean, "args": {**arguments, **interval}}
+
+    reward, success = figures
+    return {
+        "task": {"type": "reinforcement-learning", "name": "text game"},
+        "dataset": dataset,
+        "metrics": [metric("mean_reward", reward), metric("success_rate", success)],
+    }
