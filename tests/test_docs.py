@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from msgrpo_hub.cli import COMMANDS, parse
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.training.config import PRESETS
+from msgrpo_hub.training.paper import SETTINGS
 from tests.test_imports import FLOORS, PACKAGE, ROOMS, SOURCES
 
 ROOT = Path(__file__).parents[1]
@@ -105,14 +107,30 @@ def test_the_floors_in_contributing_are_those_that_the_imports_keep() -> None:
     assert written == dict(enumerate(FLOORS))
 
 
-@pytest.fixture(scope="module")
-def assemble() -> ModuleType:
-    spec = spec_from_file_location("assemble", ROOT / "docs" / "assemble.py")
+def script(name: str) -> ModuleType:
+    """A script of docs/, as a module."""
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec
     assert spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def assemble() -> ModuleType:
+    return script("assemble")
+
+
+def test_the_computed_tables_are_those_that_the_pages_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = script("tables")
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in tables.PAGES]
+    assert [tables.with_tables(text) for text in texts] == texts, "run `python docs/tables.py`"
+    marks = [name for path in PAGES for name in re.findall(r"<!-- table ([\w-]+): python docs", path.read_text(encoding="utf-8"))]
+    assert sorted(marks) == sorted(tables.TABLES)
+    wrong = replace(SETTINGS["temperature"], origin="paper")
+    monkeypatch.setitem(SETTINGS, "temperature", wrong)
+    assert [tables.with_tables(text) == text for text in texts[:2]] == [False, False]
 
 
 def test_the_site_has_one_line_for_every_file_of_the_package(assemble: ModuleType) -> None:

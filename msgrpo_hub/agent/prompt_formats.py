@@ -153,7 +153,7 @@ def conversation(system: str, history: Turns, observation: str, request: str) ->
 
 
 THINK_ACTION = TaggedFormat(name="think-action")
-"""The paper's format, and the default everywhere."""
+"""The format of the authors' published engine, and the default everywhere."""
 
 PROMPT_FORMATS: dict[str, PromptFormat] = {
     built_in.name: built_in

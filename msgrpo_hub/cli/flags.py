@@ -28,6 +28,7 @@ def add_fields(
     title: str,
     choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
     former_names: Mapping[str, str] = MappingProxyType({}),
+    remarks: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Adds one flag for each field; its help is the documentation line under the field. A flag not given stays absent.
 
@@ -37,6 +38,7 @@ def add_fields(
         title: heading of these flags in the help.
         choices: fields that name a variant, with the built-in names; `module:object` is allowed besides.
         former_names: former name of a field → field; its flag still works and is not shown.
+        remarks: field → what its help says after the default.
     """
     hints, docs = get_type_hints(config), field_docs(config)
     group = parser.add_argument_group(title)
@@ -44,7 +46,7 @@ def add_fields(
         hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
         built_in = f" One of {', '.join(choices[field.name])}, or module:object." if field.name in choices else ""
         default = "none" if field.default in ("", dataclasses.MISSING) else field.default
-        text = f"{docs[field.name]}{built_in} Default: {default}.".replace("%", "%%")
+        text = f"{docs[field.name]}{built_in} Default: {default}. {remarks.get(field.name, '')}".rstrip().replace("%", "%%")
         common: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)

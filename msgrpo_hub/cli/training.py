@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from msgrpo_hub.errors import UserError
 
 def add_train(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.training.config import CHOICES, FORMER_NAMES, PRESETS, TrainConfig
+    from msgrpo_hub.training.paper import remark
 
     parser.description = (
         "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "
@@ -30,7 +32,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "--base", metavar="REPO", help="for --push-to-hub: where the base model is on the Hub, if it was trained from a folder"
     )
     add_visibility(parser)
-    add_fields(parser, TrainConfig, "configuration", CHOICES, FORMER_NAMES)
+    remarks = {field.name: remark(field.name, field.default) for field in fields(TrainConfig)}
+    add_fields(parser, TrainConfig, "configuration", CHOICES, FORMER_NAMES, remarks)
     parser.set_defaults(run=_train)
 
 

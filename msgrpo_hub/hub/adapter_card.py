@@ -13,6 +13,7 @@ from msgrpo_hub.games import Game, splits_of
 from msgrpo_hub.hub.cards import checked, front_matter, render
 from msgrpo_hub.training.config import CHOICES, TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
+from msgrpo_hub.training.paper import Origin, of_game, origin_of
 
 LOCAL = "folder:"
 """Beginning of the published name of a local adapter; the hash of its content follows."""
@@ -183,8 +184,13 @@ class AdapterCard:
         return tuple(score for score in self.scores if score.task not in self.weights)
 
     @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return dataclasses.asdict(self.config)
+    def settings(self) -> list[tuple[str, object, Origin]]:
+        """Name, value and origin of every setting of the run, and of what its games decide."""
+        rows: list[tuple[str, object, Origin]]
+        rows = [(name, value, origin_of(name, value)) for name, value in dataclasses.asdict(self.config).items()]
+        for table in self.games:
+            rows += [(f"{name} of {table.game.id}", one.value, one.origin) for name, one in of_game(table.game).items()]
+        return rows
 
 
 def render_adapter(card: AdapterCard) -> str:

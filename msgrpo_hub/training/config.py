@@ -21,6 +21,8 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.models.load_options import Device, EngineName
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.training.curriculum import parse_games
+from msgrpo_hub.training.paper import PRESETS as PAPER_PRESETS
+from msgrpo_hub.training.paper import preset_values
 
 _LEAST = (
     ("updates groups group_size selected_per_group minibatches lora_rank lora_alpha max_new_tokens token_budget max_rows", 1),
@@ -176,20 +178,6 @@ class TrainConfig:
         return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
 
 
-_PAPER: dict[str, Any] = {
-    "model": "Qwen/Qwen2.5-3B-Instruct",
-    "updates": 700,
-    "groups": 1,
-    "group_size": 100,
-    "selected_per_group": 25,
-    "temperature": 1.25,
-    "eval_temperature": 0.5,
-    "max_new_tokens": 256,
-    "token_budget": 8192,
-    "dtype": "bfloat16",
-    "gradient_checkpointing": True,
-    "eval_every": 50,
-}
 _QUICK: dict[str, Any] = {
     "beta": 0.04,
     "learning_rate": 1e-3,
@@ -209,8 +197,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 1.5e-3,
         "eval_every": 10,
     },
-    "paper-frozen-lake": {**_PAPER, "game": "FrozenLake-NotSlippery-v1"},
-    "paper-snake": {**_PAPER, "game": "Snake-Standard-v1"},
+    **{name: preset_values(name) for name in PAPER_PRESETS},
 }
 
 

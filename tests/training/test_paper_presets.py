@@ -1,0 +1,79 @@
+"""Every value of the paper's presets says who decided it, and every text says the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from contextlib import redirect_stdout, suppress
+from typing import Any
+
+import pytest
+
+from msgrpo_hub.cli import parse
+from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.games import make_game
+from msgrpo_hub.hub.adapter_card import render_adapter
+from msgrpo_hub.training import paper
+from msgrpo_hub.training.config import TrainConfig, preset
+from tests.hub.test_cards import CARD, TABLE
+
+FIELDS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
+LATER_LABEL = "authors' later experiments"
+STATED = {"game", "updates", "groups", "group_size", "selected_per_group", "sampler", "credit", "advantage_scale", "lora_targets"}
+STATED |= {"eval_episodes"}
+LATER = {"model", "minibatches", "format_penalty", "epsilon_low", "epsilon_up", "gradient_clip", "temperature"}
+LATER |= {"eval_temperature", "max_new_tokens", "prompt_format"}
+
+
+@pytest.mark.parametrize("name", paper.PRESETS)
+def test_every_field_of_a_preset_has_a_label(name: str) -> None:
+    settings = paper.preset_settings(name)
+    assert set(settings) == set(FIELDS)
+    assert not set(paper.SETTINGS) & set(paper.MACHINE)
+    assert {setting.origin for setting in settings.values()} == set(paper.ORIGINS)
+    assert dataclasses.asdict(preset(name)) == {field: setting.value for field, setting in settings.items()}
+
+
+def test_the_paper_states_this_and_its_authors_later_that_and_the_rest_is_ours() -> None:
+    labels = {field: setting.origin for field, setting in paper.preset_settings("paper-snake").items()}
+    ours = set(FIELDS) - STATED - LATER
+    expected = {**dict.fromkeys(STATED, "paper"), **dict.fromkeys(LATER, LATER_LABEL), **dict.fromkeys(ours, "ours")}
+    assert labels == expected
+    assert {"lora_rank", "learning_rate", "beta", "test_episodes"} < ours
+    of_snake = {name: setting.origin for name, setting in paper.of_game(make_game("Snake-Standard-v1")).items()}
+    assert of_snake == {"horizon": LATER_LABEL, "board": LATER_LABEL, "words of the prompt": "ours"}
+    assert paper.of_game(make_game("Snake-Solo-v1"))["horizon"].origin == "ours"
+
+
+def test_the_scenarios_of_the_paper_are_those_of_its_suite() -> None:
+    assert set(paper.SCENARIOS) == set(load_suite("paper").tasks)
+
+
+def test_the_help_of_train_gives_the_label_of_every_value_that_differs_or_is_not_ours() -> None:
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        parse(["train", "--help"])
+    shown = " ".join(text.getvalue().split())
+    said: dict[str, Any] = {}
+    for field in FIELDS:
+        [flag] = re.findall(rf" --{field.replace('_', '-')}[ ,][^-].*?(?= --|$)", shown.partition("configuration:")[2])
+        said[field] = re.findall(r"In paper-\*: (.+?) \((.+?)\)\.", flag)
+    for field, setting in {**paper.SETTINGS, **paper.MACHINE}.items():
+        told = setting.origin != "ours" or setting.value != FIELDS[field]
+        assert said[field] == ([(str(setting.value), setting.origin)] if told else []), field
+
+
+def test_a_card_gives_the_origin_of_every_setting_of_its_run() -> None:
+    config = dataclasses.replace(preset("paper-frozen-lake"), model=CARD.config.model, beta=0.04, group_size=32)
+    text = render_adapter(dataclasses.replace(CARD, config=config))
+    rows = dict(re.findall(r"^\| (\w+) \| .* \| (.+) \|$", text.partition("| setting |")[2], re.MULTILINE))
+    assert set(rows) == set(FIELDS)
+    labels = {field: setting.origin for field, setting in paper.preset_settings("paper-frozen-lake").items()}
+    assert rows == labels | {"group_size": "ours"}
+    assert f"| horizon of {TABLE.game.id} | 8 | authors' later experiments |" in text
+    own = render_adapter(
+        dataclasses.replace(CARD, config=dataclasses.replace(config, model="ada/own@0123", game="Snake-Solo-v1"))
+    )
+    assert "| model | ada/own@0123 | ours |" in own
+    assert "| game | Snake-Solo-v1 | ours |" in own
