@@ -51,6 +51,10 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_eval)
 
 
+_REASONS = 3
+"""Reasons of failures that are printed for a run; the run's file has all."""
+
+
 def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import given_fields
     from msgrpo_hub.cli.players import quiet_loading
@@ -70,12 +74,14 @@ def _eval(options: argparse.Namespace) -> None:
     settings = PlayerSettings(**given_fields(options, PlayerSettings))
     results = evaluate(options.players, options.suite, options.output_dir, settings=settings, batch_size=options.batch_size)
     if options.json:
-        print_json([{**result.config, "folder": str(result.folder), **result.summary} for result in results], sort_keys=True)
+        rows = [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results]
+        print_json(rows, sort_keys=True)
     else:
         print(results_table(results))
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
+        print("".join(f"    {reason}\n" for reason in result.reasons[:_REASONS]), end="", file=sys.stderr)
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")

@@ -39,6 +39,8 @@ def _play(options: argparse.Namespace) -> None:
     chosen = find_format(options.prompt_format, may_import=True) if options.prompt_format else None
     episode_key = (episode_seed(game.id, "test", options.seed), 0)
     [episode] = play_episodes(game, _policy(options, chosen), [episode_key], prompt_format=chosen)
+    if episode.error:
+        raise UserError(f"{options.player!r} gave no reply on turn {len(episode.steps) + 1} ({episode.error}): try again later")
     if options.json:
         print_json(_episode_json(episode))
     else:

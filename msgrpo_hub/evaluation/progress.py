@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -18,6 +19,7 @@ class Progress:
     def __init__(self, title: str, total: int, horizon: int, finished: Iterable[Episode]) -> None:
         self._rewards = [episode.reward for episode in finished]
         self._total, self._horizon, self._turn, self._failed = total, horizon, 0, 0
+        self._errors: set[str] = set()
         self._bar = tqdm(desc=title, unit="episode", total=total, initial=len(self._rewards), bar_format=_FORMAT)
 
     def __enter__(self) -> Progress:
@@ -31,9 +33,12 @@ class Progress:
         self._turn = self._failed = 0
 
     def on_episode(self, episode: Episode) -> None:
-        """An episode ended, perhaps with an error; such an episode is not finished."""
+        """An episode ended, perhaps with an error; such an episode is not finished. Each error is printed once, at once."""
         if episode.error:
             self._failed += 1
+            if episode.error not in self._errors:
+                self._bar.write(f"failed: {episode.error}", file=sys.stderr)
+            self._errors.add(episode.error)
         else:
             self._rewards.append(episode.reward)
 

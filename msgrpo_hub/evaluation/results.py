@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ class Result:
     episodes: list[Episode] = field(repr=False)
     scores: list[EpisodeScore] = field(repr=False)
     steps: list[list[StepScore]] = field(repr=False)
+    failures: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    """Episodes that a server failed when the run was last played, each with index, seed, turn and error."""
 
     @property
     def player(self) -> str:
@@ -49,6 +52,11 @@ class Result:
         """Whether every episode was played to its end."""
         return bool(self.summary["complete"])
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why episodes failed, the most frequent first, such as `4 × HTTP 503 after 6 attempts: overloaded`."""
+        return [f"{count} × {error}" for error, count in Counter(row["error"] for row in self.failures).most_common()]
+
 
 def load_result(folder: Path) -> Result:
     """A stored run. Raises `UserError` if the folder has none."""
@@ -56,11 +64,13 @@ def load_result(folder: Path) -> Result:
         config = json.loads((folder / run_files.CONFIG).read_text(encoding="utf-8"))
         summary = json.loads((folder / run_files.RESULTS).read_text(encoding="utf-8"))
         episodes, scores, steps = run_files.read_tables(folder, config["task"])
+        failures = run_files.read_failures(folder / run_files.FAILURES)
         seeds = [episode.seed for episode in episodes]
         summary = with_intervals_of_now(summary, config["task"], seeds, scores, int(run_hash(config), 16))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
-    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
+    parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
+    return Result(folder=folder, config=config, summary=summary, **parts)
 
 
 def find_runs(path: Path) -> list[Path]:

@@ -92,7 +92,7 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
                 f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
             )
         if done.complete:
-            (folder / run_files.LOG).unlink(missing_ok=True)  # the call that completed the run may have been killed before this
+            _clear(folder)  # the call that completed the run may have been killed before this
             return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,6 +144,8 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
     prompt_format = asked_in(player, suite)
     done, _ = run_files.read_log(log, game.id)
     missing = [index for index in range(suite.episodes) if index not in done]
+    failures = folder / run_files.FAILURES
+    failures.unlink(missing_ok=True)
     with Progress(f"{player.name[-30:]} · {task}", suite.episodes, game.horizon, done.values()) as progress:
         for start in range(0, len(missing), batch_size):
             batch, began = missing[start : start + batch_size], time.monotonic()
@@ -156,6 +158,9 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
                 on_episode=lambda _, episode: progress.on_episode(episode),
                 prompt_format=prompt_format,
             )
+            for index, episode in zip(batch, episodes, strict=True):
+                if episode.error:
+                    run_files.append_failure(failures, index, episode)
             finished = [(index, episode) for index, episode in zip(batch, episodes, strict=True) if not episode.error]
             run_files.append_episodes(log, finished, time.monotonic() - began)
 
@@ -176,5 +181,13 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     write_json(folder / run_files.TIMING, timing)
     write_json(folder / run_files.RESULTS, summary)
     if complete:
-        log.unlink(missing_ok=True)
-    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
+        _clear(folder)
+    failures = run_files.read_failures(folder / run_files.FAILURES)
+    parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
+    return Result(folder=folder, config=config, summary=summary, **parts)
+
+
+def _clear(folder: Path) -> None:
+    """Deletes the files of a complete run that only an interrupted one needs."""
+    for name in (run_files.LOG, run_files.FAILURES):
+        (folder / name).unlink(missing_ok=True)

@@ -7,7 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from itertools import groupby
 from json import JSONDecodeError
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -45,7 +47,12 @@ class Failure:
 
 
 GARBAGE = Failure(what="an invalid chat completion")
-EMPTY = Failure(what="an empty reply")
+
+_ENDED = ("stop", "eos_token", "stop_sequence", "end_turn", "length", "tool_calls", "function_call")
+"""Finish reasons of a reply that the model ended, or the token limit. An empty response with another one is a failure."""
+
+_BROKEN_OFF = ("error", "abort")
+"""Finish reasons of a reply that the server broke off. It is a failure, whatever the response contains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +136,7 @@ def read_reply(output: ChatCompletionOutput) -> Completion | Failure:
     """The reply in a server's response, with its thinking put back in front.
 
     A reply counts as the model's even if it was truncated before its first visible word, or holds only thinking or a tool
-    call. An empty response is not a reply.
+    call. An empty response is a reply if its finish reason says that the model ended it.
     """
     match output.choices:
         case [ChatCompletionOutputComplete(message=ChatCompletionOutputMessage() as message) as choice, *_]:
@@ -139,11 +146,12 @@ def read_reply(output: ChatCompletionOutput) -> Completion | Failure:
             return GARBAGE
     if not isinstance(content, str) or not isinstance(thinking, str):
         return GARBAGE
-    truncated = choice.finish_reason == "length"
-    if not (content or thinking or message.tool_calls or truncated):
-        return EMPTY
+    reason: Any = choice.finish_reason
+    if reason in _BROKEN_OFF or not (content or thinking or message.tool_calls or reason in _ENDED):
+        what = "a broken-off reply" if content or thinking else "an empty reply"
+        return Failure(what=f"{what} with finish reason {_plain(str(reason or 'none'))[:40]}")
     text = f"<think>{thinking}</think>{content}" if thinking else content
-    return Completion(text=text, finish="length" if truncated else "stop", usage=_usage(output.usage))
+    return Completion(text=text, finish="length" if reason == "length" else "stop", usage=_usage(output.usage))
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:
@@ -183,5 +191,31 @@ def _is_hugging_face(url: str) -> bool:
 
 def _line(text: str, key: str | None) -> str:
     """A server message on one line, without the key, and at most 200 characters long."""
-    line = " ".join(text.split())
-    return (line.replace(key, "***") if key else line)[:200]
+    return without_key(_plain(text), key)[:200]
+
+
+def _plain(text: str) -> str:
+    """A text on one line of printable characters."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+_PART = 6
+"""Characters in a row that give a part of a key away."""
+
+
+def without_key(text: str, key: str | None) -> str:
+    """A text in which every part of a key is replaced: servers quote it whole, shortened or with its middle hidden.
+
+    >>> without_key("not with Bearer sk-very-secret, sk-very-… or …y-secret", "sk-very-secret")
+    'not with Bearer ***, ***… or …***'
+    """
+    if not key:
+        return text
+    parts = {key[i : i + _PART] for i in range(max(1, len(key) - _PART + 1))}
+    hidden = [False] * len(text)
+    for i in range(len(text)):
+        if text[i : i + _PART] in parts or (len(key) < _PART and text.startswith(key, i)):
+            length = min(_PART, len(key))
+            hidden[i : i + length] = [True] * length
+    runs = groupby(zip(text, hidden, strict=True), key=itemgetter(1))
+    return "".join("***" if is_key else "".join(c for c, _ in run) for is_key, run in runs)

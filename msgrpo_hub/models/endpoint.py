@@ -1,18 +1,20 @@
 """Players behind an HTTP endpoint: any OpenAI-compatible server, or an Inference Provider of Hugging Face.
 
 A failing server is not a badly playing model. A request is retried as long as a retry can help. After the last retry the
-completion is an error, and its episode stops unscored. A request that can never succeed raises `UserError` immediately.
+completion is an error with the server's status and message, and its episode stops unscored. A long pause is logged when it
+begins, and one beyond the patience does not begin. A request that can never succeed raises `UserError` immediately.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Lock
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +25,11 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer, Failure
+
+LONG_PAUSE = 10.0
+"""Seconds from which a pause before the next attempt is logged."""
+
+log = logging.getLogger(__name__)
 
 _JITTER = random.SystemRandom()  # not one of the seeded streams: server failures must not affect results
 
@@ -57,9 +64,10 @@ class EndpointPolicy:
             UserError: the server refuses a request, and a retry cannot help.
         """
         seeds = [int(rng.integers(2**31)) for rng in rngs]
-        pool, stop = ThreadPoolExecutor(self.concurrency), Event()
+        pool, stop, log_pause = ThreadPoolExecutor(self.concurrency), Event(), _PauseLog(self.server.name, self.patience)
         try:
-            futures = [pool.submit(self._ask, prompt, seed, stop) for prompt, seed in zip(prompts, seeds, strict=True)]
+            asked = zip(prompts, seeds, strict=True)
+            futures = [pool.submit(self._ask, prompt, seed, stop, log_pause) for prompt, seed in asked]
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()  # raises the first error, even while others still pause between attempts
             return [future.result() for future in futures]
@@ -67,12 +75,16 @@ class EndpointPolicy:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, prompt: Prompt, seed: int, stop: Event) -> Completion:
+    def _ask(self, prompt: Prompt, seed: int, stop: Event, log_pause: _PauseLog) -> Completion:
         """Repeats a request until it gets a reply, attempts or patience run out, or `stop` is set."""
         deadline, attempt = time.monotonic() + self.patience, 1
         while isinstance(reply := self._attempt(prompt, seed, deadline), Failure):
             pause = max(reply.wait, self.backoff * 2 ** (attempt - 1) * _JITTER.uniform(0.5, 1.0))
-            if attempt == self.attempts or time.monotonic() + pause >= deadline or stop.wait(pause):
+            if attempt == self.attempts:
+                return _failed(reply, attempt)
+            too_long = time.monotonic() + pause >= deadline
+            log_pause(reply, pause, too_long)
+            if too_long or stop.wait(pause):
                 return _failed(reply, attempt)
             attempt += 1
         return reply
@@ -92,6 +104,29 @@ def _failed(last: Failure, attempts: int) -> Completion:
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     request = f" (the server asked to wait {last.wait:.0f} s)" if last.wait else ""
     return Completion(text="", error=f"{last.what} after {times}{request}" + (f": {last.message}" if last.message else ""))
+
+
+@dataclass
+class _PauseLog:
+    """Logs the long pauses of one batch of requests: the first, and every one that is longer than those before."""
+
+    server: str
+    patience: float
+    _longest: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, failure: Failure, pause: float, too_long: bool) -> None:
+        """Logs a pause that begins, or that is too long to begin."""
+        with self._lock:
+            if pause < LONG_PAUSE or pause <= self._longest:
+                return
+            self._longest = pause
+        why = failure.what + (f" ({failure.message})" if failure.message else "")
+        if too_long and failure.wait:
+            asks = f"the server asks to wait {failure.wait:.0f} s, and a reply may take {self.patience:.0f} s"
+            log.warning("%s: %s: %s; episodes that need it now stop unscored", self.server, why, asks)
+        elif not too_long:
+            log.warning("%s: %s: next attempt in %.0f s%s", self.server, why, pause, ", as the server asks" * bool(failure.wait))
 
 
 def make_endpoint(

@@ -8,6 +8,7 @@ One run is one player on one task; its folder is `<player>/<commit>/<task>/<run 
     steps.parquet      one row per step: observation, reply, action, reward, legal and optimal actions, regret
     results.json       the summary, with intervals
     timing.json        seconds; the only file that differs if a run is repeated
+    failures.jsonl     one line per episode that a server failed, with the reason; only in a run that is not complete
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.shards import read_table, write_table
 from msgrpo_hub.storage.tables import rollout_of, scores_of, step_of, step_row
 
-CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING = (
+CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING, FAILURES = (
     "config.lock.json",
     "episodes.jsonl",
     "episodes.parquet",
     "steps.parquet",
     "results.json",
     "timing.json",
+    "failures.jsonl",
 )
 
 TABLES = {"default": EPISODES, "steps": STEPS}
@@ -52,6 +54,18 @@ def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: 
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def append_failure(path: Path, index: int, episode: Episode) -> None:
+    """Appends an episode that stopped with an error: its index and seed, the turn without a reply (from 1), and the error."""
+    line = {"index": index, "seed": episode.seed, "turn": len(episode.steps) + 1, "error": episode.error}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def read_failures(path: Path) -> list[dict[str, Any]]:
+    """The failures of the last call of a run that is not complete, as `append_failure` wrote them."""
+    return _whole_rows(path)[0]
 
 
 def read_log(path: Path, game_id: str) -> tuple[dict[int, Episode], float]:

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from msgrpo_hub.evaluation.results import find_results
 from tests.cli.suites import FIRM, SLIPPERY, SNAKE, Run, write_suite
 from tests.command import Command
-from tests.models.openai_server import OpenAIServer, chat_completion, send
+from tests.models.openai_server import OpenAIServer, always, chat_completion, send
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,35 @@ def test_a_server_that_refuses_is_one_line_and_what_was_played_before_is_kept(ru
         server.faults = lambda _body, _before: None
         assert run(*arguments).code == 0
     assert len(find_results(tmp_path)[0].episodes) == 3
+
+
+def out_of_quota(handler: BaseHTTPRequestHandler) -> None:
+    """Asks to wait for an hour and quotes the key, as a careless server does."""
+    key = handler.headers.get("Authorization", "")
+    send(429, f"quota of {key} spent".encode(), {"Retry-After": "3600"})(handler)
+
+
+def test_why_a_server_failed_stays_in_the_run_and_on_the_screen_without_the_key(
+    run: Run, suites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status, its message and the wait that it asked for; until the run is complete."""
+    monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", "sk-very-secret-0123456789")
+    reason = "HTTP 429 after 1 attempt (the server asked to wait 3600 s): quota of Bearer *** spent"
+    with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), always(out_of_quota)) as server:
+        arguments = ("eval", f"endpoint:{server.url}#m", "--suite", suites / "lake.toml", "--output-dir", tmp_path)
+        ended = run(*arguments, "--json")
+        assert ended.code == 2
+        [result] = find_results(tmp_path)
+        assert [(row["index"], row["turn"], row["error"]) for row in result.failures] == [(n, 1, reason) for n in range(3)]
+        assert json.loads(ended.out)[0]["failures"] == result.failures
+        assert f"incomplete: {result.player} on {result.task}, 3 episodes failed\n    3 × {reason}\n" in ended.err
+        assert ended.err.count(f"failed: {reason}") == 1  # at once, beside the bar
+        stored = "".join(path.read_bytes().decode(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+        assert "very-secret" not in stored + ended.err + ended.out
+        server.faults = lambda _body, _before: None
+        assert run(*arguments).code == 0
+    [result] = find_results(tmp_path)
+    assert (result.complete, result.failures, list(tmp_path.rglob("failures.jsonl"))) == (True, [], [])
 
 
 def test_an_estimate_prints_text_or_json_and_leaves_no_file(run: Run, suites: Path, tmp_path: Path) -> None:

@@ -105,10 +105,14 @@ def test_an_episode_that_a_server_failed_is_not_scored_and_is_all_that_the_next_
     assert part.summary["reward"]["mean"] == np.mean([score.reward for score in part.scores])
     rows = pq.read_table(part.folder / "steps.parquet").to_pylist()
     assert len(rows) == part.summary["steps"] == sum(len(episode.steps) for episode in part.episodes)
-    assert "HTTP 503" not in "".join(path.read_bytes().decode(errors="replace") for path in part.folder.iterdir())
+    assert part.reasons == [f"{failed} × HTTP 503 after 6 attempts"]
+    assert {row["index"] for row in part.failures} == {*range(LAKE.episodes)} - {whole.episodes.index(e) for e in part.episodes}
+    assert {row["turn"] for row in part.failures} == {3}
+    others = [path for path in part.folder.iterdir() if path.name != "failures.jsonl"]
+    assert "HTTP 503" not in "".join(path.read_bytes().decode(errors="replace") for path in others)
 
     again = run_task(talker(Talker(down=True)), LAKE, SLIPPERY, tmp_path / "part")
-    assert again.summary == part.summary
+    assert (again.summary, again.failures) == (part.summary, part.failures)
     policy = Talker()
     assert run_task(talker(policy), LAKE, SLIPPERY, tmp_path / "part").complete
     assert policy.asked == failed

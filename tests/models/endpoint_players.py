@@ -110,6 +110,11 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "choices of numbers": (send(200, b'{"choices": [3]}'), "an invalid chat completion after 3 attempts"),
     "no message": (send(200, b'{"choices": [{"message": "hi"}]}'), "an invalid chat completion after 3 attempts"),
     "content in pieces": (send(200, chat_completion([{"text": "hi"}])), "an invalid chat completion after 3 attempts"),
-    "empty content": (send(200, chat_completion("")), "an empty reply after 3 attempts"),
-    "null content": (send(200, chat_completion(None)), "an empty reply after 3 attempts"),
+    "empty content": (send(200, chat_completion("", "error")), "an empty reply with finish reason error after 3 attempts"),
+    "null content": (send(200, chat_completion(None, "")), "an empty reply with finish reason none after 3 attempts"),
+    "half a reply": (send(200, chat_completion("<thi", "abort")), "a broken-off reply with finish reason abort after 3 attempts"),
+    "a blocked reply": (
+        send(200, chat_completion("", "content_filter")),
+        "an empty reply with finish reason content_filter",
+    ),
 }

@@ -70,6 +70,8 @@ def test_an_episode_without_a_response_stops_unscored_and_the_others_are_unaffec
 @pytest.mark.parametrize(
     ("answer", "text", "finish", "status"),
     [
+        (chat_completion(""), "", "stop", "unreadable"),
+        (chat_completion(None, "eos_token"), "", "stop", "unreadable"),
         (chat_completion("", "length"), "", "length", "truncated_reply"),
         (chat_completion(None, "length"), "", "length", "truncated_reply"),
         (

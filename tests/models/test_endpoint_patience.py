@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.models.endpoint_players import ask_once, model, player
+from msgrpo_hub.models import endpoint
+from tests.models.endpoint_players import SNAKE, ask_once, first_prompts, model, player
 from tests.models.openai_server import (
+    Body,
     Fault,
     OpenAIServer,
     always,
@@ -39,6 +41,35 @@ def test_a_wait_beyond_the_patience_does_not_start(header: str, attempts: str) -
     with OpenAIServer(model(), always(send(503, b"", {"Retry-After": header}))) as server:
         assert ask_once(player(server)).error == f"HTTP 503 after {attempts}"
     assert time.monotonic() - began < 30
+
+
+def test_a_wait_of_an_hour_is_told_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    began = time.monotonic()
+    with OpenAIServer(model(), always(send(429, b"quota spent", {"Retry-After": "3600"}))) as server:
+        completions = player(server).complete(*first_prompts(SNAKE, 20))
+    assert {completion.error for completion in completions} == {
+        "HTTP 429 after 1 attempt (the server asked to wait 3600 s): quota spent"
+    }
+    assert caplog.messages == [
+        f"endpoint:{server.url}#m: HTTP 429 (quota spent): the server asks to wait 3600 s, and a reply may take 600 s; "
+        "episodes that need it now stop unscored"
+    ]
+    assert time.monotonic() - began < 30
+
+
+def test_a_long_wait_is_told_before_it_is_slept(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "LONG_PAUSE", 0.5)  # seconds, so that one second is long
+    seen = []
+
+    def fault(body: Body, before: int) -> Fault | None:  # noqa: ARG001
+        seen.append(list(caplog.messages))
+        return None if before else send(503, b"starting", {"Retry-After": "1"})
+
+    with OpenAIServer(model(), fault) as server:
+        assert ask_once(player(server)).error == ""
+    told = f"endpoint:{server.url}#m: HTTP 503 (starting): next attempt in 1 s, as the server asks"
+    assert seen == [[], [told]]
+    assert caplog.messages == [told]
 
 
 @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
