@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Policy, SupportsCaching, format_of
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import Interrupted, Policy, SupportsCaching, format_of
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.games import Game, stream
@@ -104,6 +104,9 @@ def play_episodes(
         on_turn: called after each turn with the number of episodes still live.
         on_episode: called when an episode ends, with its position among the keys; also if it ends with an error.
         prompt_format: how the policy is asked and its replies are read; None is the policy's own, or else think-action.
+
+    Raises:
+        Interrupted: the policy could not finish a turn; the episodes that ended in it have been told.
     """
     chosen = format_of(policy, prompt_format)
     episode_keys = list(episode_keys)
@@ -114,15 +117,29 @@ def play_episodes(
     with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext():
         while live:
             prompts = [prompt_of(play.state, play.history) for play in live]
-            completions = policy.complete(prompts, [play.sampling for play in live])
+            completions, interrupted = _ask(policy, prompts, [play.sampling for play in live])
             for play, prompt, completion in zip(live, prompts, completions, strict=True):
+                if completion is None:
+                    continue
                 play.advance(prompt.observation, completion)
                 if on_episode and not play.live:
                     on_episode(plays.index(play), play.episode())
             live = [play for play in live if play.live]
             if on_turn:
                 on_turn(len(live))
+            if interrupted:
+                raise interrupted
     return [play.episode() for play in plays]
+
+
+def _ask(
+    policy: Policy, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]
+) -> tuple[Sequence[Completion | None], Interrupted | None]:
+    """The replies of a turn, and the error of a policy that could give only some of them."""
+    try:
+        return policy.complete(prompts, rngs), None
+    except Interrupted as error:
+        return error.completions, error
 
 
 def play_groups(

@@ -12,6 +12,7 @@ import numpy as np
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, base_game, display_name
 
 
@@ -19,7 +20,16 @@ class Policy(Protocol):
     """Anything that answers prompts."""
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        """One reply per prompt. All randomness of reply i comes from `rngs[i]`, so results do not depend on the batch."""
+        """One reply per prompt. All randomness of reply i comes from `rngs[i]`, so the batch changes no more than rounding."""
+
+
+class Interrupted(UserError):
+    """A policy cannot finish a turn. The replies that it has are played before the error is raised."""
+
+    def __init__(self, message: str, completions: Sequence[Completion | None]) -> None:
+        super().__init__(message)
+        self.completions = completions
+        """One per prompt of the turn, None without a reply."""
 
 
 @runtime_checkable

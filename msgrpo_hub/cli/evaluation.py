@@ -36,7 +36,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=50,
         metavar="N",
-        help="episodes played at a time; results do not depend on it. Default: 50",
+        help="episodes played at a time. A model on this machine rounds by the batch: another size is another run. Default: 50",
     )
     parser.add_argument(
         "--estimate",
@@ -91,6 +91,7 @@ def _estimate(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import as_flags, given_fields
     from msgrpo_hub.evaluation.estimate import Price, estimate
     from msgrpo_hub.evaluation.estimate_table import estimate_table
+    from msgrpo_hub.evaluation.runner import BATCH
     from msgrpo_hub.evaluation.suites import load_suite
     from msgrpo_hub.players.identity import PlayerSettings
 
@@ -105,7 +106,8 @@ def _estimate(options: argparse.Namespace) -> None:
         print_json([asdict(row) for row in estimates])
     else:
         print("\n\n".join(map(estimate_table, estimates)))
-    flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | given)
+    size = {} if options.batch_size == BATCH else {"batch_size": options.batch_size}
+    flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | size | given)
     print_next(f"msgrpo eval {shlex.join([*options.players, *flags])}")
 
 

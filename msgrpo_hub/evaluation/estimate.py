@@ -124,7 +124,7 @@ class _Plan:
 
     def missing(self, player: Player) -> dict[str, list[int]]:
         """Task → the episodes that a player still has to play."""
-        return {task: missing_episodes(player, self.suite, task, self.output_dir) for task in self.tasks}
+        return {task: missing_episodes(player, self.suite, task, self.output_dir, self.batch_size) for task in self.tasks}
 
     def at_once(self, missing: Mapping[str, Sequence[int]]) -> int:
         """The episodes in a batch."""
@@ -242,13 +242,14 @@ def _language_model(plan: _Plan) -> Estimate:
         prompt_format=settings.chosen_format,
         chat_template_kwargs=settings.chat_template_kwargs,
     )
-    files.check_context(prompts_of(map(make_game, plan.tasks), default)(files.prompt_format), limit)
+    expected = prompts_of([make_game(task) for task in plan.tasks], default)
+    files.check_context(expected(files.prompt_format), limit)
     samples = plan.samples(files.prompt_format or default, partial(prompt_lengths, files.encoder))
     size, free = files.weight_bytes(settings.dtype), free_memory(settings.device)
     shown, missing, probes = plan.name, {task: list(range(plan.suite.episodes)) for task in plan.tasks}, {}
     timed = [f"No time: the weights do not fit into {free / 1e9:.1f} GB of free memory, so no probe was played."]
     if size <= free or settings.load_in_4bit or settings.device_map != "none":
-        player = identify(plan.name, settings)
+        player = identify(plan.name, settings, expected)
         shown, missing = player.name, plan.missing(player)
         probes = _probes(plan, player, missing)
         timed = _timed(probes)

@@ -1,18 +1,24 @@
-"""Runs: a player plays the tasks of a suite in batches, and every finished batch is written to disk.
+"""Runs: a player plays the tasks of a suite in batches, and every episode is on the disk before the turn after its end.
 
-An interrupted run resumes where it stopped, and its files are the same, byte for byte. An episode that a server failed to
-answer is played again by the next call; until then, the run is marked as not complete and that episode is not scored.
+An interrupted run resumes, and its files are the same, byte for byte. A model on this machine rounds by the rows of its batch, so
+its batches are always the same episodes: one with a missing episode is computed whole again, and the episodes that are on the
+disk stay. For scripted players and servers the batch decides nothing, so only the missing episodes are played.
+
+An episode that a server failed to answer is played again by the next call; until then, the run is marked as not complete and
+that episode is not scored.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.progress import Progress
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
@@ -28,7 +34,7 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import write_json
 
 BATCH = 50
-"""Default number of episodes played together; results do not depend on it."""
+"""Default number of episodes played together."""
 
 
 def evaluate(
@@ -46,7 +52,8 @@ def evaluate(
         suite: name of a suite, or path of a TOML file.
         output_dir: results go to `<player>/<commit>/<task>/<run hash>/` in it.
         settings: how models act; by default they sample at temperature 0.5.
-        batch_size: episodes played together; more is faster and takes more memory. Results do not depend on it.
+        batch_size: episodes played together; more is faster and takes more memory. A model on this machine rounds by the
+            batch, so the size is part of its run's identity: a run of another size is another run.
 
     Returns:
         One result per player and task; `optimal` plays only the games that are solved.
@@ -83,7 +90,7 @@ def known_tasks(name: str, suite: Suite) -> list[str]:
 
 def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
     """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
-    config = run_config(player, suite, task)
+    config = run_config(player, suite, task, batch_size)
     folder = _run_folder(player, task, config, output_dir)
     if (folder / run_files.RESULTS).exists():
         done = load_result(folder)
@@ -107,9 +114,9 @@ def _run_folder(player: Player, task: str, config: dict[str, Any], output_dir: P
     return output_dir / player.folder / task.replace(":", "-") / run_hash(config)
 
 
-def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path) -> list[int]:
-    """The indices of the episodes that `run_task` would play. Reads the run's files and changes none."""
-    folder = _run_folder(player, task, run_config(player, suite, task), output_dir)
+def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> list[int]:
+    """The indices of the episodes that `run_task` would add. Reads the run's files and changes none."""
+    folder = _run_folder(player, task, run_config(player, suite, task, batch_size), output_dir)
     if (folder / run_files.RESULTS).exists() and load_result(folder).complete:
         return []
     done = run_files.logged(folder / run_files.LOG)
@@ -121,13 +128,13 @@ def asked_in(player: Player, suite: Suite) -> PromptFormat:
     return format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
 
 
-def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
-    """Everything that determines the result of a run."""
+def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH) -> dict[str, Any]:
+    """Everything that determines the result of a run, on one machine with one number of threads."""
     prompt_format = asked_in(player, suite)
     return {
         "harness": HARNESS,
         "player": player.name,
-        "identity": player.identity,
+        "identity": player.identity | ({"batch_size": batch_size} if player.batched else {}),
         "prompt_format": prompt_format.name,
         "prompt_format_hash": format_hash(prompt_format),
         "task": task,
@@ -141,28 +148,66 @@ def run_config(player: Player, suite: Suite, task: str) -> dict[str, Any]:
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
     """Plays the episodes that are not in the log yet."""
     game, log, seeds = make_game(task), folder / run_files.LOG, suite.seeds(task)
-    prompt_format = asked_in(player, suite)
     done, _ = run_files.read_log(log, game.id)
-    missing = [index for index in range(suite.episodes) if index not in done]
     failures = folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
     with Progress(f"{player.name[-30:]} · {task}", suite.episodes, game.horizon, done.values()) as progress:
-        for start in range(0, len(missing), batch_size):
-            batch, began = missing[start : start + batch_size], time.monotonic()
+        for indices in _batches(player, suite.episodes, set(done), batch_size):
+            missing = set(indices).difference(done)
+            batch = _Batch(log=log, failures=failures, indices=indices, missing=missing, progress=progress)
             progress.on_batch()
-            episodes = play_episodes(
+            play_episodes(
                 game,
                 player.policy,
-                [(seeds[i], 0) for i in batch],
-                progress.on_turn,
-                on_episode=lambda _, episode: progress.on_episode(episode),
-                prompt_format=prompt_format,
+                [(seeds[index], 0) for index in indices],
+                batch.on_turn,
+                on_episode=batch.on_episode,
+                prompt_format=asked_in(player, suite),
             )
-            for index, episode in zip(batch, episodes, strict=True):
-                if episode.error:
-                    run_files.append_failure(failures, index, episode)
-            finished = [(index, episode) for index, episode in zip(batch, episodes, strict=True) if not episode.error]
-            run_files.append_episodes(log, finished, time.monotonic() - began)
+
+
+def _batches(player: Player, episodes: int, done: set[int], size: int) -> list[list[int]]:
+    """The episodes that are played together, by their indices; see the head of this file."""
+    of_run = range(episodes) if player.batched else [index for index in range(episodes) if index not in done]
+    batches = [list(of_run[start : start + size]) for start in range(0, len(of_run), size)]
+    return [indices for indices in batches if not done.issuperset(indices)]
+
+
+@dataclass(kw_only=True)
+class _Batch:
+    """Writes the episodes of a batch to the log as they end."""
+
+    log: Path
+    failures: Path
+    """Gets the episodes that a server failed to answer."""
+    indices: list[int]
+    """The episodes that are played together."""
+    missing: set[int]
+    """Those that are not in the log and have not ended."""
+    progress: Progress
+    ended: list[tuple[int, Episode]] = field(default_factory=list)
+    """Those of the current turn."""
+    logged_at: float = field(default_factory=time.monotonic)
+
+    def on_episode(self, position: int, episode: Episode) -> None:
+        """An episode ended. One that an earlier call has logged is as it was."""
+        index = self.indices[position]
+        if index not in self.missing:
+            return
+        self.missing.remove(index)
+        self.progress.on_episode(episode)
+        if episode.error:
+            run_files.append_failure(self.failures, index, episode)
+        else:
+            self.ended.append((index, episode))
+
+    def on_turn(self, live: int) -> None:  # noqa: ARG002
+        """All live episodes have played one more turn."""
+        if self.ended:
+            now = time.monotonic()
+            run_files.append_episodes(self.log, self.ended, now - self.logged_at)
+            self.ended, self.logged_at = [], now
+        self.progress.on_turn(len(self.missing))
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:

@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel
 
 from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models.language_model import LanguageModel
 
@@ -17,13 +17,18 @@ PROBE = "FrozenLake-NotSlippery-v1"
 
 def adapter_effect(agent: LanguageModel) -> float:
     """The largest difference, in nats, that the adapter makes to the next-token log-probabilities after a test prompt."""
-    game = make_game(PROBE)
-    state = game.initial_state(stream(episode_seed(PROBE, "validation", 0), "initial_state"))
-    [ids] = agent.encode([build_prompt(game, state, format_of(agent))])
+    [ids] = agent.encode([probe_prompt(agent)])
     adapted = _log_probs(agent, ids)
     with cast(PeftModel, agent.model).disable_adapter():
         plain = _log_probs(agent, ids)
     return float((adapted - plain).abs().max())
+
+
+def probe_prompt(agent: LanguageModel) -> Prompt:
+    """A prompt in the model's own format."""
+    game = make_game(PROBE)
+    state = game.initial_state(stream(episode_seed(PROBE, "validation", 0), "initial_state"))
+    return build_prompt(game, state, format_of(agent))
 
 
 @torch.no_grad()

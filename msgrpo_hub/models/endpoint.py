@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from msgrpo_hub.agent.policy import Interrupted
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
@@ -61,7 +62,7 @@ class EndpointPolicy:
         """One reply per prompt, in order; the seed of request i comes from `rngs[i]` alone.
 
         Raises:
-            UserError: the server refuses a request, and a retry cannot help.
+            Interrupted: the server refuses a request, and a retry cannot help. It holds the replies so far.
         """
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         pool, stop, log_pause = ThreadPoolExecutor(self.concurrency), Event(), _PauseLog(self.server.name, self.patience)
@@ -71,6 +72,8 @@ class EndpointPolicy:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()  # raises the first error, even while others still pause between attempts
             return [future.result() for future in futures]
+        except UserError as error:
+            raise Interrupted(str(error), [_answered(future) for future in futures]) from error
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -98,6 +101,11 @@ class EndpointPolicy:
             extra_body=self.extra_body,
             timeout=min(self.timeout, deadline - time.monotonic()),
         )
+
+
+def _answered(future: Future[Completion]) -> Completion | None:
+    """The reply of a request, None if it has none."""
+    return future.result() if future.done() and not future.cancelled() and not future.exception() else None
 
 
 def _failed(last: Failure, attempts: int) -> Completion:

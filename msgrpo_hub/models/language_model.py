@@ -171,6 +171,11 @@ class LanguageModel:
         """Caches logits inside the context; see `Engine.caching`."""
         return self.engine.caching()
 
+    def chosen_engine(self, prompts: Sequence[Prompt]) -> str:
+        """The engine that computes these prompts: `fast`, `plain` or `plain without cache`. It is chosen by the longest."""
+        longest = max(self.encode(prompts), key=len)
+        return self.engine.choose(longest, self.max_new_tokens).name
+
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of prompts, through the chat template. Raises `UserError` if a prompt and a reply may not fit."""
         encoded = self.encoder.encode(prompts)

@@ -63,14 +63,17 @@ class PlainForward:
     `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body.
     """
 
-    name = "plain"
-
     def __init__(self, model: PreTrainedModel | PeftModel, cached: bool = True) -> None:
         self.model, self.cached = model, cached
         self.rows = 0
         self.split_head = True
         accepted = inspect.signature(base_of(model).forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+
+    @property
+    def name(self) -> str:
+        """`plain`, or `plain without cache`: the two compute in another order, so their last digits differ."""
+        return "plain" if self.cached else "plain without cache"
 
     @contextmanager
     def acting(self) -> Iterator[None]:

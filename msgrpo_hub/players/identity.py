@@ -81,6 +81,8 @@ class Player:
     """`<org>__<model>/<commit>`, where its results go."""
     prompt_format: PromptFormat | None = None
     """The prompt format chosen for it; None means the policy's own, else the suite's."""
+    batched: bool = False
+    """Whether it computes the replies of a batch together, so that the batch decides how they are rounded."""
 
 
 def identify(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
@@ -101,7 +103,8 @@ def _identified(name: str, settings: PlayerSettings, expected_prompts: ExpectedP
     if point := entry_point(name):
         package = point.dist.name if point.dist else ""
         version = point.dist.version if point.dist else ""
-        return _simple(name, make_player(name), {"kind": "entry point", "player": name, "package": package, "version": version})
+        identity = {"kind": "entry point", "player": name, "package": package, "version": version}
+        return replace(_simple(name, make_player(name), identity), batched=True)  # it may compute its replies together
     return _language_model(name, settings, expected_prompts)
 
 
@@ -137,7 +140,7 @@ def _endpoint(name: str, settings: PlayerSettings) -> Player:
 def _language_model(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None) -> Player:
     from msgrpo_hub.downloads.names import named, public_name
     from msgrpo_hub.downloads.sources import resolve
-    from msgrpo_hub.models.adapter_check import adapter_effect
+    from msgrpo_hub.models.adapter_check import adapter_effect, probe_prompt
 
     check_near_miss(name)
     sources = resolve(name)
@@ -160,6 +163,7 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
             f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
         )
     sampled = settings.mode == "generate"
+    prompts = expected_prompts(policy.prompt_format) if expected_prompts else [probe_prompt(policy)]
     identity = {
         "kind": "language model",
         **sources.identity(),
@@ -169,6 +173,7 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
         "chat_template": hashlib.sha256(json.dumps(policy.tokenizer.chat_template).encode()).hexdigest()[:16],
         "dtype": str(policy.model.dtype).removeprefix("torch."),
         "device": policy.model.device.type,
+        "engine": policy.chosen_engine(prompts),
         **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
         **_loaded(settings),
         **_besides(policy.chat_template_kwargs, *((policy.top_k, policy.top_p) if sampled else (0, 1))),
@@ -179,7 +184,7 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
         policy = ScorePolicy(policy)
     folder = "+".join(_folder_name(source) for source, _ in named(name))
     display_name = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
-    return Player(name=display_name, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}")
+    return Player(name=display_name, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}", batched=True)
 
 
 def _besides(chat_template_kwargs: Mapping[str, Scalar], top_k: int, top_p: float) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Provenance:
     """The kind of the device that trains, such as `cpu` or `cuda`."""
     hardware: str = ""
     """The name of the GPU or the processor."""
+    engine: str = ""
+    """The engine that was chosen for the model (see `LanguageModel.chosen_engine`)."""
     versions: dict[str, str]
 
 
@@ -70,9 +72,9 @@ def _pinned(what: str, given: str, source: str, now: str, began: str) -> tuple[s
     return (given, now) if local else (f"{source}@{began or now}", began or now)
 
 
-def record(provenance: Provenance, path: Path, device: str) -> None:
-    """Writes it as JSON, at once, with the device that trains."""
-    values = asdict(replace(provenance, device=device, hardware=hardware(device)))
+def record(provenance: Provenance, path: Path, device: str, engine: str) -> None:
+    """Writes it as JSON, at once, with the device that trains and the engine that was chosen."""
+    values = asdict(replace(provenance, device=device, hardware=hardware(device), engine=engine))
     write_atomically(path, lambda beside: beside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8"))
 
 

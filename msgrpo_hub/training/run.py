@@ -78,7 +78,7 @@ def train(
         folder.claim(config)
         if not folder.provenance.exists():
             with disk_errors(folder.path, 0):
-                record(provenance, folder.provenance, trainer.model.device.type)
+                record(provenance, folder.provenance, trainer.model.device.type, trainer.chosen_engine())
     progress = _resumed(trainer, folder)
     accelerator.wait_for_everyone()
     own = [*([RolloutLog()] if config.save_rollouts else []), *([TrackerLog(accelerator)] if accelerator.log_with else [])]

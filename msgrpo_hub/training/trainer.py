@@ -19,12 +19,14 @@ from accelerate.utils import gather_object
 from peft import PeftModel
 from torch import Tensor, nn
 
+from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.credit import CreditContext, LearningCredit, StepAdvantages, as_credit, step_advantages
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import stream
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, composite_return, group_advantages, policy_loss, select_episodes
+from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.adapter import load_agent
 from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
@@ -57,6 +59,10 @@ class Trainer:
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
+
+    def chosen_engine(self) -> str:
+        """The engine that acts and trains: `fast`, `plain` or `plain without cache`."""
+        return self.agent.chosen_engine(longest_prompts(self.starts.games.values(), format_of(self.agent)))
 
     def update(self, index: int) -> Update:
         """Update number `index` (the first is 1): plays the groups, credits their steps, selects episodes, learns from them."""

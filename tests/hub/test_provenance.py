@@ -38,7 +38,7 @@ def test_a_resumed_run_keeps_the_base_commit_it_started_with(loopback: Loopback,
     assert summary["base_commit"] == began
     assert (settings["base_model_name_or_path"], settings["revision"]) == (base, began)
     assert set(summary["versions"]) == {"msgrpo_hub", "Python", "torch", "transformers", "peft"}
-    assert (summary["device"], bool(summary["hardware"])) == ("cpu", True)
+    assert (summary["device"], summary["engine"], bool(summary["hardware"])) == ("cpu", "fast", True)
 
 
 def test_a_run_does_not_resume_if_its_base_folder_changed(loopback: Loopback, tmp_path: Path) -> None:

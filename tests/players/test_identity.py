@@ -89,6 +89,13 @@ def test_how_a_model_acts_is_in_its_run_hash(tmp_path: Path) -> None:
     assert len({player.folder for player in players}) == 1
     assert all(player.identity["dtype"] == "float32" for player in players)
     assert all(player.identity[package] for player in players for package in ("torch", "transformers", "peft", "device"))
+    assert all(player.identity["engine"] == "fast" for player in players)
+
+
+def test_the_engine_that_was_chosen_is_in_the_run_hash_and_not_the_one_that_was_asked_for() -> None:
+    auto, fast, plain = (identify("pocket", PlayerSettings(engine=engine)) for engine in ("auto", "fast", "plain"))
+    assert [player.identity["engine"] for player in (auto, fast, plain)] == ["fast", "fast", "plain"]
+    assert hash_of(auto) == hash_of(fast) != hash_of(plain)
 
 
 def test_another_dtype_or_version_is_another_run(tmp_path: Path) -> None:
