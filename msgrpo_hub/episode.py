@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -20,7 +20,8 @@ class Completion:
     `log_probs[k]` is log p_old(token k), under the distribution that the token was sampled from (temperature included).
     `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply, such as a server that
     failed: the episode then stops and is not scored. `usage` is (prompt tokens, reply tokens) as reported by a server, for
-    replies without token ids.
+    replies without token ids. `near_draws` counts the draws that another rounding may turn (see `models.sampling.NEAR`); it is
+    None where nothing is drawn here, and in stored replies.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Completion:
     entropies: tuple[float, ...] = ()
     error: str = ""
     usage: tuple[int, int] | None = None
+    near_draws: int | None = field(default=None, compare=False)
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -73,6 +75,13 @@ class Episode:
     def reward(self) -> float:
         """Σ_t r_t, the undiscounted return, without any format penalty."""
         return sum(step.reward for step in self.steps)
+
+    @property
+    def near_draws(self) -> int | None:
+        """The number of draws that another rounding may turn; None if that is not known of a reply."""
+        counts = [step.completion.near_draws for step in self.steps]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known and len(known) == len(counts) else None
 
     @property
     def unreadable(self) -> int:

@@ -163,6 +163,7 @@ class LanguageModel:
                 token_ids=tuple(sample.token_ids),
                 log_probs=tuple(sample.log_probs),
                 entropies=tuple(sample.entropies),
+                near_draws=sample.near_draws,
             )
             for sample in samples
         ]

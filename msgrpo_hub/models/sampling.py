@@ -15,6 +15,12 @@ from msgrpo_hub.models.devices import has_float64
 
 TokenIds = tuple[int, ...]
 
+NEAR = 1e-4
+"""A draw this close to a boundary of the cumulative distribution may give another token where the logits are rounded otherwise.
+
+In float32 the rounding is about 2e-5 nats, which moves a boundary by less than 2e-5. Types with fewer digits round more.
+"""
+
 
 @dataclass
 class Sample:
@@ -25,6 +31,8 @@ class Sample:
     log_probs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
     finish: Finish = "length"
+    near_draws: int = 0
+    """Its draws within `NEAR` of a boundary."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +62,12 @@ class Replies:
         short = [k for k, i in enumerate(live) if len(self.samples[i].token_ids) == position]
         uniforms = [self.rngs[live[k]].random() for k in short]
         sampled = draw_tokens(logits, rows[short], uniforms, self.temperature, self.top_k, self.top_p)
-        for k, token, log_prob, entropy in zip(short, *(values.tolist() for values in sampled), strict=True):
+        for k, token, log_prob, entropy, near in zip(short, *(values.tolist() for values in sampled), strict=True):
             sample = self.samples[live[k]]
             sample.token_ids.append(token)
             sample.log_probs.append(log_prob)
             sample.entropies.append(entropy)
+            sample.near_draws += near
             sample.finish = "stop" if token in self.end_ids else "length"
         tokens = [self.samples[i].token_ids[position] for i in live]
         unfinished = [k for k, token in enumerate(tokens) if position + 1 < self.max_new_tokens and token not in self.end_ids]
@@ -67,7 +76,7 @@ class Replies:
 
 def draw_tokens(
     logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float, top_k: int = 0, top_p: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Samples one token per sample from the distribution of its row.
 
     The cumulative distribution is summed in float64. A device without float64 hands its logits to the CPU, so that equal
@@ -82,7 +91,8 @@ def draw_tokens(
         top_p: the same by their probability; 1 keeps all.
 
     Returns:
-        Tokens, their log-probabilities, and the entropies of the distributions in nats; each (samples,).
+        Tokens, their log-probabilities, the entropies of the distributions in nats, and whether the draw was within `NEAR` of a
+        boundary of the cumulative distribution, or greedy between two tokens within `NEAR` nats; each (samples,).
     """
     if not has_float64(logits.device):
         logits, rows = logits.cpu(), rows.cpu()
@@ -95,9 +105,26 @@ def draw_tokens(
         cumulative = p.double().cumsum(-1)
         u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
         tokens = torch.searchsorted(cumulative[rows], u, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+        near = _near_boundary(cumulative, rows, u.squeeze(1), tokens)
     else:
+        likely = log_p.topk(2)
         tokens = log_p.argmax(-1)[rows]
-    return tokens, log_p[rows, tokens], entropies[rows]
+        near = (likely.values[:, 0] - likely.values[:, 1] < NEAR)[rows]
+    return tokens, log_p[rows, tokens], entropies[rows], near
+
+
+def _near_boundary(cumulative: Tensor, rows: Tensor, u: Tensor, tokens: Tensor) -> Tensor:
+    """Whether each draw is within `NEAR` of an end of its token's interval; 0 and 1 are no boundaries between tokens.
+
+    Args:
+        cumulative: (rows, vocabulary) float64.
+        rows: (samples,) the row of each sample.
+        u: (samples,) the draws.
+        tokens: (samples,) the tokens drawn.
+    """
+    above = cumulative[rows, tokens]
+    below = torch.where(tokens > 0, cumulative[rows, (tokens - 1).clamp(min=0)], 0.0)
+    return ((below > 0) & (u - below < NEAR)) | ((above < cumulative[rows, -1]) & (above - u < NEAR))
 
 
 def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:

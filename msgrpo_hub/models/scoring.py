@@ -12,7 +12,7 @@ from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.sampling import TokenIds
+from msgrpo_hub.models.sampling import NEAR, TokenIds
 
 TIE = 1e-9
 """Log-probabilities that differ by at most this, in nats, count as equal."""
@@ -45,13 +45,15 @@ class ScorePolicy:
         scores = self.language_model.engine.score(prompt_ids, [[tokens[reply] for reply in replies] for replies in candidates])
         completions = []
         for ids, replies, log_probs in zip(prompt_ids, candidates, scores, strict=True):
-            best = first_best([sum(token_log_probs) for token_log_probs in log_probs])
+            sums = [sum(token_log_probs) for token_log_probs in log_probs]
+            best = first_best(sums)
             completions.append(
                 Completion(
                     text=replies[best],
                     prompt_ids=ids,
                     token_ids=tokens[replies[best]],
                     log_probs=tuple(log_probs[best]),
+                    near_draws=int(is_close(sums)),
                 )
             )
         return completions
@@ -85,3 +87,12 @@ def first_best(scores: Sequence[float]) -> int:
     1
     """
     return next(i for i, score in enumerate(scores) if score >= max(scores) - TIE)
+
+
+def is_close(scores: Sequence[float]) -> bool:
+    """Whether another rounding may choose another reply: the two highest scores are within `NEAR` nats.
+
+    >>> is_close([-2.0, -1.0, -1.00005]), is_close([-2.0, -1.0, -1.1])
+    (True, False)
+    """
+    return sum(score > max(scores) - NEAR for score in scores) > 1

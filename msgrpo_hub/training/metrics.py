@@ -31,6 +31,7 @@ def play_metrics(groups: Sequence[Group], advantages: StepAdvantages, seconds: f
         "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),
         "entropy": sum(sum(step.completion.entropies) for step in steps) / max(tokens, 1),
+        "near_draws": float(sum(step.completion.near_draws or 0 for step in steps)),
         "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
         "episodes_per_second": len(episodes) / seconds,
         "tokens_per_second": tokens / seconds,

@@ -27,7 +27,7 @@ def test_draws_have_the_frequencies_of_the_distribution(logits: list[list[float]
     n = 1000
     for row, values in enumerate(logits):
         rows = torch.full((n,), row)
-        tokens, log_probs, entropies = draw_tokens(torch.tensor(logits), rows, grid_of_uniforms(n), temperature)
+        tokens, log_probs, entropies, _ = draw_tokens(torch.tensor(logits), rows, grid_of_uniforms(n), temperature)
         p = np.exp(np.array(values) / temperature)
         p /= p.sum()
         assert np.bincount(tokens.numpy(), minlength=5) == pytest.approx(n * p, abs=1.01)
@@ -37,7 +37,7 @@ def test_draws_have_the_frequencies_of_the_distribution(logits: list[list[float]
 
 def test_the_most_likely_token_at_temperature_zero_is_scored_at_temperature_one() -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
-    tokens, log_probs, entropies = draw_tokens(logits, torch.tensor([1, 0, 1]), [0.99, 0.0, 0.5], 0.0)
+    tokens, log_probs, entropies, _ = draw_tokens(logits, torch.tensor([1, 0, 1]), [0.99, 0.0, 0.5], 0.0)
     assert tokens.tolist() == [0, 1, 0]
     assert torch.equal(log_probs, torch.log_softmax(logits, -1)[[1, 0, 1], [0, 1, 0]])
     assert entropies[0] == entropies[2] != entropies[1]
@@ -47,7 +47,7 @@ def test_an_impossible_token_is_never_drawn() -> None:
     impossible = -torch.inf
     logits = torch.tensor([[impossible, 0.0, impossible, 0.0, impossible]])
     uniforms = [0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-53]
-    tokens, log_probs, entropies = draw_tokens(logits, torch.zeros(6, dtype=torch.long), uniforms, 1.0)
+    tokens, log_probs, entropies, _ = draw_tokens(logits, torch.zeros(6, dtype=torch.long), uniforms, 1.0)
     assert tokens.tolist() == [1, 1, 1, 3, 3, 3]
     assert log_probs.tolist() == entropies.mul(-1).tolist() == pytest.approx([-np.log(2)] * 6)
 
@@ -55,5 +55,5 @@ def test_an_impossible_token_is_never_drawn() -> None:
 def test_a_distribution_over_one_hundred_thousand_tokens_is_sampled_to_its_last_token() -> None:
     """The samples are even, up to the last token: adding many small numbers loses no probability."""
     n = 100_000
-    tokens, _, _ = draw_tokens(torch.zeros(1, n), torch.zeros(64, dtype=torch.long), grid_of_uniforms(64), 1.0)
+    tokens, _, _, _ = draw_tokens(torch.zeros(1, n), torch.zeros(64, dtype=torch.long), grid_of_uniforms(64), 1.0)
     assert tokens.tolist() == pytest.approx([(i + 0.5) * n / 64 for i in range(64)], abs=1)

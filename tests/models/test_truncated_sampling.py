@@ -46,7 +46,7 @@ def test_the_distribution_is_that_of_the_warpers_of_transformers(case: tuple[int
     expected = of_transformers(logits, temperature, top_k, top_p)
     assert torch.equal(keep_likely(logits / temperature, top_k, top_p), expected)
     rows, uniforms = torch.arange(4), [0.0, 0.3, 0.6, 1 - 2**-53]
-    tokens, log_probs, entropies = draw_tokens(logits, rows, uniforms, temperature, top_k, top_p)
+    tokens, log_probs, entropies, _ = draw_tokens(logits, rows, uniforms, temperature, top_k, top_p)
     log_p = torch.log_softmax(expected, -1)
     assert torch.equal(log_probs, log_p[rows, tokens])
     assert log_probs.isfinite().all()
