@@ -9,6 +9,12 @@ from typing import Literal
 Finish = Literal["stop", "length"]
 """How a reply ended: by its end token, or by the token limit."""
 
+NEAR = 1e-4
+"""A draw this close to a boundary of the cumulative distribution may give another token where float32 is rounded otherwise.
+
+The rounding is about 2e-5 nats, which moves a boundary by less than 2e-5. Types of 16 bits round a hundred times more.
+"""
+
 ReplyStatus = Literal["ok", "unreadable", "truncated_reply"]
 """Whether a reply was parsed. `unreadable`: it ended without an action; `truncated_reply`: it was cut at the token limit."""
 
@@ -20,7 +26,7 @@ class Completion:
     `log_probs[k]` is log p_old(token k), under the distribution that the token was sampled from (temperature included).
     `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply, such as a server that
     failed: the episode then stops and is not scored. `usage` is (prompt tokens, reply tokens) as reported by a server, for
-    replies without token ids. `near_draws` counts the draws that another rounding may turn (see `models.sampling.NEAR`); it is
+    replies without token ids. `near_draws` counts the draws that another rounding may turn (see `NEAR`); it is
     None where nothing is drawn here, and in stored replies.
     """
 

@@ -58,6 +58,7 @@ _REASONS = 3
 def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import given_fields
     from msgrpo_hub.cli.players import quiet_loading
+    from msgrpo_hub.evaluation.run_summary import near_draws
     from msgrpo_hub.evaluation.runner import evaluate
     from msgrpo_hub.evaluation.tables import results_table
     from msgrpo_hub.players.identity import PlayerSettings
@@ -77,7 +78,7 @@ def _eval(options: argparse.Namespace) -> None:
         rows = [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results]
         print_json(rows, sort_keys=True)
     else:
-        print(results_table(results))
+        print("\n".join([results_table(results), *near_draws(results)]))
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)

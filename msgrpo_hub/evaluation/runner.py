@@ -22,9 +22,9 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.progress import Progress
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
-from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.identity import Player, PlayerSettings, identify
 from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
@@ -148,7 +148,7 @@ def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH)
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
     """Plays the episodes that are not in the log yet."""
     game, log, seeds = make_game(task), folder / run_files.LOG, suite.seeds(task)
-    done, _ = run_files.read_log(log, game.id)
+    done = run_files.read_log(log, game.id).episodes
     failures = folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
     with Progress(f"{player.name[-30:]} · {task}", suite.episodes, game.horizon, done.values()) as progress:
@@ -213,19 +213,17 @@ class _Batch:
 def finish(folder: Path, config: dict[str, Any]) -> Result:
     """Scores the episodes of the log and writes the final files; the log of a complete run is deleted."""
     game, log = make_game(config["task"]), folder / run_files.LOG
-    done, seconds = run_files.read_log(log, game.id)
+    logged = run_files.read_log(log, game.id)
+    done, seconds = logged.episodes, logged.seconds
     episodes = [done[index] for index in sorted(done)]
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
-    complete = len(episodes) == config["episodes"]
-    seeds = [episode.seed for episode in episodes]
-    summary: dict[str, Any] = {"run": run_hash(config), "complete": complete, "failed": config["episodes"] - len(episodes)}
-    summary |= summarise(config["task"], seeds, scores, int(run_hash(config), 16))
+    summary = run_summary(config, episodes, scores, logged.near_draws)
     run_files.write_tables(folder, run_tables(config, sorted(done), episodes, scores, steps))
     timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
     write_json(folder / run_files.TIMING, timing)
     write_json(folder / run_files.RESULTS, summary)
-    if complete:
+    if summary["complete"]:
         _clear(folder)
     failures = run_files.read_failures(folder / run_files.FAILURES)
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}

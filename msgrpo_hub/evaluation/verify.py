@@ -14,9 +14,9 @@ from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Prompt
 from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.run_summary import is_plausible, run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, hash_of, is_current, run_seeds
-from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.rollout import reply_status
 from msgrpo_hub.storage.run_files import TABLES
@@ -77,9 +77,10 @@ def problems(result: Result) -> list[str]:
     messages += _table_problems(result, played)
     for number, episode in enumerate(result.episodes):
         messages += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
-    if not messages and not agree(_summary(result), result.summary):
+    near = result.summary.get("near_draws")
+    if not messages and not agree(run_summary(config, result.episodes, result.scores, near), result.summary):
         messages.append("the summary does not follow from the episodes")
-    return messages
+    return messages if is_plausible(result) else [*messages, "its number of near draws does not fit its replies"]
 
 
 def unchecked(result: Result) -> list[str]:
@@ -125,13 +126,6 @@ def reply_problems(
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
     return messages
-
-
-def _summary(result: Result) -> dict[str, Any]:
-    config, seeds = result.config, [episode.seed for episode in result.episodes]
-    missing = config["episodes"] - len(seeds)
-    figures = summarise(result.task, seeds, result.scores, int(run_hash(config), 16))
-    return {"run": run_hash(config), "complete": not missing, "failed": missing, **figures}
 
 
 def agree(a: Any, b: Any) -> bool:

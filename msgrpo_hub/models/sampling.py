@@ -9,17 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from msgrpo_hub.episode import Finish
+from msgrpo_hub.episode import NEAR, Finish
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import has_float64
 
 TokenIds = tuple[int, ...]
-
-NEAR = 1e-4
-"""A draw this close to a boundary of the cumulative distribution may give another token where the logits are rounded otherwise.
-
-In float32 the rounding is about 2e-5 nats, which moves a boundary by less than 2e-5. Types with fewer digits round more.
-"""
 
 
 @dataclass

@@ -9,10 +9,10 @@ import numpy as np
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.episode import Completion
+from msgrpo_hub.episode import NEAR, Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.sampling import NEAR, TokenIds
+from msgrpo_hub.models.sampling import TokenIds
 
 TIE = 1e-9
 """Log-probabilities that differ by at most this, in nats, count as equal."""

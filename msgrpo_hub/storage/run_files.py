@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -51,6 +52,7 @@ def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: 
     with path.open("a", encoding="utf-8") as file:
         for index, episode in rows:
             line = {"index": index, "seconds": seconds / len(rows), "episode": _plain(episode)}
+            line |= {"near_draws": episode.near_draws} if episode.near_draws is not None else {}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
@@ -68,12 +70,28 @@ def read_failures(path: Path) -> list[dict[str, Any]]:
     return _whole_rows(path)[0]
 
 
-def read_log(path: Path, game_id: str) -> tuple[dict[int, Episode], float]:
-    """The finished episodes of a log by index, and their seconds. An incomplete last line is removed from the file."""
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What a log says."""
+
+    episodes: dict[int, Episode]
+    """The finished episodes by index."""
+    seconds: float
+    near_draws: int | None
+    """Draws of all episodes that another rounding may turn; None where that is not known."""
+
+
+def read_log(path: Path, game_id: str) -> Log:
+    """The log of a run. An incomplete last line is removed from the file."""
     rows, whole = _whole_rows(path)
     if path.exists() and whole < path.stat().st_size:
         os.truncate(path, whole)
-    return {row["index"]: _episode(game_id, row["episode"]) for row in rows}, sum((row["seconds"] for row in rows), 0.0)
+    near = [row["near_draws"] for row in rows if "near_draws" in row]
+    return Log(
+        episodes={row["index"]: _episode(game_id, row["episode"]) for row in rows},
+        seconds=sum((row["seconds"] for row in rows), 0.0),
+        near_draws=sum(near) if near and len(near) == len(rows) else None,
+    )
 
 
 def logged(path: Path) -> set[int]:

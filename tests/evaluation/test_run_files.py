@@ -95,7 +95,7 @@ def test_what_is_written_is_read_as_equal_objects(
         run_files.write_tables(folder, run_tables(config, range(len(episodes)), episodes, scores, steps))
         assert run_files.read_tables(folder, game.id) == (episodes, scores, steps)
     run_files.append_episodes(folder / "log", enumerate(episodes), 1.5)
-    assert run_files.read_log(folder / "log", game.id)[0] == dict(enumerate(episodes))
+    assert run_files.read_log(folder / "log", game.id).episodes == dict(enumerate(episodes))
 
 
 # ---- results of different runs are never mixed

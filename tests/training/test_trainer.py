@@ -124,6 +124,7 @@ def test_the_measured_rates_are_those_of_the_episodes(config: TrainConfig) -> No
     steps = [step for episode in episodes for step in episode.steps]
     unread = [step for step in steps if step.action is None]
     cut = [step for step in unread if step.completion.finish == "length"]
+    assert metrics["near_draws"] == sum(step.completion.near_draws for step in steps)
     assert metrics["truncated_rate"] == len(cut) / len(steps)
     assert metrics["unreadable_rate"] == (len(unread) - len(cut)) / len(steps)
     assert metrics["illegal_rate"] == len([s for s in steps if s.action and not s.legal]) / len(steps) > 0

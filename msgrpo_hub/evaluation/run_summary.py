@@ -1,0 +1,54 @@
+"""The summary of a whole run, as `results.json` stores it, and what it says of exactness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgrpo_hub.episode import NEAR, Episode, EpisodeScore
+from msgrpo_hub.evaluation.results import Result, run_hash
+from msgrpo_hub.evaluation.summary import summarise
+
+
+def run_summary(
+    config: Mapping[str, Any], episodes: Sequence[Episode], scores: Sequence[EpisodeScore], near_draws: int | None
+) -> dict[str, Any]:
+    """Everything that follows from the episodes of a run, and its number of near draws, which only the play gives.
+
+    Args:
+        config: of the run.
+        episodes: the finished ones, in order.
+        scores: their scores.
+        near_draws: draws that another rounding may turn; None where that is not known, and then it is left out.
+    """
+    run, missing = run_hash(config), config["episodes"] - len(episodes)
+    return {
+        "run": run,
+        "complete": not missing,
+        "failed": missing,
+        **({} if near_draws is None else {"near_draws": near_draws}),
+        **summarise(config["task"], [episode.seed for episode in episodes], scores, int(run, 16)),
+    }
+
+
+def is_plausible(result: Result) -> bool:
+    """Whether the stored number of near draws is one that so many replies can have. It cannot be computed again."""
+    near, steps = result.summary.get("near_draws", 0), [step for episode in result.episodes for step in episode.steps]
+    return type(near) is int and 0 <= near <= sum(step.completion.reply_tokens or 1 for step in steps)
+
+
+def near_draws(results: Sequence[Result]) -> list[str]:
+    """One line per model that played on this machine: how many of its draws another rounding may turn."""
+    counted = [result for result in results if "near_draws" in result.summary]
+    lines = []
+    for player in dict.fromkeys(result.player for result in counted):
+        own = [result for result in counted if result.player == player]
+        near, draws = sum(result.summary["near_draws"] for result in own), sum(map(_draws, own))
+        lines.append(f"{player}: {near:,} of {draws:,} draws lie within {NEAR:g} of a boundary, and another rounding may turn them")
+    return lines
+
+
+def _draws(result: Result) -> int:
+    """One per token; a player that compares log-probabilities chooses once per step."""
+    scored = result.config["identity"].get("mode") == "score"
+    return int(result.summary["steps" if scored else "reply_tokens"] or 0)
