@@ -1,7 +1,7 @@
 """Rollout: game × policy → groups of episodes; and a stored episode → its states.
 
 All live episodes advance together, with one batched call of the policy per turn. Finished episodes leave the batch. Every
-episode has its own random streams, so results do not depend on the batch, beyond rounding.
+episode has its own random streams, so no reply depends on the other episodes of its batch, beyond rounding.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
   episodes and later turns are not recomputed.
 
 The tokens equal those of plain sampling with the same generators: sample i takes one uniform number per token from its own
-generator, and the token is the inverse of the cumulative distribution at that number.
+generator, and the token is the inverse of the cumulative distribution at that number. Rounding can turn only draws near a
+boundary of that distribution, and each sample counts those it had (`NEAR`).
 
 How a model computes is the business of its forward. The fast one shares prefixes and serves models with softmax attention;
 the plain one serves every other causal language model. A comparison with uncached forward passes decides (`engine_check`).
@@ -44,7 +45,7 @@ class Engine:
     Args:
         model: any transformers causal LM, with or without LoRA.
         end_ids: the tokens that end a reply and are included in it.
-        max_rows: largest number of samples per batch; bounds memory and does not affect results.
+        max_rows: largest number of samples per batch; bounds memory and does not affect results, beyond rounding.
         kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain; the log then says why, and what it costs.
     """
 

@@ -39,7 +39,7 @@ class LanguageModel:
         tokenizer: the tokenizer, with a chat template.
         temperature: sampling temperature; 0 is greedy.
         max_new_tokens: largest number of tokens per reply; a truncated reply has `finish="length"`.
-        max_rows: largest number of samples per batch; bounds memory and does not affect results.
+        max_rows: largest number of samples per batch; bounds memory and does not affect results, beyond rounding.
         name: what the model was loaded from.
         prompt_format: the format stored with the adapter; None if none is stored.
         chat_template_kwargs: variables of the chat template, such as `enable_thinking`.

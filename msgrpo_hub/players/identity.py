@@ -52,7 +52,7 @@ class PlayerSettings(LoadOptions):
     use_generation_config: bool = False
     """Take temperature, top-k and top-p from the model's own generation_config.json, as `model.generate()` does."""
     concurrency: int = 8
-    """Requests to a server at the same time, at most as many as episodes in a batch. Results do not depend on it."""
+    """Requests to a server at the same time, at most as many as episodes in a batch; it decides no reply."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,7 +3,7 @@
 One run is one player on one task; its folder is `<player>/<commit>/<task>/<run hash>/`:
 
     config.lock.json   everything that determines the result; the run hash is the hash of its content
-    episodes.jsonl     one line per finished episode; deleted when the run is complete
+    episodes.jsonl     one line per episode, written in the turn of its end; deleted when the run is complete
     episodes.parquet   one row per episode: seeds, scores (the columns of `storage.schema`)
     steps.parquet      one row per step: observation, reply, action, reward, legal and optimal actions, regret
     results.json       the summary, with intervals
