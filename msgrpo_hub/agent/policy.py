@@ -23,7 +23,7 @@ class Policy(Protocol):
         """One reply per prompt. All randomness of reply i comes from `rngs[i]`, so the batch changes no more than rounding."""
 
 
-class Interrupted(UserError):
+class Interrupted(UserError):  # noqa: N818
     """A policy cannot finish a turn. The replies that it has are played before the error is raised."""
 
     def __init__(self, message: str, completions: Sequence[Completion | None]) -> None:

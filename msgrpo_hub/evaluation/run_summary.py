@@ -44,7 +44,9 @@ def near_draws(results: Sequence[Result]) -> list[str]:
     for player in dict.fromkeys(result.player for result in counted):
         own = [result for result in counted if result.player == player]
         near, draws = sum(result.summary["near_draws"] for result in own), sum(map(_draws, own))
-        lines.append(f"{player}: {near:,} of {draws:,} draws lie within {NEAR:g} of a boundary, and another rounding may turn them")
+        lines.append(
+            f"{player}: {near:,} of {draws:,} draws lie within {NEAR:g} of a boundary, and another rounding may turn them"
+        )
     return lines
 
 

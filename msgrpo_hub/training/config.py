@@ -116,9 +116,9 @@ class TrainConfig:
     test_episodes: int = 200
     """Number of test episodes of the final table; 0 leaves it out."""
     token_budget: int = 2048
-    """Most tokens in one forward and backward pass of training; a bound on memory, without effect on the gradient, beyond rounding."""
+    """Most tokens in one forward and backward pass of training; bounds memory, without effect on the gradient beyond rounding."""
     max_rows: int = 512
-    """Most samples that advance together while acting; a bound on memory, without effect on results, beyond rounding."""
+    """Most samples that advance together while acting; bounds memory, without effect on results beyond rounding."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the base weights; the adapter is trained in float32 in any case. Not float16: gradients underflow."""
     load_in_4bit: bool = False

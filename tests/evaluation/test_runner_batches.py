@@ -73,22 +73,26 @@ def test_kill_9_inside_a_batch_then_resume_gives_the_same_bytes_though_the_batch
     assert other.folder != whole.folder
     assert other.episodes != whole.episodes
     kept = set()
-    for call in (2, 4, 7, 12, 17, 20):
+    for call in (4, 9, 15):
         folder = tmp_path / str(call)
         killed_at(call, folder)
         missing = missing_episodes(rounding(), LAKE, SLIPPERY, folder, 5)
         kept.add(LAKE.episodes - len(missing))
-        assert run_task(rounding(), LAKE, SLIPPERY, folder, 5) == replace(whole, folder=folder / whole.folder.relative_to(tmp_path / "whole"))
-        assert {name: data for name, data in contents(tmp_path / "whole").items() if whole.folder.name in name} == contents(folder)
-    assert len(kept) > 3
+        assert run_task(rounding(), LAKE, SLIPPERY, folder, 5) == replace(
+            whole, folder=folder / whole.folder.relative_to(tmp_path / "whole")
+        )
+        assert {name: data for name, data in contents(tmp_path / "whole").items() if whole.folder.name in name} == contents(
+            folder
+        )
+    assert len(kept) > 1
     assert any(number % 5 for number in kept)  # also in the middle of a batch
 
 
 @pytest.mark.lowest
 def test_the_built_in_base_stopped_inside_a_batch_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    suite = Suite(name="mine", tasks=(SLIPPERY,), episodes=5)
-    player = identify("pocket", PlayerSettings(max_new_tokens=24))
-    run_task(player, suite, SLIPPERY, tmp_path / "whole", 3)
+    suite = Suite(name="mine", tasks=(FIRM,), episodes=4)
+    player = identify("pocket", PlayerSettings(max_new_tokens=32))
+    run_task(player, suite, FIRM, tmp_path / "whole")
 
     class Stopped:
         """The built-in base, until somebody stops it."""
@@ -100,14 +104,14 @@ def test_the_built_in_base_stopped_inside_a_batch_goes_on_to_the_same_bytes(tmp_
 
         def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
             self.calls += 1
-            if self.calls == 8:
+            if self.calls == 6:
                 raise KeyboardInterrupt
             return player.policy.complete(prompts, rngs)
 
     with pytest.raises(KeyboardInterrupt):
-        run_task(replace(player, policy=Stopped()), suite, SLIPPERY, tmp_path / "part", 3)
-    assert 0 < len(missing_episodes(player, suite, SLIPPERY, tmp_path / "part", 3)) < 5
-    run_task(player, suite, SLIPPERY, tmp_path / "part", 3)
+        run_task(replace(player, policy=Stopped()), suite, FIRM, tmp_path / "part")
+    assert 0 < len(missing_episodes(player, suite, FIRM, tmp_path / "part")) < 4
+    run_task(player, suite, FIRM, tmp_path / "part")
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
 
 
@@ -131,15 +135,14 @@ def test_a_401_at_the_23rd_of_24_calls_leaves_the_finished_episode_on_the_disk(t
         player = identify(f"endpoint:{server.url}#m", settings)
         with pytest.raises(UserError, match="HTTP 401 no such key"):
             run_task(player, suite, FIRM, tmp_path)
-        assert missing_episodes(player, suite, FIRM, tmp_path) == [1, 2]
-        result = run_task(player, suite, FIRM, tmp_path)
-    assert result.complete
-    assert len(asked) == 23 + 16
+        missing = missing_episodes(player, suite, FIRM, tmp_path)
+        assert missing in ([1], [1, 2])  # the 24th call may be on its way
+        before = len(asked)
+        assert run_task(player, suite, FIRM, tmp_path).complete
+    assert len(asked) == before + 8 * len(missing)
 
 
-def test_the_bar_of_a_run_in_one_batch_does_not_stand_at_zero_to_the_end(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_bar_of_a_run_in_one_batch_does_not_stand_at_zero_to_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[tuple[float, str]] = []
 
     class Recorded(progress.tqdm):  # type: ignore[misc]
