@@ -1,12 +1,11 @@
 """The only gate for models: every base or adapter, from the Hub or a folder, is checked before any library loads it.
 
-A repository is resolved to a commit, and its files are listed with their sizes. Only the files that a model needs are
-downloaded, settings first. A folder may hold foreign files, so it passes the same checks.
+Only the files that a model needs are downloaded, all at one commit, settings first. A folder may hold foreign files, so it
+passes the same checks.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,20 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 
-from msgrpo_hub.downloads.hub_errors import first_line, hub_errors, retry_rate_limit
+from msgrpo_hub.downloads.hub_errors import hub_errors, retry_rate_limit
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
     check_links,
     check_tokenizer,
     check_weights,
-    is_revision,
     parse,
     weight_files,
 )
+from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS, CONFIG, LARGEST_SETTINGS, Listing, is_repository, no_folder
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, Scalar, play_settings_of
 from msgrpo_hub.errors import UserError
@@ -38,39 +36,16 @@ LARGEST_ADAPTER = 4_000_000_000
 """Largest size of an adapter's weights, in bytes."""
 LARGEST_TOKENIZER = 64_000_000
 """Largest size of each tokenizer file and of the weight index, in bytes: twice the largest known."""
-LARGEST_SETTINGS = 1_000_000
-"""Largest size of each other file, in bytes."""
 LARGEST_PLAY_SETTINGS = 10_000
 """Largest size of an adapter's `msgrpo.json`, in bytes; the file holds a name and a few switches."""
 
-ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-CONFIG, TOKENIZER, WEIGHTS, INDEX = "config.json", "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+TOKENIZER, WEIGHTS, INDEX = "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
 
 _SETTINGS = (CONFIG, "generation_config.json", "chat_template.jinja", "special_tokens_map.json")
 _TOKENIZER = (TOKENIZER, "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json")
 _VOCABULARIES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _PICKLED = re.compile(r"(pytorch_model|adapter_model|model|consolidated).*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
-_REPOSITORY = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """The files of a source, before any download."""
-
-    source: str
-    """The name of a repository, or the path of a folder."""
-    commit: str
-    """The commit of a repository; empty for a folder."""
-    sizes: Mapping[str, int]
-    """Sizes of the top-level files, in bytes."""
-    folder: Path | None = None
-    """The local folder of the files, if they need no download: a folder, or the cache while the Hub cannot be reached."""
-
-    @property
-    def is_adapter(self) -> bool:
-        return ADAPTER_SETTINGS in self.sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,44 +80,6 @@ def fetch_tokenizer(found: Listing) -> Fetched:
     return Fetched(source=found.source, commit=found.commit, folder=_download(found, names))
 
 
-def list_files(source: str, revision: str | None = None) -> Listing:
-    """Lists commit and files of a source. The Hub comes before the cache, because its client would return a cached file anyway.
-
-    Args:
-        source: the name of a repository, or a folder.
-        revision: a branch, tag or commit of a repository; None is main.
-
-    Raises:
-        UserError: the source cannot be found.
-    """
-    if Path(source).is_dir():
-        folder = Path(source)
-        return Listing(source=source, commit="", sizes=_sizes(folder), folder=folder)
-    if not _REPOSITORY.fullmatch(source) or Path(source).exists():
-        raise no_folder(source, "not a folder")
-    if revision is not None and not is_revision(revision):
-        raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
-    with hub_errors(source):
-        try:
-            info = retry_rate_limit(partial(HfApi().model_info, source, revision=revision, files_metadata=True))
-        except HfHubHTTPError:
-            raise
-        except HFValidationError as error:
-            raise no_folder(source, first_line(error)) from error
-        except (HTTPError, OfflineModeIsEnabled) as error:  # raised by the client without a network
-            return _in_cache(source, revision, error)
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
-    listing = Listing(source=source, commit=str(info.sha), sizes=sizes)
-    _cache_revision(listing, revision)
-    return listing
-
-
-def cached_commit(source: str, revision: str | None = None) -> str:
-    """The commit that the cache holds for a revision of a repository; empty if the cache holds none."""
-    folder = _cached(source, revision)
-    return folder.name if folder else ""
-
-
 def read_settings(found: Listing) -> dict[str, Any]:
     """The settings of an adapter, which are downloaded before its weights. Raises `UserError` unless they are inert."""
     settings = _read(found, ADAPTER_SETTINGS)
@@ -161,46 +98,11 @@ def base_of(settings: Mapping[str, Any], adapter: str) -> str:
         raise UserError(f"the adapter {adapter!r} does not name its base model: name both, as BASE+ADAPTER")
     if Path(base).parts[-3:] == pocket_path().parts[-3:]:
         return str(pocket_path())
-    if not Path(adapter).is_dir() and (Path(base).exists() or not _REPOSITORY.fullmatch(base)):
+    if not Path(adapter).is_dir() and (Path(base).exists() or not is_repository(base)):
         raise UserError(
             f"the adapter {adapter!r} names {base!r} as its base: expected a repository; or name both, as BASE+ADAPTER"
         )
     return base
-
-
-def no_folder(source: str, why: str) -> UserError:
-    """The error for a folder without a model."""
-    return UserError(f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({why})")
-
-
-def _cache_revision(found: Listing, revision: str | None) -> None:
-    """Records the commit of a branch or tag in the cache, for later offline use. The client records it with a file."""
-    name = ADAPTER_SETTINGS if found.is_adapter else CONFIG
-    if revision != found.commit and found.sizes.get(name, LARGEST_SETTINGS) < LARGEST_SETTINGS:
-        with hub_errors(found.source):
-            retry_rate_limit(partial(hf_hub_download, found.source, name, revision=revision))
-
-
-def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
-    """The listing of an earlier download, if the Hub cannot be reached."""
-    folder = _cached(source, revision)
-    if not folder:
-        at = f" at revision {revision!r}" if revision else ""
-        raise UserError(
-            f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
-            f"({first_line(error)})"
-        ) from error
-    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, folder.name)
-    return Listing(source=source, commit=folder.name, sizes=_sizes(folder), folder=folder)
-
-
-def _cached(source: str, revision: str | None) -> Path | None:
-    paths = (try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG))
-    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
 
 def _fetch_adapter(found: Listing) -> Fetched:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgrpo_hub.downloads.fetching import Listing, base_of, list_files, read_settings
+from msgrpo_hub.downloads.fetching import base_of, read_settings
 from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.listing import Listing, list_files
 from msgrpo_hub.downloads.names import POCKET, named, pocket_path, public_name
 from msgrpo_hub.errors import UserError
 

@@ -9,9 +9,9 @@ from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.fetching import cached_commit
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.listing import cached_commit
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.adapter_card import Base

@@ -18,8 +18,9 @@ from transformers import (
 from transformers.utils import logging
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
-from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, list_files, no_folder, read_settings
+from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
+from msgrpo_hub.downloads.listing import list_files, no_folder
 from msgrpo_hub.errors import UserError
 
 LOADING_ERRORS = (

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.downloads.fetching import fetch_tokenizer, list_files
+from msgrpo_hub.downloads.fetching import fetch_tokenizer
+from msgrpo_hub.downloads.listing import list_files
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer

@@ -12,8 +12,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.prompt_formats import find_format
-from msgrpo_hub.downloads.fetching import fetch, list_files
+from msgrpo_hub.downloads.fetching import fetch
 from msgrpo_hub.downloads.hub_errors import first_line
+from msgrpo_hub.downloads.listing import list_files
 from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game

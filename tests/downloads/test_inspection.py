@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig
 
-from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
+from msgrpo_hub.downloads.fetching import base_of, fetch
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
@@ -22,6 +22,7 @@ from msgrpo_hub.downloads.inspection import (
     parse,
     weight_files,
 )
+from msgrpo_hub.downloads.listing import list_files
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 

@@ -23,7 +23,7 @@ UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 def open_model(name: str) -> str:
     """In the client's process: loads a model, and returns the commit that it says it took."""
-    from msgrpo_hub.downloads.fetching import list_files
+    from msgrpo_hub.downloads.listing import list_files
     from msgrpo_hub.models.language_model import LanguageModel
 
     LanguageModel.from_pretrained(name)
