@@ -131,7 +131,7 @@ def _load(name: str, game: Game) -> Policy:
     else:
         source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
     device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
-    return make_player(source, **settings, load=PlayerSettings(device=device), expected_prompts=prompts_of([game]))
+    return make_player(source, PlayerSettings(device=device, **settings), prompts_of([game]))
 
 
 def pinned(name: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def add_eval(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.cli.flags import add_fields
     from msgrpo_hub.cli.players import PLAYERS
-    from msgrpo_hub.players.identity import PlayerSettings
+    from msgrpo_hub.players.settings import PlayerSettings
 
     parser.description = (
         "Evaluate players on the fixed episodes of a suite. Finished episodes are kept: running the same command again plays "
@@ -61,7 +61,7 @@ def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.run_summary import near_draws
     from msgrpo_hub.evaluation.runner import evaluate
     from msgrpo_hub.evaluation.tables import results_table
-    from msgrpo_hub.players.identity import PlayerSettings
+    from msgrpo_hub.players.settings import PlayerSettings
 
     if options.batch_size < 1:
         raise UserError(f"--batch-size {options.batch_size}: expected at least 1")
@@ -94,7 +94,7 @@ def _estimate(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.estimate_table import estimate_table
     from msgrpo_hub.evaluation.runner import BATCH
     from msgrpo_hub.evaluation.suites import load_suite
-    from msgrpo_hub.players.identity import PlayerSettings
+    from msgrpo_hub.players.settings import PlayerSettings
 
     rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]
     if not all(0 <= rate < math.inf for rate in rates):

@@ -7,16 +7,16 @@ import sys
 from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, find_format, system_text
+from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.cli.flags import add_fields, given_fields
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import PLAYERS, quiet_loading
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game, render_text
-from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.registry import make_player
 from msgrpo_hub.players.sample_play import prompts_of
+from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
 
@@ -24,21 +24,16 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("game", metavar="GAME", help="id of a game, as `msgrpo games` lists them, or ID:VARIANT")
     parser.add_argument("--player", default="random", help=f"human (you type the actions), or one of {PLAYERS}. Default: random")
     parser.add_argument("--seed", type=int, default=0, help="number of the test episode. Default: 0")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of a language model's sampling; 0 is greedy. Default: 1")
-    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest reply of a language model. Default: 256")
-    parser.add_argument("--chat-template", metavar="FILE", help="Jinja chat template, for a model that has none")
-    formats = f"{', '.join(PROMPT_FORMATS)}, or module:object. Default: the adapter's own, or else think-action"
-    parser.add_argument("--prompt-format", metavar="NAME", help=f"how the player is asked and its replies read: {formats}")
     add_json(parser, "print the episode as JSON instead of drawing it")
-    add_fields(parser, LoadOptions, "players that are models")
+    add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_play)
 
 
 def _play(options: argparse.Namespace) -> None:
     game = make_game(options.game)
-    chosen = find_format(options.prompt_format, may_import=True) if options.prompt_format else None
+    settings = PlayerSettings(**given_fields(options, PlayerSettings))
     episode_key = (episode_seed(game.id, "test", options.seed), 0)
-    [episode] = play_episodes(game, _policy(options, chosen), [episode_key], prompt_format=chosen)
+    [episode] = play_episodes(game, _policy(options, settings), [episode_key], prompt_format=settings.chosen_format)
     if episode.error:
         raise UserError(f"{options.player!r} gave no reply on turn {len(episode.steps) + 1} ({episode.error}): try again later")
     if options.json:
@@ -49,19 +44,11 @@ def _play(options: argparse.Namespace) -> None:
     print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
 
 
-def _policy(options: argparse.Namespace, prompt_format: PromptFormat | None) -> Policy:
+def _policy(options: argparse.Namespace, settings: PlayerSettings) -> Policy:
     if options.player == "human":
         return ScriptedPolicy(choose_human)
     quiet_loading(options.player)
-    return make_player(
-        options.player,
-        temperature=options.temperature,
-        max_new_tokens=options.max_new_tokens,
-        chat_template=options.chat_template,
-        prompt_format=prompt_format,
-        expected_prompts=prompts_of([make_game(options.game)]),
-        load=LoadOptions(**given_fields(options, LoadOptions)),
-    )
+    return make_player(options.player, settings, prompts_of([make_game(options.game)]))
 
 
 def _print_episode(game: Game, episode: Episode) -> None:

@@ -15,9 +15,10 @@ from msgrpo_hub.evaluation.probe import Probe, probe_tasks
 from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import make_game
-from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.registry import SCRIPTED, entry_point
 from msgrpo_hub.players.sample_play import prompts_of, scripted_prompts
+from msgrpo_hub.players.settings import PlayerSettings
 
 PROBE_SECONDS = 10.0
 """Seconds of a player's probe, shared by the tasks."""

@@ -26,9 +26,10 @@ from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.games import make_game
-from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
 from msgrpo_hub.players.sample_play import prompts_of
+from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import write_json

@@ -10,62 +10,21 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
+from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.play_settings import Scalar, check_switches
+from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.registry import SCRIPTED, ExpectedPrompts, check_near_miss, entry_point, make_player
-
-Mode = Literal["generate", "score"]
-"""`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
+from msgrpo_hub.players.settings import PlayerSettings
 
 VERSION = 1
 """Version of the scripted players, raised when one of them changes how it plays."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlayerSettings(LoadOptions):
-    """How models act. Scripted players ignore these settings."""
-
-    mode: Mode = "generate"
-    """How a model acts: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
-    temperature: float = 0.5
-    """Sampling temperature; 0 is greedy."""
-    max_new_tokens: int = 256
-    """Largest length of a reply, in tokens."""
-    chat_template: str = ""
-    """File with a Jinja chat template, for a model without one."""
-    prompt_format: str = ""
-    """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
-    chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
-    """Variables of the chat template as JSON, such as {"enable_thinking": false}; an adapter has its own."""
-    top_k: int = 0
-    """Sample from this many of the most likely tokens; 0 is all."""
-    top_p: float = 1.0
-    """Sample from the most likely tokens that together have this probability; 1 is all."""
-    use_generation_config: bool = False
-    """Take temperature, top-k and top-p from the model's own generation_config.json, as `model.generate()` does."""
-    concurrency: int = 8
-    """Requests to a server at the same time, at most as many as episodes in a batch; it decides no reply."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
-        if self.use_generation_config and (self.top_k or self.top_p != 1):
-            raise UserError(
-                "top_k and top_p are given along with use_generation_config, which sets them: expected one or the other"
-            )
-
-    @property
-    def chosen_format(self) -> PromptFormat | None:
-        """The prompt format that the user chose, if any. Raises `UserError` if it cannot be used."""
-        return find_format(self.prompt_format, may_import=True) if self.prompt_format else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,19 +72,7 @@ def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
 
 
 def _endpoint(name: str, settings: PlayerSettings) -> Player:
-    if settings.mode == "score":
-        raise UserError(f"{name!r} is behind a server, which cannot score given replies: use --mode generate")
-    if settings.use_generation_config:
-        raise UserError(f"{name!r} is behind a server, whose files cannot be read: use --temperature, --top-k and --top-p")
-    policy = make_player(
-        name,
-        temperature=settings.temperature,
-        max_new_tokens=settings.max_new_tokens,
-        concurrency=settings.concurrency,
-        chat_template_kwargs=settings.chat_template_kwargs,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-    )
+    policy = make_player(name, settings)
     identity = {
         "kind": "endpoint",
         "server": name,
@@ -144,44 +91,29 @@ def _language_model(name: str, settings: PlayerSettings, expected_prompts: Expec
 
     check_near_miss(name)
     sources = resolve(name)
-    policy: Any = make_player(
-        sources.pinned,
-        temperature=settings.temperature,
-        max_new_tokens=settings.max_new_tokens,
-        chat_template=settings.chat_template or None,
-        prompt_format=settings.chosen_format,
-        expected_prompts=expected_prompts,
-        load=settings,
-        chat_template_kwargs=settings.chat_template_kwargs,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-        use_generation_config=settings.use_generation_config,
-    )
-    policy.name = name  # for error messages; the pinned source may be a local path
-    if sources.adapter and adapter_effect(policy) == 0:
+    policy: Any = make_player(sources.pinned, settings, expected_prompts)
+    model = getattr(policy, "language_model", policy)  # a policy that scores has one
+    model.name = name  # for error messages; the pinned source may be a local path
+    if sources.adapter and adapter_effect(model) == 0:
         raise UserError(
             f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
         )
     sampled = settings.mode == "generate"
-    prompts = expected_prompts(policy.prompt_format) if expected_prompts else [probe_prompt(policy)]
+    prompts = expected_prompts(model.prompt_format) if expected_prompts else [probe_prompt(model)]
     identity = {
         "kind": "language model",
         **sources.identity(),
         "mode": settings.mode,
-        "temperature": policy.temperature if sampled else None,
+        "temperature": model.temperature if sampled else None,
         "max_new_tokens": settings.max_new_tokens if sampled else None,
-        "chat_template": hashlib.sha256(json.dumps(policy.tokenizer.chat_template).encode()).hexdigest()[:16],
-        "dtype": str(policy.model.dtype).removeprefix("torch."),
-        "device": policy.model.device.type,
-        "engine": policy.chosen_engine(prompts),
+        "chat_template": hashlib.sha256(json.dumps(model.tokenizer.chat_template).encode()).hexdigest()[:16],
+        "dtype": str(model.model.dtype).removeprefix("torch."),
+        "device": model.model.device.type,
+        "engine": model.chosen_engine(prompts),
         **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
         **_loaded(settings),
-        **_besides(policy.chat_template_kwargs, *((policy.top_k, policy.top_p) if sampled else (0, 1))),
+        **_besides(model.chat_template_kwargs, *((model.top_k, model.top_p) if sampled else (0, 1))),
     }
-    if settings.mode == "score":
-        from msgrpo_hub.models.scoring import ScorePolicy
-
-        policy = ScorePolicy(policy)
     folder = "+".join(_folder_name(source) for source, _ in named(name))
     display_name = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in named(name))
     return Player(name=display_name, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}", batched=True)

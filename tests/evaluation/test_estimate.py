@@ -18,8 +18,8 @@ from msgrpo_hub.evaluation.runner import evaluate
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.identity import PlayerSettings
 from msgrpo_hub.players.sample_play import scripted_prompts
+from msgrpo_hub.players.settings import PlayerSettings
 from tests.evaluation.played import LAKE, MIXED, SHORT, SLIPPERY, contents
 
 SERVED = "endpoint:http://127.0.0.1:9/v1#m"

@@ -21,8 +21,8 @@ from msgrpo_hub.evaluation.results import run_hash, run_tables
 from msgrpo_hub.evaluation.runner import run_config, run_task
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import GAMES, make_game
-from msgrpo_hub.players.identity import PlayerSettings
 from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
 from tests.evaluation.played import LAKE, SHORT, SLIPPERY, Talker, talker

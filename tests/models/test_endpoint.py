@@ -8,7 +8,7 @@ import pytest
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import Game
-from msgrpo_hub.players import make_player
+from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.rollout import play_episodes
 from tests.models.endpoint_players import EPISODE_KEYS, LAKE, SNAKE, WithoutHTTP, ask_once, first_prompts, model, player
 from tests.models.openai_server import (
@@ -46,7 +46,7 @@ def test_a_request_carries_the_prompt_the_settings_and_its_own_seed() -> None:
 def test_further_settings_are_sent_with_every_request() -> None:
     extra = {"top_k": 20, "top_p": 0.9, "chat_template_kwargs": {"enable_thinking": False}}
     with OpenAIServer(model()) as server:
-        policy = make_player(f"endpoint:{server.url}#m", **extra)
+        policy = make_player(f"endpoint:{server.url}#m", PlayerSettings(**extra))
         policy.complete(*first_prompts(SNAKE, 2))
         make_player(f"endpoint:{server.url}#m").complete(*first_prompts(SNAKE, 1))
     *bodies, plain = [asked.body for asked in server.asked]

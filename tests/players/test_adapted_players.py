@@ -10,7 +10,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.identity import PlayerSettings, identify
+from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.players.adapters import SUITE
 

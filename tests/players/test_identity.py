@@ -18,8 +18,9 @@ from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.players.identity import PlayerSettings, identify
+from msgrpo_hub.players.identity import identify
 from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback

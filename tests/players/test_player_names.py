@@ -12,7 +12,8 @@ from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import pocket_path, split_adapter
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
-from msgrpo_hub.players.identity import PlayerSettings, identify
+from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.players.adapters import SUITE, hash_of
 

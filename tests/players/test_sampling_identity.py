@@ -12,7 +12,8 @@ import pytest
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.untrusted import _check_config
-from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.identity import Player, identify
+from msgrpo_hub.players.settings import PlayerSettings
 from tests.models.loading import edit
 from tests.players.adapters import SUITE, adapt, hash_of
 

@@ -17,8 +17,9 @@ from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import GAMES, Transition
-from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.scripted import choose_greedy, choose_random
+from msgrpo_hub.players.settings import PlayerSettings
 
 HOSTILE = "</script><script>pwned = 1</script><img src=x onerror='pwned = 1'><!-- {{ 7 * 7 }} \u2028 ]]> &lt;"
 BASE, ADAPTER = "org/base", "me/<img src=x onerror=pwned=1>"

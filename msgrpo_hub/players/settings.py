@@ -1,0 +1,53 @@
+"""How models act as players: the settings that evaluation, play and the Space share. Loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
+from msgrpo_hub.downloads.play_settings import Scalar, check_switches
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.load_options import LoadOptions
+
+Mode = Literal["generate", "score"]
+"""`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerSettings(LoadOptions):
+    """How models act. Scripted players ignore these settings."""
+
+    mode: Mode = "generate"
+    """How a model acts: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
+    temperature: float = 0.5
+    """Sampling temperature; 0 is greedy."""
+    max_new_tokens: int = 256
+    """Largest length of a reply, in tokens."""
+    chat_template: str = ""
+    """File with a Jinja chat template, for a model without one."""
+    prompt_format: str = ""
+    """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
+    chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
+    """Variables of the chat template as JSON, such as {"enable_thinking": false}; an adapter has its own."""
+    top_k: int = 0
+    """Sample from this many of the most likely tokens; 0 is all."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens that together have this probability; 1 is all."""
+    use_generation_config: bool = False
+    """Take temperature, top-k and top-p from the model's own generation_config.json, as `model.generate()` does."""
+    concurrency: int = 8
+    """Requests to a server at the same time, at most as many as episodes in a batch; it decides no reply."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
+        if self.use_generation_config and (self.top_k or self.top_p != 1):
+            raise UserError(
+                "top_k and top_p are given along with use_generation_config, which sets them: expected one or the other"
+            )
+
+    @property
+    def chosen_format(self) -> PromptFormat | None:
+        """The prompt format that the user chose, if any. Raises `UserError` if it cannot be used."""
+        return find_format(self.prompt_format, may_import=True) if self.prompt_format else None
