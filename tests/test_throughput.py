@@ -39,11 +39,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_padded_batch_has_the_loss_and_the_gradient_of_ours(case: Case, models: Path) -> None:
-    difference = loss_and_gradient_difference(case, models)
-    assert difference["largest_gradient"] > 5e-5
-    assert difference["kl"] > 5e-5
-    assert difference["loss"] < 2e-5
-    assert difference["gradient"] < 2e-5
+    difference = loss_and_gradient_difference(case, models, seed=1)
+    assert difference["largest_gradient"] > 1e-4
+    assert difference["kl"] > 1e-4
+    assert difference["loss"] < 1e-5
+    assert difference["gradient"] < 1e-5
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
