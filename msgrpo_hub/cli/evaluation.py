@@ -6,7 +6,7 @@ import argparse
 import math
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,13 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", default="quick", help="name of a suite in benchmark/suites, or a TOML file. Default: quick")
     parser.add_argument(
         "--output-dir", type=Path, default=Path("runs/eval"), metavar="DIR", help="gets the results. Default: runs/eval"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        metavar="K",
+        help="plays of each board, with dynamics and sampling of its own each time: shows how much a run varies, pass@k, and "
+        "what the spread of rewards comes from. Default: 1, or what the suite says",
     )
     parser.add_argument(
         "--batch-size",
@@ -58,6 +65,7 @@ _REASONS = 3
 def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import given_fields
     from msgrpo_hub.cli.players import quiet_loading
+    from msgrpo_hub.evaluation.repeat_table import repeat_table
     from msgrpo_hub.evaluation.run_summary import near_draws
     from msgrpo_hub.evaluation.runner import evaluate
     from msgrpo_hub.evaluation.tables import results_table
@@ -65,6 +73,8 @@ def _eval(options: argparse.Namespace) -> None:
 
     if options.batch_size < 1:
         raise UserError(f"--batch-size {options.batch_size}: expected at least 1")
+    if options.repeats is not None and options.repeats < 1:
+        raise UserError(f"--repeats {options.repeats}: expected at least 1")
     for name in options.players:
         quiet_loading(name)
     if options.estimate:
@@ -73,12 +83,13 @@ def _eval(options: argparse.Namespace) -> None:
     if options.price_in is not None or options.price_out is not None:
         raise UserError("--price-in and --price-out are rates for an estimate: expected --estimate as well")
     settings = PlayerSettings(**given_fields(options, PlayerSettings))
-    results = evaluate(options.players, options.suite, options.output_dir, settings=settings, batch_size=options.batch_size)
+    how = {"settings": settings, "batch_size": options.batch_size, "repeats": options.repeats}
+    results = evaluate(options.players, options.suite, options.output_dir, **how)
     if options.json:
         rows = [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results]
         print_json(rows, sort_keys=True)
     else:
-        print("\n".join([results_table(results), *near_draws(results)]))
+        print("\n".join(filter(None, [results_table(results), repeat_table(results), *near_draws(results)])))
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
@@ -101,14 +112,16 @@ def _estimate(options: argparse.Namespace) -> None:
         raise UserError("--price-in, --price-out: expected at least 0 dollars per million tokens")
     price = Price(tokens_in=options.price_in or 0.0, tokens_out=options.price_out or 0.0) if rates else None
     suite, given = load_suite(options.suite), given_fields(options, PlayerSettings)
+    suite = replace(suite, repeats=options.repeats) if options.repeats else suite
     settings = PlayerSettings(**given)
     estimates = [estimate(name, suite, options.output_dir, settings, options.batch_size, price) for name in options.players]
     if options.json:
         print_json([asdict(row) for row in estimates])
     else:
         print("\n\n".join(map(estimate_table, estimates)))
-    size = {} if options.batch_size == BATCH else {"batch_size": options.batch_size}
-    flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | size | given)
+    more = {} if options.batch_size == BATCH else {"batch_size": options.batch_size}
+    more |= {"repeats": options.repeats} if options.repeats else {}
+    flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | more | given)
     print_next(f"msgrpo eval {shlex.join([*options.players, *flags])}")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean as mean
 
+from msgrpo_hub.episode import EpisodeScore
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.paired import TaskComparison, compare_tasks
+from msgrpo_hub.evaluation.paired import TaskComparison, TaskValues, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import same_rules
 from msgrpo_hub.games import base_game, make_game
@@ -37,7 +39,7 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         for key in ("task_hash", "harness"):
             if (ours := rules[0][key]) != (theirs := rules[1][key]):
                 raise UserError(f"the rules of {task} differ ({key} {ours} and {theirs}): play both with the same version")
-        pairs[task], bounds[task] = _aligned(a[task], b[task]), return_range(base_game(make_game(task)))
+        pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(base_game(make_game(task)))
     return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
 
 
@@ -50,12 +52,23 @@ def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
     return tasks
 
 
-def _aligned(a: Result, b: Result) -> tuple[list[float], list[float], list[bool], list[bool]]:
-    """Rewards and successes of the episodes that both runs have, in the same order."""
-    of_b = {episode.seed: score for episode, score in zip(b.episodes, b.scores, strict=True)}
-    shared = [(score, of_b[e.seed]) for e, score in zip(a.episodes, a.scores, strict=True) if e.seed in of_b]
+def paired_values(a: Result, b: Result) -> TaskValues:
+    """Rewards and successes of two runs on the same boards, in the same order: one value per board, the mean of its plays.
+
+    Only plays that both runs have are counted, so that both means rest on as many.
+
+    Raises:
+        UserError: the runs have no episode in common.
+    """
+    of_b = {(episode.seed, episode.member): score for episode, score in zip(b.episodes, b.scores, strict=True)}
+    shared: dict[int, list[tuple[EpisodeScore, EpisodeScore]]] = {}
+    for episode, score in zip(a.episodes, a.scores, strict=True):
+        if other := of_b.get((episode.seed, episode.member)):
+            shared.setdefault(episode.seed, []).append((score, other))
     if not shared:
         splits = f"{a.config['split']} and {b.config['split']}"
         raise UserError(f"{a.task}: no episode in common ({splits} episodes); expected two runs on one split")
-    rewards = [first.reward for first, _ in shared], [second.reward for _, second in shared]
-    return *rewards, [first.success for first, _ in shared], [second.success for _, second in shared]
+    boards, sides = list(shared.values()), (0, 1)
+    rewards = [[mean([plays[side].reward for plays in board]) for board in boards] for side in sides]
+    successes = [[mean([float(plays[side].success) for plays in board]) for board in boards] for side in sides]
+    return rewards[0], rewards[1], successes[0], successes[1]

@@ -247,7 +247,7 @@ def _language_model(plan: _Plan) -> Estimate:
     files.check_context(expected(files.prompt_format), limit)
     samples = plan.samples(files.prompt_format or default, partial(prompt_lengths, files.encoder))
     size, free = files.weight_bytes(settings.dtype), free_memory(settings.device)
-    shown, missing, probes = plan.name, {task: list(range(plan.suite.episodes)) for task in plan.tasks}, {}
+    shown, missing, probes = plan.name, {task: list(range(plan.suite.episodes * plan.suite.repeats)) for task in plan.tasks}, {}
     timed = [f"No time: the weights do not fit into {free / 1e9:.1f} GB of free memory, so no probe was played."]
     if size <= free or settings.load_in_4bit or settings.device_map != "none":
         player = identify(plan.name, settings, expected)
@@ -282,7 +282,7 @@ def _probes(plan: _Plan, player: Player, missing: Mapping[str, Sequence[int]]) -
     """One probe per task that has episodes left; they share the time."""
     left = [task for task in plan.tasks if missing[task]]
     seeds = {task: plan.suite.seeds(task) for task in left}
-    own = {task: [seeds[task][index] for index in missing[task]] for task in left}
+    own = {task: [seeds[task][index // plan.suite.repeats] for index in missing[task]] for task in left}
     games = {task: make_game(task) for task in left}
     return probe_tasks(games, own, player.policy, asked_in(player, plan.suite), plan.batch_size, plan.seconds)
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgrpo_hub.episode import NEAR, Episode, EpisodeScore
+from msgrpo_hub.evaluation.repeats import repeat_figures
 from msgrpo_hub.evaluation.results import Result, run_hash
+from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.evaluation.summary import summarise
 
 
@@ -21,13 +23,14 @@ def run_summary(
         scores: their scores.
         near_draws: draws that another rounding may turn; None where that is not known, and then it is left out.
     """
-    run, missing = run_hash(config), config["episodes"] - len(episodes)
+    run, missing = run_hash(config), config["episodes"] * repeats_of(config) - len(episodes)
     return {
         "run": run,
         "complete": not missing,
         "failed": missing,
         **({} if near_draws is None else {"near_draws": near_draws}),
         **summarise(config["task"], [episode.seed for episode in episodes], scores, int(run, 16)),
+        **({"repeated": repeat_figures(config, episodes, scores, int(run, 16))} if repeats_of(config) > 1 else {}),
     }
 
 

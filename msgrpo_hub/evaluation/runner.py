@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from msgrpo_hub.evaluation.progress import Progress
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
+from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, repeats_of
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
@@ -45,6 +45,7 @@ def evaluate(
     *,
     settings: PlayerSettings | None = None,
     batch_size: int = BATCH,
+    repeats: int | None = None,
 ) -> list[Result]:
     """Plays a suite with some players and stores the results in the output folder; an interrupted run resumes.
 
@@ -55,6 +56,8 @@ def evaluate(
         settings: how models act; by default they sample at temperature 0.5.
         batch_size: episodes played together; more is faster and takes more memory. A model on this machine rounds by the
             batch, so the size is part of its run's identity: a run of another size is another run.
+        repeats: how many times each board is played, with dynamics and sampling of its own each time; None is once, or as often
+            as the suite says.
 
     Returns:
         One result per player and task; `optimal` plays only the games that are solved.
@@ -69,6 +72,7 @@ def evaluate(
     1.0
     """
     chosen = load_suite(suite) if isinstance(suite, str) else suite
+    chosen = replace(chosen, repeats=repeats) if repeats else chosen
     names = [players] if isinstance(players, str) else list(players)
     tasks = {name: known_tasks(name, chosen) for name in names}
     results = []
@@ -121,7 +125,7 @@ def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, 
     if (folder / run_files.RESULTS).exists() and load_result(folder).complete:
         return []
     done = run_files.logged(folder / run_files.LOG)
-    return [index for index in range(suite.episodes) if index not in done]
+    return [index for index in range(suite.episodes * suite.repeats) if index not in done]
 
 
 def asked_in(player: Player, suite: Suite) -> PromptFormat:
@@ -143,24 +147,25 @@ def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH)
         "suite": suite.name,
         "split": suite.split,
         "episodes": suite.episodes,
+        **({"repeats": suite.repeats} if suite.repeats > 1 else {}),
     }
 
 
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
     """Plays the episodes that are not in the log yet."""
-    game, log, seeds = make_game(task), folder / run_files.LOG, suite.seeds(task)
+    game, log, keys = make_game(task), folder / run_files.LOG, suite.episode_keys(task)
     done = run_files.read_log(log, game.id).episodes
     failures = folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
-    with Progress(f"{player.name[-30:]} · {task}", suite.episodes, game.horizon, done.values()) as progress:
-        for indices in _batches(player, suite.episodes, set(done), batch_size):
+    with Progress(f"{player.name[-30:]} · {task}", len(keys), game.horizon, done.values()) as progress:
+        for indices in _batches(player, len(keys), set(done), batch_size):
             missing = set(indices).difference(done)
             batch = _Batch(log=log, failures=failures, indices=indices, missing=missing, progress=progress)
             progress.on_batch()
             play_episodes(
                 game,
                 player.policy,
-                [(seeds[index], 0) for index in indices],
+                [keys[index] for index in indices],
                 batch.on_turn,
                 on_episode=batch.on_episode,
                 prompt_format=asked_in(player, suite),
@@ -220,7 +225,9 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
     summary = run_summary(config, episodes, scores, logged.near_draws)
-    run_files.write_tables(folder, run_tables(config, sorted(done), episodes, scores, steps))
+    run_files.write_tables(
+        folder, run_tables(config, [index // repeats_of(config) for index in sorted(done)], episodes, scores, steps)
+    )
     timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
     write_json(folder / run_files.TIMING, timing)
     write_json(folder / run_files.RESULTS, summary)

@@ -49,16 +49,32 @@ class Suite:
     split: Split = "test"
     prompt_format: str = THINK_ACTION.name
     """The built-in format for players without one of their own."""
+    repeats: int = 1
+    """How many times each of these boards is played."""
 
     def seeds(self, task: str) -> list[int]:
-        """The episode seeds of a task."""
+        """The seeds of a task's boards."""
         return [episode_seed(task, self.split, index) for index in range(self.episodes)]
+
+    def episode_keys(self, task: str) -> list[tuple[int, int]]:
+        """(seed, member) of the episodes of a task, board after board."""
+        return [(seed, member) for seed in self.seeds(task) for member in range(self.repeats)]
 
 
 def run_seeds(config: Mapping[str, Any]) -> list[int]:
-    """The episode seeds that a stored run must have, by the rule of its harness."""
+    """The seeds of the boards that a stored run must have, by the rule of its harness."""
     seed = candidate_seed if config["harness"] in BY_SEED else episode_seed
     return [seed(config["task"], config["split"], index) for index in range(config["episodes"])]
+
+
+def repeats_of(config: Mapping[str, Any]) -> int:
+    """How many times a stored run plays each board."""
+    return int(config.get("repeats", 1))
+
+
+def run_keys(config: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """(seed, member) of the episodes that a stored run must have, in order."""
+    return [(seed, member) for seed in run_seeds(config) for member in range(repeats_of(config))]
 
 
 def task_hash(game: Game, harness: int = HARNESS) -> str:
@@ -145,8 +161,9 @@ def load_suite(name: str) -> Suite:
         suite = Suite(name=path.stem, tasks=tuple(tasks), **values)
     except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: not TOML, not UTF-8, or tasks that are not a table
         raise UserError(f"{str(path)!r} is not a suite ({error}): expected episodes, split, and a table [tasks]") from error
-    if not tasks or type(suite.episodes) is not int or suite.episodes < 1 or suite.split not in ("validation", "test"):
-        raise UserError(f"{str(path)!r}: expected tasks, episodes of at least 1, and split validation or test")
+    counts = (suite.episodes, suite.repeats)
+    if not tasks or any(type(count) is not int or count < 1 for count in counts) or suite.split not in ("validation", "test"):
+        raise UserError(f"{str(path)!r}: expected tasks, episodes and repeats of at least 1, and split validation or test")
     find_format(str(suite.prompt_format))  # built-in formats only: loading a file never imports code
     for task, frozen in tasks.items():
         if (now := hash_of(task)) != frozen:

@@ -37,7 +37,7 @@ def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], s
     steps = sum(score.steps for score in scores)
     rewards = [score.reward for score in scores]
     solved = bool(scores) and scores[0].value_optimal is not None
-    ends = (_exact_ends(scores) if solved else _played_ends(task, tuple(seeds))) if scores else {}
+    ends = (_exact_ends(scores) if solved else _played_ends(task, tuple(dict.fromkeys(seeds)))) if scores else {}
     low, *above = ends.values() or (0.0,)
     return {
         "episodes": len(scores),

@@ -9,7 +9,7 @@ from typing import Any
 from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
-from msgrpo_hub.evaluation.suites import BY_SEED, run_seeds
+from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds
 from msgrpo_hub.evaluation.summary import REFERENCE
 from msgrpo_hub.games import distinct_boards, splits_of
 
@@ -25,10 +25,11 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] = lam
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results grouped by task, split, number of episodes and how the seeds were drawn: only those of one group are comparable."""
+    """Results grouped by task, split, episodes, repeats and how the seeds were drawn: only those of one group are comparable."""
 
-    def played(result: Result) -> tuple[str, str, int, bool]:
-        return result.task, result.config["split"], result.config["episodes"], result.config["harness"] in BY_SEED
+    def played(result: Result) -> tuple[str, str, int, int, bool]:
+        config = result.config
+        return result.task, config["split"], config["episodes"], repeats_of(config), config["harness"] in BY_SEED
 
     return [list(group) for _, group in groupby(sorted(results, key=played), key=played)]
 
@@ -36,7 +37,8 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 def played_on(result: Result) -> str:
     """How many episodes of which split, on how many boards, such as `200 test episodes on 75 boards`."""
     boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
-    return f"{result.config['episodes']} {result.config['split']} episodes on {boards} board{'s' if boards > 1 else ''}"
+    times = f", each {repeats} times," if (repeats := repeats_of(result.config)) > 1 else ""
+    return f"{result.config['episodes']} {result.config['split']} episodes{times} on {boards} board{'s' if boards > 1 else ''}"
 
 
 def board_note(result: Result) -> str:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, load_result
-from msgrpo_hub.evaluation.suites import HARNESS
+from msgrpo_hub.evaluation.suites import HARNESS, repeats_of
 from msgrpo_hub.evaluation.verify import problems, unchecked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
@@ -34,6 +34,8 @@ _LARGEST_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
 _KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
 _FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
 """Keys since harness 2."""
+_REPEATS = "repeats"
+"""The key of a run that plays each board more than once."""
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
 """The characters of names, which are printed in terminals and in Markdown."""
 
@@ -67,10 +69,11 @@ def checked_run(folder: Path) -> Result:
     if _read_json(folder / run_files.RESULTS).get("complete") is not True:
         raise UserError("it is not complete")
     known = {"game": config["task"]}
-    episodes = _check_table(folder / run_files.EPISODES, "default", config["episodes"], known)
-    steps = _check_table(folder / run_files.STEPS, "steps", config["episodes"] * make_game(config["task"]).horizon, known)
-    if episodes.num_rows != config["episodes"]:
-        raise UserError(f"it has {episodes.num_rows} episodes, its configuration says {config['episodes']}")
+    total = config["episodes"] * repeats_of(config)
+    episodes = _check_table(folder / run_files.EPISODES, "default", total, known)
+    steps = _check_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon, known)
+    if episodes.num_rows != total:
+        raise UserError(f"it has {episodes.num_rows} episodes, its configuration says {total}")
     for column in ("reply", "observation"):
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
@@ -96,13 +99,16 @@ def _refuse(constant: str) -> float:
 
 def _check_config(config: Mapping[str, Any]) -> None:
     keys = _KEYS if config.get("harness") == 1 else _KEYS | _FORMAT_KEYS
-    if config.keys() != keys:
+    if config.keys() - {_REPEATS} != keys:
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(keys))}")
     if type(config["harness"]) is not int or config["harness"] not in range(1, HARNESS + 1):
         raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
     episodes = config["episodes"]
     if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:
         raise UserError(f"its number of episodes is not between 1 and {_MOST_EPISODES:,}")
+    repeats = config.get(_REPEATS, 2)
+    if type(repeats) is not int or not 2 <= repeats <= max(_MOST_EPISODES // episodes, 2):
+        raise UserError(f"its number of repeats is not between 2 and {max(_MOST_EPISODES // episodes, 2):,}")
     identity = config["identity"]
     if not isinstance(identity, dict) or len(identity) > 40 or not {"kind"} <= identity.keys():
         raise UserError("its identity does not say what kind of player it is")

@@ -16,7 +16,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.run_summary import is_plausible, run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, hash_of, is_current, run_seeds
+from msgrpo_hub.evaluation.suites import HARNESS, hash_of, is_current, repeats_of, run_keys
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.rollout import reply_status
 from msgrpo_hub.storage.run_files import TABLES
@@ -29,7 +29,7 @@ ROUNDING = 1e-9
 def verify(folder: Path) -> list[dict[str, Any]]:
     """Checks every run under a folder.
 
-    Each episode must start from the seed of its index, with the randomness of member 0. Each stored reply must parse to its
+    Each episode must start from the seed of its index, with the randomness of its member. Each stored reply must parse to its
     stored action, and the actions must lead to the stored observations, rewards, end and success. Scores and summary must
     follow from them. Whether the player really gave these replies cannot be checked.
 
@@ -70,11 +70,11 @@ def problems(result: Result) -> list[str]:
     built_in = PROMPT_FORMATS.get(result.prompt_format)
     if built_in and config["harness"] != 1 and config.get("prompt_format_hash") != format_hash(built_in):
         messages.append(f"its prompt format {built_in.name} differs from that of this version")
-    seeds = {seed: index for index, seed in enumerate(run_seeds(config))}
-    played = [seeds.get(episode.seed, -1) for episode in result.episodes]
-    if -1 in played or played != sorted(set(played)) or any(episode.member for episode in result.episodes):
+    keys = {key: index for index, key in enumerate(run_keys(config))}
+    played = [keys.get((episode.seed, episode.member), -1) for episode in result.episodes]
+    if -1 in played or played != sorted(set(played)):
         return [*messages, "its episodes are not those of the suite, each once and in order"]
-    messages += _table_problems(result, played)
+    messages += _table_problems(result, [index // repeats_of(config) for index in played])
     for number, episode in enumerate(result.episodes):
         messages += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
     near = result.summary.get("near_draws")

@@ -33,6 +33,9 @@ SCRIPTED: dict[str, Chooser] = {
     "optimal": choose_optimal,
 }
 
+DRAWING = frozenset({"random", "random-legal", "random-safe"})
+"""Scripted players that draw their actions; the others always answer one state in the same way."""
+
 KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
 """Scripted players that know only some games → whether they know a game."""
 

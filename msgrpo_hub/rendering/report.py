@@ -19,10 +19,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from msgrpo_hub import __version__
+from msgrpo_hub.evaluation.comparison import paired_values
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING
-from msgrpo_hub.evaluation.suites import same_rules
+from msgrpo_hub.evaluation.suites import repeats_of, same_rules
 from msgrpo_hub.evaluation.tables import board_note, hypotheses, played_on
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
@@ -115,7 +116,7 @@ def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 
     def played(result: Result) -> list[str]:
         config = result.config | same_rules(result.config)
-        return [str(config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")]
+        return [*(str(config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")), str(repeats_of(config))]
 
     return [_each_player_once(group) for _, group in groupby(sorted(results, key=played), key=played)]
 
@@ -141,7 +142,7 @@ def _base(group: Sequence[Result]) -> Result:
 def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]) -> list[list[Compared]]:
     """Compares every player with the base of its task, with Holm over all tests of the page. Incomplete runs are left out."""
     family = {
-        run_hash(other.config): (_rewards(base), _rewards(other), _successes(base), _successes(other))
+        run_hash(other.config): paired_values(base, other)
         for group, base in zip(groups, bases, strict=True)
         for other in group
         if other is not base and base.complete and other.complete
@@ -152,14 +153,6 @@ def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names:
         [(names[player_key(result)], hypotheses(row)) for result in group if (row := compared.get(run_hash(result.config)))]
         for group in groups
     ]
-
-
-def _rewards(result: Result) -> list[float]:
-    return [score.reward for score in result.scores]
-
-
-def _successes(result: Result) -> list[float]:
-    return [float(score.success) for score in result.scores]
 
 
 def _section(results: list[Result], base: Result, compared: list[Compared], names: dict[str, str]) -> Section:

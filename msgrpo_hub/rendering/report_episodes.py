@@ -1,4 +1,7 @@
-"""The episodes that a report replays: those on which the players differ most, and the worst of each player."""
+"""The episodes that a report replays: those on which the players differ most, and the worst of each player.
+
+Of a run that plays each board several times, the first play of each is shown.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def worst_episodes(result: Result) -> list[int]:
     """Positions of a player's worst episodes: the largest regrets, or the lowest rewards if the game is not solved."""
     badness = [-score.reward if score.regret is None else score.regret for score in result.scores]
     order = sorted(range(len(badness)), key=lambda position: (-badness[position], position))
-    return [position for position in order if result.scores[position].regret is None or badness[position] > TIE][:WORST]
+    first = [position for position in order if not result.episodes[position].member]
+    return [position for position in first if result.scores[position].regret is None or badness[position] > TIE][:WORST]
 
 
 def telling_seeds(results: Sequence[Result]) -> list[int]:
@@ -37,7 +41,8 @@ def telling_seeds(results: Sequence[Result]) -> list[int]:
     rewards: dict[int, list[tuple[float, float]]] = {}
     for result in results:
         for episode, score in zip(result.episodes, result.scores, strict=True):
-            rewards.setdefault(episode.seed, []).append((score.reward, score.regret or 0.0))
+            if not episode.member:
+                rewards.setdefault(episode.seed, []).append((score.reward, score.regret or 0.0))
 
     def apart(seed: int) -> tuple[float, ...]:
         return tuple(max(values) - min(values) for values in zip(*rewards[seed], strict=True))
@@ -104,7 +109,7 @@ def _seed(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:
         (player, result, position)
         for player, result in zip(players, results, strict=True)
         for position, episode in enumerate(result.episodes)
-        if episode.seed == seed
+        if episode.seed == seed and not episode.member
     ]
     rewards = sorted({result.scores[position].reward for _, result, position in found})
     span = " to ".join(number(reward, 0 if reward.is_integer() else 2) for reward in dict.fromkeys((rewards[0], rewards[-1])))

@@ -138,11 +138,16 @@ def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
         write_atomically(folder / name, partial(write_table, tables[config]))
 
 
+def _key(row: Mapping[str, Any]) -> tuple[int, int]:
+    """The board of a row in its split, and which of its plays."""
+    return row["index"], row["member"]
+
+
 def read_tables(folder: Path, game_id: str) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
     """The episodes of a run with their scores, equal to those written; tables of the first build lack the game."""
     heads, rows = (read_table(folder / name, config, {"game": game_id}).to_pylist() for config, name in TABLES.items())
-    grouped = {index: list(group) for index, group in groupby(rows, key=lambda row: row["index"])}
-    steps = [grouped.get(head["index"], []) for head in heads]
+    grouped = {key: list(group) for key, group in groupby(rows, key=_key)}
+    steps = [grouped.get(_key(head), []) for head in heads]
     episodes = [rollout_of(head, own).episode for head, own in zip(heads, steps, strict=True)]
     scored = [scores_of(head, own) for head, own in zip(heads, steps, strict=True)]
     return episodes, [of_episode for _, of_episode in scored], [of_steps for of_steps, _ in scored]

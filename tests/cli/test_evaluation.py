@@ -151,7 +151,18 @@ def test_an_estimate_prints_text_or_json_and_leaves_no_file(run: Run, suites: Pa
     assert not (tmp_path / "out").exists()
 
 
+def test_repeats_play_each_board_so_often_and_print_what_varies(run: Run, suites: Path, tmp_path: Path) -> None:
+    arguments = ("eval", "random", "--suite", suites / "lake.toml", "--output-dir", tmp_path, "--repeats", 2)
+    estimated, played, data = run(*arguments, "--estimate", "--json"), run(*arguments), run(*arguments, "--json")
+    assert (played.code, json.loads(estimated.out)[0]["tasks"][0]["episodes"]) == (0, 6)
+    assert "episodes, each 2 times, on " in played.out
+    assert "run to run: standard deviation of the mean reward" in played.out
+    [row] = json.loads(data.out)
+    assert (row["repeats"], row["episodes"], row["repeated"]["boards"]) == (2, 6, 3)
+
+
 BAD = {
+    "no plays of a board": ("eval random --suite @/lake.toml --repeats 0", "--repeats 0: expected at least 1"),
     "a price without an estimate": ("eval random --suite @/lake.toml --price-in 1", "expected --estimate as well"),
     "a price below zero": ("eval random --suite @/lake.toml --estimate --price-out -1", "expected at least 0 dollars"),
     "no requests at a time": ("eval endpoint:http://h/v1#m --suite @/lake.toml --concurrency 0", "concurrency = 0: expected at"),
