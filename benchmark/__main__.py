@@ -16,6 +16,7 @@ from typing import Any
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.semantic import SUITE, freeze_habit
 from msgrpo_hub.evaluation.suites import freeze
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.verify import verify
@@ -64,6 +65,8 @@ def check() -> None:
 def freeze_suites() -> None:
     for path in sorted((HERE / "suites").glob("*.toml")):
         freeze(path)
+        if path.stem == SUITE:
+            freeze_habit(path)
 
 
 def with_table(text: str, results: list[Result]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import players
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import plays
 from msgrpo_hub.hub import read_leaderboard
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[\w./-]{1,95})?", re.ASCII)
@@ -21,7 +22,7 @@ _one_at_a_time = threading.Lock()
 
 
 def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
-    """Returns scores with 95 % intervals, best first in each game.
+    """Returns scores with 95 % intervals, best first in each game; players that do not play are last and have no rank.
 
     Args:
         game: id of a game; empty for all games.
@@ -29,11 +30,16 @@ def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
 
     Returns:
         Rows with `task`, `player`, `episodes`, `reward` and `success` (each `mean`, `low`, `high`), `normalised` (0 is random
-        play, 1 the reference) and `link` (empty if the player has no page).
+        play, 1 the reference), `silent` (the reward of doing nothing), `plays` (whether at least half of the replies were
+        parsed) and `link` (empty if the player has no page).
     """
     rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else bundled())]
     chosen = [row for row in rows if not game or row["task"] == game]
-    return sorted(chosen, key=lambda row: (row["task"], -(row["reward"] or {"mean": float("-inf")})["mean"], row["player"]))
+    return sorted(chosen, key=lambda row: (row["task"], not row["plays"], -_mean(row["reward"]), row["player"]))
+
+
+def _mean(score: dict[str, Any] | None) -> float:
+    return float(score["mean"]) if score else float("-inf")
 
 
 @cache
@@ -56,7 +62,8 @@ def published(source: str) -> list[dict[str, Any]]:
 def row(result: Any, player: str) -> dict[str, Any]:
     """A result as a row."""
     fields = ("episodes", "reward", "success", "normalised", "run")
-    return {"task": result.task, "player": player, **{name: result.summary[name] for name in fields}}
+    own = {"silent": result.summary["references"].get("silent"), "plays": plays(result.summary)}
+    return {"task": result.task, "player": player, **{name: result.summary[name] for name in fields}, **own}
 
 
 def _link(player: str) -> str:
@@ -67,11 +74,12 @@ def _link(player: str) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as an HTML table that sorts by its columns."""
-    heads = ("Game", "Player", "Reward", "Success", "Normalised", "Episodes")
+    heads = ("Game", "Player", "Reward", "Success", "Normalised", "Silent", "Episodes")
     head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
     body = "".join(
-        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_score(row["reward"])}'
-        f'{_score(row["success"])}{_cell(row["normalised"], 2)}<td data-value="{row["episodes"]}">{row["episodes"]}</td></tr>'
+        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_score(row, "reward")}'
+        f"{_score(row, 'success')}{_cell(row['normalised'], 2, row['plays'])}{_cell(row['silent'], 2)}"
+        f'<td data-value="{row["episodes"]}">{row["episodes"]}</td></tr>'
         for row in rows
     )
     return (
@@ -82,18 +90,22 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _player(row: dict[str, Any]) -> str:
     name = escape(row["player"])
-    return f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
+    linked = f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
+    return linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
 
 
-def _score(score: dict[str, Any] | None) -> str:
+def _score(row: dict[str, Any], name: str) -> str:
+    """A score with its interval. That of a player that does not play sorts last."""
+    score = row[name]
     if score is None:
         return '<td data-value="">–</td>'
     interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "n < 30"
-    return f'<td data-value="{score["mean"]}">{number(score["mean"])} <span class="interval">{escape(interval)}</span></td>'
+    key = score["mean"] if row["plays"] else ""
+    return f'<td data-value="{key}">{number(score["mean"])} <span class="interval">{escape(interval)}</span></td>'
 
 
-def _cell(value: float | None, decimals: int) -> str:
-    return f'<td data-value="{"" if value is None else value}">{number(value, decimals)}</td>'
+def _cell(value: float | None, decimals: int, ranked: bool = True) -> str:
+    return f'<td data-value="{"" if value is None or not ranked else value}">{number(value, decimals)}</td>'
 
 
 def number(value: float | None, decimals: int = 3) -> str:

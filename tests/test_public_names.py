@@ -38,7 +38,7 @@ SPACE = {
     "msgrpo_hub.players": ["can_play", "prompts_of"],
     "msgrpo_hub.rollout": ["play_episodes"],
     "msgrpo_hub.evaluation": [
-        *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "wilson"),
+        *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "plays", "wilson"),
     ],
 }
 """Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""

@@ -45,8 +45,8 @@ def format_of(policy: Policy, chosen: PromptFormat | None = None, default: Promp
     return chosen or getattr(policy, "prompt_format", None) or default
 
 
-Chooser = Callable[[Game, Any, np.random.Generator], str]
-"""(game, state, rng) → action."""
+Chooser = Callable[[Game, Any, np.random.Generator], str | None]
+"""(game, state, rng) → action, or None for a reply without one."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,15 @@ class ScriptedPolicy:
     choose: Chooser
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        return [
-            Completion(text=prompt.prompt_format.reply(self.action(prompt.game, prompt.state, rng)))
-            for prompt, rng in zip(prompts, rngs, strict=True)
-        ]
+        actions = [self.action(prompt.game, prompt.state, rng) for prompt, rng in zip(prompts, rngs, strict=True)]
+        return [Completion(text=reply_with(action, prompt)) for action, prompt in zip(actions, prompts, strict=True)]
 
-    def action(self, game: Game, state: Any, rng: np.random.Generator) -> str:
-        """The chosen action, by its displayed name."""
-        return display_name(game, self.choose(base_game(game), state, rng))
+    def action(self, game: Game, state: Any, rng: np.random.Generator) -> str | None:
+        """The chosen action, by its displayed name; None if the player does not act."""
+        action = self.choose(base_game(game), state, rng)
+        return None if action is None else display_name(game, action)
+
+
+def reply_with(action: str | None, prompt: Prompt) -> str:
+    """A reply with an action in the format of the prompt; an empty reply without one."""
+    return "" if action is None else prompt.prompt_format.reply(action)

@@ -68,6 +68,7 @@ def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.repeat_table import repeat_table
     from msgrpo_hub.evaluation.run_summary import near_draws
     from msgrpo_hub.evaluation.runner import evaluate
+    from msgrpo_hub.evaluation.semantic_table import semantic_table
     from msgrpo_hub.evaluation.tables import results_table
     from msgrpo_hub.players.settings import PlayerSettings
 
@@ -89,7 +90,8 @@ def _eval(options: argparse.Namespace) -> None:
         rows = [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results]
         print_json(rows, sort_keys=True)
     else:
-        print("\n".join(filter(None, [results_table(results), repeat_table(results), *near_draws(results)])))
+        tables = ["\n".join(filter(None, [results_table(results), repeat_table(results)])), semantic_table(results)]
+        print("\n".join(["\n\n".join(filter(None, tables)), *near_draws(results)]))
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)

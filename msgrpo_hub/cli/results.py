@@ -31,6 +31,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
+    from msgrpo_hub.evaluation.semantic_table import semantic_table
     from msgrpo_hub.evaluation.tables import results_table, short
     from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
 
@@ -41,7 +42,8 @@ def _leaderboard(options: argparse.Namespace) -> None:
     elif options.markdown:
         print(as_markdown(shown, at=shown.commit))
     else:
-        print(results_table(shown.results, lambda result: short(shown.name(result))))
+        tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
+        print("\n\n".join(filter(None, tables)))
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"

@@ -17,6 +17,7 @@ _NOT_PUBLIC = {
     **dict.fromkeys(("Interval", "mean_interval", "wilson"), "statistics"),
     **dict.fromkeys(("score_episode", "score_steps"), "scores"),
     "find_results": "results",
+    "plays": "summary",
 }
 """Used by the Space, which is part of this repository."""
 

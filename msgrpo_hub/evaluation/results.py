@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.summary import with_intervals_of_now
+from msgrpo_hub.evaluation.summary import with_figures_of_now
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
@@ -66,7 +66,7 @@ def load_result(folder: Path) -> Result:
         episodes, scores, steps = run_files.read_tables(folder, config["task"])
         failures = run_files.read_failures(folder / run_files.FAILURES)
         seeds = [episode.seed for episode in episodes]
-        summary = with_intervals_of_now(summary, config["task"], seeds, scores, int(run_hash(config), 16))
+        summary = with_figures_of_now(summary, config["task"], seeds, scores, steps, int(run_hash(config), 16))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgrpo_hub.episode import NEAR, Episode, EpisodeScore
+from msgrpo_hub.episode import NEAR, Episode, EpisodeScore, StepScore
 from msgrpo_hub.evaluation.repeats import repeat_figures
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.suites import repeats_of
@@ -13,7 +13,11 @@ from msgrpo_hub.evaluation.summary import summarise
 
 
 def run_summary(
-    config: Mapping[str, Any], episodes: Sequence[Episode], scores: Sequence[EpisodeScore], near_draws: int | None
+    config: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    scores: Sequence[EpisodeScore],
+    steps: Sequence[Sequence[StepScore]],
+    near_draws: int | None,
 ) -> dict[str, Any]:
     """Everything that follows from the episodes of a run, and its number of near draws, which only the play gives.
 
@@ -21,6 +25,7 @@ def run_summary(
         config: of the run.
         episodes: the finished ones, in order.
         scores: their scores.
+        steps: the scores of their steps.
         near_draws: draws that another rounding may turn; None where that is not known, and then it is left out.
     """
     run, missing = run_hash(config), config["episodes"] * repeats_of(config) - len(episodes)
@@ -29,7 +34,7 @@ def run_summary(
         "complete": not missing,
         "failed": missing,
         **({} if near_draws is None else {"near_draws": near_draws}),
-        **summarise(config["task"], [episode.seed for episode in episodes], scores, int(run, 16)),
+        **summarise(config["task"], [episode.seed for episode in episodes], scores, steps, int(run, 16)),
         **({"repeated": repeat_figures(config, episodes, scores, int(run, 16))} if repeats_of(config) > 1 else {}),
     }
 

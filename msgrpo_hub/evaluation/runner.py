@@ -224,7 +224,7 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     episodes = [done[index] for index in sorted(done)]
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
-    summary = run_summary(config, episodes, scores, logged.near_draws)
+    summary = run_summary(config, episodes, scores, steps, logged.near_draws)
     run_files.write_tables(
         folder, run_tables(config, [index // repeats_of(config) for index in sorted(done)], episodes, scores, steps)
     )

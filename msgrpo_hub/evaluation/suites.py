@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -51,6 +51,8 @@ class Suite:
     """The built-in format for players without one of their own."""
     repeats: int = 1
     """How many times each of these boards is played."""
+    habit: Mapping[str, float] = field(default_factory=dict)
+    """Task → the mean reward of playing the unchanged game; only `semantic` has it (see `evaluation.semantic`)."""
 
     def seeds(self, task: str) -> list[int]:
         """The seeds of a task's boards."""

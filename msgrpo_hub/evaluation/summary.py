@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -9,24 +10,31 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.episode import EpisodeScore
+from msgrpo_hub.episode import EpisodeScore, StepScore
 from msgrpo_hub.evaluation.statistics import Interval, Range, mean_interval
 from msgrpo_hub.games import Game, base_game, make_game
-from msgrpo_hub.games.game import return_range
+from msgrpo_hub.games.game import is_solvable, return_range
+from msgrpo_hub.games.solving import TIE, silent_value
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
 REFERENCE = "planner"
 """The reference player for Snake, which has no exact optimum. Its score is not an upper bound."""
 
+FEWEST_PARSED = 0.5
+"""A player plays if at least this share of its replies was parsed. Otherwise its score is mostly that of doing nothing."""
 
-def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
+
+def summarise(
+    task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], steps: Sequence[Sequence[StepScore]], seed: int
+) -> dict[str, Any]:
     """All scores of one player on one task.
 
     Args:
         task: id of the game.
         seeds: seeds of the scored episodes.
         scores: their scores, in the same order.
+        steps: the scores of their steps.
         seed: seed of the bootstrap.
 
     Returns:
@@ -34,35 +42,67 @@ def summarise(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], s
         None for fewer than 30 boards, unless all values are 0 or 1. Rates of replies are shares of all steps. A score that the
         game does not have is None.
     """
-    steps = sum(score.steps for score in scores)
+    turns = sum(score.steps for score in scores)
     rewards = [score.reward for score in scores]
     solved = bool(scores) and scores[0].value_optimal is not None
-    ends = (_exact_ends(scores) if solved else _played_ends(task, tuple(dict.fromkeys(seeds)))) if scores else {}
-    low, *above = ends.values() or (0.0,)
+    ends = _references(task, seeds, scores)
+    low, high = ends.get("random", 0.0), best_reference(ends)
     return {
         "episodes": len(scores),
         **_figures(task, seeds, scores, seed),
-        "normalised": float((np.mean(rewards) - low) / (above[0] - low)) if above and above[0] > low else None,
-        "regret_per_step": sum(s.regret or 0.0 for s in scores) / steps if solved else None,
-        "optimal_rate": sum(s.optimal_steps or 0 for s in scores) / steps if solved else None,
+        "normalised": float((np.mean(rewards) - low) / (high - low)) if high is not None and high > low else None,
+        "regret_per_step": sum(s.regret or 0.0 for s in scores) / turns if solved else None,
+        **_decisions(task, steps),
         "first_mistake": _first_mistakes(scores) if solved else None,
         "references": ends,
-        "unreadable_rate": sum(s.unreadable for s in scores) / max(steps, 1),
-        "truncated_rate": sum(s.truncated_replies for s in scores) / max(steps, 1),
-        "illegal_rate": sum(s.illegal for s in scores) / max(steps, 1),
-        "steps": steps,
+        "unreadable_rate": sum(s.unreadable for s in scores) / max(turns, 1),
+        "truncated_rate": sum(s.truncated_replies for s in scores) / max(turns, 1),
+        "illegal_rate": sum(s.illegal for s in scores) / max(turns, 1),
+        "steps": turns,
         "prompt_tokens": _sum([s.prompt_tokens for s in scores]),
         "reply_tokens": _sum([s.reply_tokens for s in scores]),
         "above_optimum": _above(rewards, scores) if solved else False,
     }
 
 
-def with_intervals_of_now(
-    summary: Mapping[str, Any], task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], seed: int
+def plays(summary: Mapping[str, Any]) -> bool:
+    """Whether at least half of a player's replies were parsed."""
+    return bool(1 - summary["unreadable_rate"] - summary["truncated_rate"] > FEWEST_PARSED - 1e-9)
+
+
+def rank_key(summary: Mapping[str, Any]) -> tuple[bool, float]:
+    """Sorts results on one task: the best reward first, and after all others the players that do not play: they have no rank."""
+    reward = summary["reward"]
+    return not plays(summary), -reward["mean"] if reward else math.inf
+
+
+def best_reference(references: Mapping[str, float]) -> float | None:
+    """The value of optimal play, or of the reference player; None for a game that has neither."""
+    return references.get("optimal", references.get(REFERENCE))
+
+
+def with_figures_of_now(
+    summary: Mapping[str, Any],
+    task: str,
+    seeds: Sequence[int],
+    scores: Sequence[EpisodeScore],
+    steps: Sequence[Sequence[StepScore]],
+    seed: int,
 ) -> dict[str, Any]:
-    """A stored summary. Earlier versions had other intervals and did not name their rule: theirs are made anew."""
-    own = {"rule"} <= (summary["success"] or {"rule": None}).keys()
-    return {**summary, **({} if own else _figures(task, seeds, scores, seed))}
+    """A stored summary, in which the figures that earlier versions lacked or made otherwise are made anew.
+
+    These are intervals that do not name their rule, the value of silence, and the rate of optimal moves, which was over all
+    moves and not over the decisions that matter.
+    """
+    now = dict(summary)
+    if not {"rule"} <= (summary["success"] or {"rule": None}).keys():
+        now |= _figures(task, seeds, scores, seed)
+    if "decisions" not in summary:
+        now.pop("optimal_rate", None)
+        now |= _decisions(task, steps)
+    if scores and "silent" not in summary["references"]:
+        now["references"] = {"silent": _silence(_game_id(task), _boards(seeds)), **summary["references"]}
+    return now
 
 
 def _figures(task: str, boards: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
@@ -96,6 +136,18 @@ def as_figure(interval: Interval | None) -> dict[str, Any]:
     return {name: getattr(interval, name, None) for name in ("low", "high", "rule")}
 
 
+def _decisions(task: str, steps: Sequence[Sequence[StepScore]]) -> dict[str, float | None]:
+    """The moves in states whose actions differ in value, and the share of them that was optimal.
+
+    Elsewhere every action is optimal: once the goal is out of reach, or while turns are to spare.
+    """
+    actions = len(make_game(task).actions)
+    judged = [step for episode in steps for step in episode if step.regret is not None]
+    regrets = [step.regret for step in judged if len(step.optimal_actions) < actions]
+    rate = sum(regret <= TIE for regret in regrets) / len(regrets) if regrets else None
+    return {"decisions": len(regrets) if judged else None, "optimal_decisions": rate}
+
+
 def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:
     """The share of episodes without a mistake, and the mean step (from 0) of the first mistake in the others."""
     turns = [score.first_mistake for score in scores if score.first_mistake is not None]
@@ -108,19 +160,43 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     return sum(known) if known and len(known) == len(counts) else None
 
 
-def _exact_ends(scores: Sequence[EpisodeScore]) -> dict[str, float]:
-    """The exact values of random and optimal play, averaged over the maps that were played."""
+def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore]) -> dict[str, float]:
+    """The values of silence, of random play and of the reference on the same episodes: exact where the game is solved."""
+    if not scores:
+        return {}
+    silent = {"silent": _silence(_game_id(task), _boards(seeds))}
+    if scores[0].value_optimal is None:
+        return silent | _played_ends(_game_id(task), _boards(seeds))
     return {
+        **silent,
         "random": float(np.mean([score.value_random for score in scores])),
         "optimal": float(np.mean([score.value_optimal for score in scores])),
     }
 
 
+def _game_id(task: str) -> str:
+    """The game of a task without its variant: scripted players have the same rewards on every variant."""
+    return task.partition(":")[0]
+
+
+def _boards(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Every seed once, however often its board was played."""
+    return tuple(dict.fromkeys(seeds))
+
+
 @lru_cache(maxsize=64)
-def _played_ends(task: str, seeds: tuple[int, ...]) -> dict[str, float]:
+def _silence(game_id: str, seeds: tuple[int, ...]) -> float:
+    """The mean value of the player `silent`, exact where the game is solved."""
+    game = make_game(game_id)
+    values = [silent_value(game, seed) for seed in seeds] if is_solvable(game) else reference_rewards(game_id, seeds, "silent")
+    return float(np.mean(values))
+
+
+@lru_cache(maxsize=64)
+def _played_ends(game_id: str, seeds: tuple[int, ...]) -> dict[str, float]:
     """The mean rewards of the random player, and of the reference if it knows the game, on the same seeds."""
-    names = [name for name in ("random", REFERENCE) if can_play(name, make_game(task))]
-    return {name: float(np.mean(reference_rewards(task, seeds, name))) for name in names}
+    names = [name for name in ("random", REFERENCE) if can_play(name, make_game(game_id))]
+    return {name: float(np.mean(reference_rewards(game_id, seeds, name))) for name in names}
 
 
 def reference_rewards(task: str, seeds: Sequence[int], name: str) -> list[float]:

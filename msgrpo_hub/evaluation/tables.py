@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +10,7 @@ from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
 from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds
-from msgrpo_hub.evaluation.summary import REFERENCE
+from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
 from msgrpo_hub.games import distinct_boards, splits_of
 
 Row = Sequence[str]
@@ -20,7 +20,7 @@ NEARLY_EQUAL = "† nearly all episodes scored the same: the interval allows for
 
 
 def results_table(results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player)) -> str:
-    """One block per task and number of episodes: its references, then a line per player, the best reward first."""
+    """One block per task and number of episodes: its references, then a line per player, in the order of `rank_key`."""
     return "\n\n".join(_block(group, name) for group in same_episodes(results))
 
 
@@ -51,27 +51,27 @@ def board_note(result: Result) -> str:
 def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     first = max(results, key=lambda result: int(result.summary["episodes"]))  # a failed run may lack references
     solved = first.summary["luck_adjusted"] is not None
-    ends = sorted(first.summary["references"].items(), key=lambda end: float(end[1]))
-    references = ", ".join(f"{name} {value:.2f}" for name, value in ends)
     kind = "exact" if solved else "played on the same seeds"
-    title = "\n".join(filter(None, [f"{first.task}   {played_on(first)}   {kind}: {references}", board_note(first)]))
-    if ends and not {REFERENCE, "optimal"} & {end for end, _ in ends}:
+    facts = f"{first.task}   {played_on(first)}   {kind}: {references_of(first)}"
+    title = "\n".join(filter(None, [facts, board_note(first)]))
+    if first.summary["references"] and best_reference(first.summary["references"]) is None:
         title += f"\n{REFERENCE} does not know {first.task}: left out"
     head = ["player", "reward", "success", "norm."]
     head += ["luck-adjusted", "optimal moves"] if solved else []
-    best_first = sorted(results, key=_by_reward)
+    best_first = sorted(results, key=lambda result: rank_key(result.summary))
     rows = [[name(r), *_figures(r), *(_exact(r) if solved else []), _faults(r)] for r in best_first]
     return noted(f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal'], *rows])}")
+
+
+def references_of(result: Result) -> str:
+    """The references of a task with their values, the lowest first."""
+    ends = sorted(result.summary["references"].items(), key=lambda end: (float(end[1]), end[0]))
+    return ", ".join(f"{name} {value:.2f}" for name, value in ends)
 
 
 def noted(table: str) -> str:
     """A table with the footnote that its marks refer to."""
     return f"{table}\n{NEARLY_EQUAL}" if "†" in table else table
-
-
-def _by_reward(result: Result) -> float:
-    reward = result.summary["reward"]
-    return -reward["mean"] if reward else float("inf")
 
 
 def _figures(result: Result) -> list[str]:
@@ -81,32 +81,42 @@ def _figures(result: Result) -> list[str]:
 
 
 def _exact(result: Result) -> list[str]:
-    rate = result.summary["optimal_rate"]
-    return [with_interval(result.summary["luck_adjusted"]), "–" if rate is None else f"{rate:.0%}"]
+    return [with_interval(result.summary["luck_adjusted"]), optimal_moves(result.summary)]
+
+
+def optimal_moves(summary: Mapping[str, Any]) -> str:
+    """The share of optimal moves among the decisions that matter, and the number of these decisions.
+
+    >>> optimal_moves({"decisions": 210, "optimal_decisions": 0.5}), optimal_moves({"decisions": 0, "optimal_decisions": None})
+    ('50% of 210', '–')
+    """
+    rate = summary["optimal_decisions"]
+    return "–" if rate is None else f"{rate:.0%} of {summary['decisions']:,}"
 
 
 def _faults(result: Result) -> str:
     summary = result.summary
     rates = " / ".join(f"{summary[name]:.1%}" for name in ("unreadable_rate", "truncated_rate", "illegal_rate"))
     above = " ABOVE THE OPTIMUM" if summary["above_optimum"] else ""
-    return rates + above + ("" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed")
+    passive = "" if plays(summary) else " DOES NOT PLAY"
+    return rates + passive + above + ("" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed")
 
 
 def markdown_table(results: Sequence[Result], name: Callable[[Result], str], others: Iterable[tuple[float, Row]] = ()) -> str:
-    """Results on the same episodes in Markdown: the references, then a line per player, the best reward first.
+    """Results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`.
 
     Args:
         results: complete results, a group of `same_episodes`.
         name: result → name of its player, as Markdown.
         others: further rows to sort in, each with its reward.
     """
-    references = ", ".join(f"{name} {value:.2f}" for name, value in results[0].summary["references"].items())
     note = board_note(results[0])
-    title = f"**{results[0].task}**, {played_on(results[0])}; {references}\n" + (f"\n*{note}*\n" if note else "")
+    title = f"**{results[0].task}**, {played_on(results[0])}; {references_of(results[0])}\n" + (f"\n*{note}*\n" if note else "")
     head = ["player", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal"]
-    rows = [(float(result.summary["reward"]["mean"]), _markdown_row(result, name(result))) for result in results]
-    ordered = [row for _, row in sorted([*rows, *others], key=lambda row: -row[0])]
-    table = "\n".join([title, _piped(head), f"|{'---|' * len(head)}", *map(_piped, ordered)])
+    rows = [(rank_key(result.summary), _markdown_row(result, name(result))) for result in results]
+    rows += [((False, -reward), row) for reward, row in others]
+    ordered = [row for _, row in sorted(rows, key=lambda row: row[0])]
+    table = "\n".join([title, piped(head), f"|{'---|' * len(head)}", *map(piped, ordered)])
     return f"{table}\n\n{NEARLY_EQUAL}." if "†" in table else table
 
 
@@ -114,7 +124,7 @@ def _markdown_row(result: Result, name: str) -> Row:
     return [name, *_figures(result), with_interval(result.summary["luck_adjusted"]), _faults(result)]
 
 
-def _piped(cells: Row) -> str:
+def piped(cells: Row) -> str:
     return f"| {' | '.join(cells)} |"
 
 

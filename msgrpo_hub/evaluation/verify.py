@@ -78,7 +78,7 @@ def problems(result: Result) -> list[str]:
     for number, episode in enumerate(result.episodes):
         messages += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
     near = result.summary.get("near_draws")
-    if not messages and not agree(run_summary(config, result.episodes, result.scores, near), result.summary):
+    if not messages and not agree(run_summary(config, result.episodes, result.scores, result.steps, near), result.summary):
         messages.append("the summary does not follow from the episodes")
     return messages if is_plausible(result) else [*messages, "its number of near draws does not fit its replies"]
 

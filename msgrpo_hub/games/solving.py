@@ -207,3 +207,22 @@ def random_value(game: Game, seed: int) -> float:
     """The expected return of the player `random` from the initial state of an episode seed; `UserError` as above."""
     start = game.initial_state(stream(seed, "initial_state"))
     return values_at(game, start).blind(start)
+
+
+def silent_value(game: Solvable, seed: int) -> float:
+    """The expected return of the player `silent`, which never acts, from the initial state of an episode seed.
+
+    >>> from msgrpo_hub.games import make_game
+    >>> silent_value(make_game("FrozenLake-Slippery-v1"), 0)
+    0.0
+    """
+    chances, value = {game.initial_state(stream(seed, "initial_state")): 1.0}, 0.0
+    while chances:
+        ahead: dict[Any, float] = {}
+        for state, chance in chances.items():
+            for probability, after in game.outcomes(state, None):
+                value += chance * probability * after.reward
+                if not (after.terminated or after.truncated):
+                    ahead[after.state] = ahead.get(after.state, 0.0) + chance * probability
+        chances = ahead
+    return value

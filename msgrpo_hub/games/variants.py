@@ -1,4 +1,6 @@
-"""Variants: the same game with mirrored or rotated cells, other names or symbols, or a partial view. Its rules do not change.
+"""Variants: the same game with mirrored or rotated cells, other names or symbols, a partial view, or one more sentence.
+
+The rules of the game do not change.
 
 `make_game("Snake-Standard-v1:reflected")` plays the same episodes as `Snake-Standard-v1`: the same seeds, randomness and
 rewards. A player that reads the rules scores the same; a player that follows a habit does not.
@@ -56,6 +58,8 @@ class Variant:
     """Grid symbol → displayed symbol."""
     moves: str = _MOVES
     """The rule that describes the actions."""
+    sentence: str = ""
+    """A sentence that stands among the rules and changes nothing."""
 
     @property
     def rows(self) -> int:
@@ -101,7 +105,8 @@ class Variant:
     def rules(self) -> tuple[str, ...]:
         legend = "In the grid " + ", ".join(f"{symbol} is {name}" for symbol, name in self.symbols.items()) + "."
         rules = tuple(self.moves if rule == _MOVES else rule for rule in self.game.rules)
-        return (*rules[:-1], legend) if self.glyphs else rules
+        sentence = (self.sentence,) if self.sentence else ()
+        return (*rules[:-1], *sentence, legend if self.glyphs else rules[-1])
 
     @cached_property
     def pictures(self) -> dict[str, str]:
@@ -213,6 +218,7 @@ VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
     "compass": lambda game, id: Variant(game, id, names=_COMPASS, moves=_COMPASS_RULE),
     "permuted-actions": lambda game, id: Variant(game, id, names=_TURNED, moves=_TURNED_RULE),
     "other-symbols": lambda game, id: Variant(game, id, glyphs=_GLYPHS),
+    "irrelevant-sentence": lambda game, id: Variant(game, id, sentence="The weather is nice today."),
     **{view: partial(_seen, view=view) for view in get_args(View) if view != "full"},
 }
 """Name → (game, id of the variant) → the variant."""

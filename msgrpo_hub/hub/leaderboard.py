@@ -21,6 +21,8 @@ from tqdm import tqdm
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation.results import Result, player_names, run_hash
+from msgrpo_hub.evaluation.semantic_table import semantic_markdown
+from msgrpo_hub.evaluation.summary import rank_key
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
 from msgrpo_hub.hub.uploading import Target, listing
@@ -172,8 +174,8 @@ def _judged(source: str, commit: str, runs: Mapping[str, Path], refused: dict[st
 
 
 def ranked(results: Iterable[Result]) -> tuple[Result, ...]:
-    """Runs sorted by task and descending reward; ties by place."""
-    return tuple(sorted(results, key=lambda run: (run.task, -run.summary["reward"]["mean"], run.folder.resolve().parts[-4:])))
+    """Runs sorted by task and descending reward, players that do not play last; ties by place."""
+    return tuple(sorted(results, key=lambda run: (run.task, rank_key(run.summary), run.folder.resolve().parts[-4:])))
 
 
 def _plain(text: str) -> str:
@@ -196,7 +198,8 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
     def name(result: Result) -> str:
         return f"[{board.name(result)}]({pages}/{place(result.folder)})" if at else board.name(result)
 
-    return "\n\n".join(markdown_table(group, name) for group in same_episodes(board.results))
+    tables = [markdown_table(group, name) for group in same_episodes(board.results)]
+    return "\n\n".join(filter(None, [*tables, semantic_markdown(board.results, name)]))
 
 
 def as_json(board: Leaderboard) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from huggingface_hub.hf_api import RepoFile
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
+from msgrpo_hub.evaluation.summary import best_reference, plays
 from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, as_markdown, place, ranked, read_folder, read_published, same_play
 from msgrpo_hub.hub.results_card import ResultsCard, render_results
@@ -42,7 +43,8 @@ TABLE = "leaderboard.parquet"
 log = logging.getLogger(__name__)
 
 _FIGURES = ("reward", "success", "luck_adjusted")
-_PLAIN = ("normalised", "regret_per_step", "optimal_rate", "unreadable_rate", "truncated_rate", "illegal_rate")
+_PLAIN = ("normalised", "regret_per_step", "optimal_decisions", "unreadable_rate", "truncated_rate", "illegal_rate")
+_COUNTS = ("decisions", "steps", "prompt_tokens", "reply_tokens")
 _COLUMNS = pa.schema(
     [
         *((name, pa.string()) for name in ("task", "player", "kind", "base", "base_commit", "adapter", "adapter_commit", "mode")),
@@ -52,11 +54,11 @@ _COLUMNS = pa.schema(
         ("episodes", pa.int64()),
         *((f"{name}{end}", pa.float64()) for name in _FIGURES for end in ("", "_low", "_high")),
         *((name, pa.float64()) for name in _PLAIN),
-        ("above_optimum", pa.bool_()),
-        ("random", pa.float64()),
+        *((name, pa.bool_()) for name in ("above_optimum", "plays")),
+        *((name, pa.float64()) for name in ("silent", "random")),
         ("reference", pa.string()),
         ("reference_reward", pa.float64()),
-        *((name, pa.int64()) for name in ("steps", "prompt_tokens", "reply_tokens", "harness")),
+        *((name, pa.int64()) for name in (*_COUNTS, "harness")),
         *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity", "prompt_format")),
     ]
 )
@@ -181,26 +183,22 @@ def leaderboard_table(board: Leaderboard) -> pa.Table:
 
 def _row(result: Result) -> dict[str, Any]:
     config, summary, identity = result.config, result.summary, result.config["identity"]
-    random, (reference, reference_reward) = _references(summary["references"])
+    references = summary["references"]
     return {
         **{name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")},
-        **{name: summary[name] for name in (*_PLAIN, "above_optimum", "steps", "prompt_tokens", "reply_tokens")},
+        **{name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")},
         **{name: _text(identity.get(name)) for name in ("kind", "base", "base_commit", "adapter", "adapter_commit", "mode")},
         **{name: _number(identity.get(name)) for name in ("temperature", "max_new_tokens")},
         **{key: value for name in _FIGURES for key, value in _figure(name, summary[name]).items()},
-        "random": random,
-        "reference": reference,
-        "reference_reward": reference_reward,
+        "plays": plays(summary),
+        **{name: references.get(name) for name in ("silent", "random")},
+        "reference": next((name for name in references if name not in ("silent", "random")), None),
+        "reference_reward": best_reference(references),
         "run": run_hash(config),
         "prompt_format": result.prompt_format,
         "folder": f"{RUNS}/{place(result.folder)}",
         "identity": json.dumps(identity, sort_keys=True),
     }
-
-
-def _references(ends: Mapping[str, float]) -> tuple[float | None, tuple[str | None, float | None]]:
-    others: Iterable[tuple[str, float]] = ((name, value) for name, value in ends.items() if name != "random")
-    return ends.get("random"), next(iter(others), (None, None))
 
 
 def _figure(name: str, value: Mapping[str, float | None] | None) -> dict[str, float | None]:

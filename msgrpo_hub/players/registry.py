@@ -21,10 +21,18 @@ from msgrpo_hub.games.snake import is_snake
 from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.dqn import load_dqn, trained_games
 from msgrpo_hub.players.planner import choose_planner
-from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_legal, choose_random_safe
+from msgrpo_hub.players.scripted import (
+    choose_greedy,
+    choose_optimal,
+    choose_random,
+    choose_random_legal,
+    choose_random_safe,
+    choose_silent,
+)
 from msgrpo_hub.players.settings import PlayerSettings
 
 SCRIPTED: dict[str, Chooser] = {
+    "silent": choose_silent,
     "random": choose_random,
     "random-legal": choose_random_legal,
     "random-safe": choose_random_safe,

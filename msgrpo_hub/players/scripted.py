@@ -68,6 +68,10 @@ def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
     return actions[int(rng.integers(len(actions)))]
 
 
+def choose_silent(game: Game, state: Any, rng: np.random.Generator) -> None:
+    """The player `silent`: never acts, since its replies are empty. Doing nothing can score: poisoned apples cost it nothing."""
+
+
 def choose_random(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
     """The player `random`: uniform over all actions."""
     return _uniform(game.actions, rng)

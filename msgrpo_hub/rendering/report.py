@@ -24,7 +24,8 @@ from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.suites import repeats_of, same_rules
-from msgrpo_hub.evaluation.tables import board_note, hypotheses, played_on
+from msgrpo_hub.evaluation.summary import plays, rank_key
+from msgrpo_hub.evaluation.tables import board_note, hypotheses, optimal_moves, played_on
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
@@ -96,7 +97,7 @@ def report_page(results: Sequence[Result]) -> str:
     names = player_names(results)
     groups = _same_episodes(results)
     bases = [_base(group) for group in groups]
-    groups = [sorted(group, key=_by_reward) for group in groups]
+    groups = [sorted(group, key=lambda result: rank_key(result.summary)) for group in groups]
     compared = _compare(groups, bases, names)
     sections = [_section(*parts, names) for parts in zip(groups, bases, compared, strict=True)]
     listed = [result for group in groups for result in group]
@@ -126,11 +127,6 @@ def _each_player_once(results: Iterable[Result]) -> list[Result]:
     for result in results:
         found.setdefault(player_key(result), result)
     return list(found.values())
-
-
-def _by_reward(result: Result) -> float:
-    reward = result.summary["reward"]
-    return -reward["mean"] if reward else float("inf")
 
 
 def _base(group: Sequence[Result]) -> Result:
@@ -199,6 +195,7 @@ def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.filters |= {"number": number, "legend": legend, "played_on": played_on, "board_note": board_note}
+    environment.filters |= {"plays": plays, "optimal_moves": optimal_moves}
     environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES}
     return environment
 

@@ -87,11 +87,12 @@ def forest(results: Sequence[Result], names: Sequence[str]) -> Forest:
             at=at(mean or 0), low=None if lower is None else at(lower), high=None if upper is None else at(upper), text=text
         )
 
+    lowest_first = sorted((value, name) for name, value in references.items())
     places = [low + step * index for index in range(round((high - low) / step) + 1)]
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return Forest(
         ticks=[(at(place), number(place, decimals)) for place in places],
-        references=[(at(value), f"{name} {number(value, 2)}") for name, value in sorted(references.items(), key=lambda r: r[1])],
+        references=[(at(value), f"{name} {number(value, 2)}") for value, name in lowest_first],
         rows=[(name, mark(reward), mark(adjusted)) for name, (reward, adjusted) in zip(names, figures, strict=True)],
     )
 

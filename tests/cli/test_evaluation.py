@@ -68,7 +68,7 @@ def test_json_is_all_of_standard_output_and_agrees_with_the_files(run: Run, suit
 def test_optimal_on_a_suite_with_snake_plays_only_the_lakes(run: Run, suites: Path, tmp_path: Path) -> None:
     ended = run("eval", "optimal", "--suite", suites / "mixed.toml", "--output-dir", tmp_path, "--json")
     assert [row["task"] for row in json.loads(ended.out)] == [FIRM, f"{SLIPPERY}:compass"]
-    assert [row["optimal_rate"] for row in json.loads(ended.out)] == [1, 1]
+    assert [row["optimal_decisions"] for row in json.loads(ended.out)] == [1, 1]
 
 
 def test_a_model_behind_a_server_is_played_with_its_tokens_counted(run: Run, suites: Path, tmp_path: Path) -> None:

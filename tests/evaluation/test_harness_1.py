@@ -27,7 +27,8 @@ def test_the_hashes_of_harness_1_are_those_of_the_first_build_and_lead_to_harnes
     """Harness 2 had the rules of now on boards without splits, so its hashes still follow from the games."""
     table = tomllib.loads(Path(str(suites.__file__)).with_name("harness_1.toml").read_text())["tasks"]
     assert {task: table[task] for task in FIRST_BUILD} == {task: [first, hash_of(task, 2)] for task, first in FIRST_BUILD.items()}
-    assert set(frozen()) | set(GAMES) <= set(table)
+    added = {task for task in frozen() if task.endswith(":irrelevant-sentence")}
+    assert set(frozen()) - added | set(GAMES) <= set(table)
 
 
 def test_a_run_of_harness_1_is_one_of_harness_2_and_a_forged_one_is_not() -> None:

@@ -130,7 +130,8 @@ class Dead:
 def test_a_run_of_which_nothing_was_answered_has_no_figures_rather_than_zeros(task: str, tmp_path: Path) -> None:
     result = run_task(talker(Dead()), MIXED, task, tmp_path)
     assert (result.complete, result.episodes, result.summary["failed"]) == (False, [], MIXED.episodes)
-    figures = ("reward", "success", "normalised", "luck_adjusted", "regret_per_step", "optimal_rate", "prompt_tokens")
+    figures = ("reward", "success", "normalised", "luck_adjusted", "regret_per_step", "decisions", "optimal_decisions")
+    figures += ("prompt_tokens",)
     assert [result.summary[name] for name in figures] == [None] * len(figures)
     assert result.summary["references"] == {}
     assert load_result(result.folder) == result

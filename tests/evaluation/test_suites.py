@@ -9,7 +9,8 @@ from msgrpo_hub.evaluation.suites import hash_of, load_suite, suite_names
 from msgrpo_hub.games import episode_seed, make_game, stream
 from tests.evaluation.frozen_suites import GOLDEN, LAKE, SNAKE, frozen
 
-PAPER = {name: tuple(GOLDEN) for name in ("paper", "quick", "standard", "precise")}
+PAPER = {name: tuple(GOLDEN) for name in ("paper", "quick", "precise")}
+PAPER["standard"] = (*GOLDEN, "Snake-PoisonAppleBanana-v1", "Snake-DoubleApple-v1")  # silence loses on these two
 EPISODES = {"paper": 50, "quick": 50, "standard": 200, "precise": 1000, "semantic": 100}
 
 
@@ -23,7 +24,7 @@ def test_the_golden_hashes_are_written_down_twice_so_that_a_script_cannot_change
 
 
 def test_no_two_tasks_have_one_hash() -> None:
-    assert len(set(frozen().values())) == len(frozen()) == 21
+    assert len(set(frozen().values())) == len(frozen()) == 25
 
 
 def test_every_suite_loads_with_the_tasks_episodes_and_split_that_are_promised() -> None:

@@ -115,8 +115,8 @@ def test_bad_episodes_left_out_of_every_file_leave_a_run_that_says_that_it_is_no
     assert 0 < len(lucky) < 32
     for name in ("episodes", "steps"):
         rewrite(lake, name, lambda rows: [row for row in rows if row["index"] in lucky])
-    scores = [lake.scores[i] for i in lucky]
-    figures = summarise(SLIPPERY, [lake.episodes[i].seed for i in lucky], scores, int(run_hash(lake.config), 16))
+    seeds, scores, steps = ([records[i] for i in lucky] for records in ([e.seed for e in lake.episodes], lake.scores, lake.steps))
+    figures = summarise(SLIPPERY, seeds, scores, steps, int(run_hash(lake.config), 16))
     summary = {"run": run_hash(lake.config), "complete": True, "failed": 0, **figures}
     (lake.folder / "results.json").write_text(json.dumps(summary))
     assert found(lake) == "the summary does not follow from the episodes"
@@ -134,7 +134,7 @@ def test_a_lucky_member_in_the_place_of_an_unlucky_one_is_found(lake: Result) ->
     episodes, scores = [best, *lake.episodes[1:]], [score, *lake.scores[1:]]
     steps = [score_steps(game, episode) for episode in episodes]
     run_files.write_tables(lake.folder, run_tables(lake.config, range(32), episodes, scores, steps))
-    figures = summarise(SLIPPERY, [e.seed for e in episodes], scores, int(run_hash(lake.config), 16))
+    figures = summarise(SLIPPERY, [e.seed for e in episodes], scores, steps, int(run_hash(lake.config), 16))
     rewrite_json(lake, "results.json", lambda values: values.update(figures))
     assert found(lake) == "its episodes are not those of the suite, each once and in order"
 
@@ -161,8 +161,8 @@ def test_rewards_above_the_exact_optimum_are_flagged_as_such(lake: Result) -> No
     """Several printed results lie above the optimum of the game that they name."""
     won = [replace(score, reward=1.0) for score in lake.scores]
     seeds = [episode.seed for episode in lake.episodes]
-    assert summarise(SLIPPERY, seeds, won, 0)["above_optimum"]
+    assert summarise(SLIPPERY, seeds, won, lake.steps, 0)["above_optimum"]
     assert not lake.summary["above_optimum"]
     draws = np.random.default_rng(0).random(len(won))
     fair = [replace(s, reward=float(draw < (s.value_optimal or 0))) for s, draw in zip(won, draws, strict=True)]
-    assert not summarise(SLIPPERY, seeds, fair, 0)["above_optimum"]
+    assert not summarise(SLIPPERY, seeds, fair, lake.steps, 0)["above_optimum"]

@@ -30,6 +30,7 @@ def as_claimed(run: Path) -> Path:
     result = load_result(run)
     indices = range(len(result.episodes))
     run_files.write_tables(run, run_tables(result.config, indices, result.episodes, result.scores, result.steps))
-    figures = summarise(result.task, [episode.seed for episode in result.episodes], result.scores, int(run.name, 16))
+    seeds = [episode.seed for episode in result.episodes]
+    figures = summarise(result.task, seeds, result.scores, result.steps, int(run.name, 16))
     (run / "results.json").write_text(json.dumps({**result.summary, **figures, "run": run.name}))
     return run

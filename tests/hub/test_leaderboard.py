@@ -81,7 +81,7 @@ def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: 
 
 def test_the_table_has_intervals_references_rates_and_the_best_first(played: Path) -> None:
     lines = results_table(read_leaderboard(played).of_task(TASK).results).splitlines()
-    assert re.fullmatch(rf"{TASK}   30 test episodes on \d+ boards   exact: random 0.0\d, optimal 1.00", lines[0])
+    assert re.fullmatch(rf"{TASK}   30 test episodes on \d+ boards   exact: silent 0.00, random 0.0\d, optimal 1.00", lines[0])
     assert [line.split()[0] for line in lines[3:]] == ["greedy", "random"]
     assert re.search(r"greedy +1\.000 \[0\.886, 1\.000\] +1\.000 \[0\.886, 1\.000\] .* 0\.0% / 0\.0% / 0\.0%", lines[3])
 

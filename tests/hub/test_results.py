@@ -78,7 +78,8 @@ def test_datasets_loads_one_row_per_run_without_a_login(loopback: Loopback, play
             assert [run[name], run[f"{name}_low"], run[f"{name}_high"]] == [summary[name][end] for end in ("mean", "low", "high")]
         assert (run["random"], run["reference_reward"]) == (summary["references"]["random"], summary["references"]["optimal"])
         assert run["reference"] == "optimal"
-        for name in ("normalised", "illegal_rate", "steps", "above_optimum", "run", "optimal_rate", "prompt_tokens"):
+        assert (run["silent"], run["plays"]) == (0, True)
+        for name in ("normalised", "illegal_rate", "steps", "above_optimum", "run", "decisions", "optimal_decisions"):
             assert run[name] == summary[name]
 
 

@@ -127,7 +127,7 @@ def test_results_name_the_package_of_the_player_and_its_version(installed: Path,
     named = {"kind": "entry point", "player": "moth", "package": "lamp", "version": "1.2"}
     assert row["identity"] == named | {"batch_size": 50}  # it may compute its replies together
     assert "/moth/v1.2/Lamp-v1/" in f"/{row['folder']}/"
-    assert (row["normalised"], row["luck_adjusted"], list(row["references"])) == (None, None, ["random"])
+    assert (row["normalised"], row["luck_adjusted"], list(row["references"])) == (None, None, ["random", "silent"])
     assert run("report", row["folder"])[0] == 0
 
 

@@ -9,6 +9,8 @@ import leaderboard
 import pytest
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.suites import Suite
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
@@ -51,10 +53,23 @@ def test_what_is_no_dataset_is_refused(source: str, monkeypatch: pytest.MonkeyPa
         leaderboard.leaderboard("", source)
 
 
+def test_a_player_that_does_not_play_is_marked_and_listed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On poisoned apples its reward is the best."""
+    suite = Suite(name="mine", tasks=("Snake-PoisonApple-v1",), episodes=4)
+    results = evaluate(["silent", "greedy"], suite, tmp_path)
+    monkeypatch.setattr(leaderboard, "bundled", lambda: [leaderboard.row(result, result.player) for result in results])
+    rows = leaderboard.leaderboard()
+    assert [(row["player"], row["plays"], row["silent"]) for row in rows] == [("greedy", True, 0), ("silent", False, 0)]
+    assert rows[0]["reward"]["mean"] < 0 == rows[1]["reward"]["mean"]
+    first, last = leaderboard.table(rows).split("<tr>")[2:]
+    assert ("does not play" in first, "does not play" in last) == (False, True)
+    assert '<td data-value="">0.000' in last  # sorts last, whatever the column
+
+
 def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:
     def row(player: str) -> dict[str, Any]:
         told = {"task": "<b>", "player": player, "episodes": 30, "reward": SCORE, "success": None, "normalised": None}
-        return told | {"link": leaderboard._link(player)}
+        return told | {"link": leaderboard._link(player), "silent": 0.0, "plays": True}
 
     table = leaderboard.table([row("<script>"), row("org/model@v1"), row("org/base+me/adapter"), row("pocket")])
     assert "<script>" not in table
