@@ -142,8 +142,8 @@ def _decisions(task: str, steps: Sequence[Sequence[StepScore]]) -> dict[str, flo
     Elsewhere every action is optimal: once the goal is out of reach, or while turns are to spare.
     """
     actions = len(make_game(task).actions)
-    judged = [step for episode in steps for step in episode if step.regret is not None]
-    regrets = [step.regret for step in judged if len(step.optimal_actions) < actions]
+    judged = [(step.regret, step.optimal_actions) for episode in steps for step in episode if step.regret is not None]
+    regrets = [regret for regret, optimal in judged if len(optimal) < actions]
     rate = sum(regret <= TIE for regret in regrets) / len(regrets) if regrets else None
     return {"decisions": len(regrets) if judged else None, "optimal_decisions": rate}
 
