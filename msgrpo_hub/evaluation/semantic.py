@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from msgrpo_hub.evaluation.aggregate import Floats, aggregate, normalised
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import Interval
 from msgrpo_hub.evaluation.suites import BY_SEED, load_suite, repeats_of
-from msgrpo_hub.evaluation.summary import REFERENCE, best_reference
+from msgrpo_hub.evaluation.summary import REFERENCE, as_figure, best_reference
 from msgrpo_hub.games import Game, base_game, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import is_solvable
@@ -45,6 +46,11 @@ class SemanticScore:
     """95 %, over episodes; None with fewer than 30 per task."""
     worth: Mapping[str, float]
     """Task that counts → 1 − b_t, what following its words is worth."""
+
+    @property
+    def figure(self) -> dict[str, Any]:
+        """The score as tables show it."""
+        return {"mean": self.score, **as_figure(self.interval)}
 
 
 def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> SemanticScore:

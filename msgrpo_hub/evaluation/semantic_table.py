@@ -7,7 +7,6 @@ from textwrap import fill
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.semantic import SemanticScore, semantic_scores
-from msgrpo_hub.evaluation.summary import as_figure
 from msgrpo_hub.evaluation.tables import Row, aligned, piped, short, with_interval
 
 HEAD = ("player", "semantic score")
@@ -22,19 +21,20 @@ MEANING = (
 def semantic_table(results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player)) -> str:
     """A line for every player that has played the whole suite, the best first; empty if there are none."""
     scores = semantic_scores(results)
-    return f"{aligned([HEAD, *_rows(scores, name)])}\n{fill(_meaning(scores), 120, break_on_hyphens=False)}" if scores else ""
+    return f"{aligned([HEAD, *_rows(scores, name)])}\n{fill(meaning(scores), 120, break_on_hyphens=False)}" if scores else ""
 
 
 def semantic_markdown(results: Sequence[Result], name: Callable[[Result], str]) -> str:
     """The same in Markdown."""
     scores = semantic_scores(results)
     rows = [piped(HEAD), f"|{'---|' * len(HEAD)}", *map(piped, _rows(scores, name))]
-    return "\n".join([*rows, "", f"{_meaning(scores)}."]) if scores else ""
+    return "\n".join([*rows, "", f"{meaning(scores)}."]) if scores else ""
 
 
 def _rows(scores: Sequence[SemanticScore], name: Callable[[Result], str]) -> list[Row]:
-    return [[name(score.player), with_interval({"mean": score.score, **as_figure(score.interval)})] for score in scores]
+    return [[name(score.player), with_interval(score.figure)] for score in scores]
 
 
-def _meaning(scores: Sequence[SemanticScore]) -> str:
+def meaning(scores: Sequence[SemanticScore]) -> str:
+    """What the score means, with the worth of each task that counts."""
     return MEANING + ", ".join(f"{task} {worth:.2f}" for task, worth in scores[0].worth.items())

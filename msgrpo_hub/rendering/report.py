@@ -22,6 +22,8 @@ from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.comparison import paired_values
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
+from msgrpo_hub.evaluation.semantic import semantic_scores
+from msgrpo_hub.evaluation.semantic_table import meaning
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.suites import repeats_of, same_rules
 from msgrpo_hub.evaluation.summary import plays, rank_key
@@ -101,10 +103,14 @@ def report_page(results: Sequence[Result]) -> str:
     compared = _compare(groups, bases, names)
     sections = [_section(*parts, names) for parts in zip(groups, bases, compared, strict=True)]
     listed = [result for group in groups for result in group]
+    semantic = semantic_scores(listed)
     return _render(
         sections=sections,
         players=list(names.values()),
+        names=names,
         runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
+        semantic=semantic,
+        meaning=meaning(semantic) if semantic else "",
         identities=[(names[key], json.loads(key)[1]) for key in names],
         tests=sum(len(tests) for section in compared for _, tests in section),
         assets=Replay.assets(result.task for result in listed),
@@ -195,7 +201,7 @@ def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.filters |= {"number": number, "legend": legend, "played_on": played_on, "board_note": board_note}
-    environment.filters |= {"plays": plays, "optimal_moves": optimal_moves}
+    environment.filters |= {"plays": plays, "optimal_moves": optimal_moves, "key": player_key}
     environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES}
     return environment
 

@@ -24,6 +24,7 @@ from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.rendering.report import report_page
 from tests.evaluation.frozen_suites import FOLDER
 
 SNAKE, LAKE = "Snake-Standard-v1", "FrozenLake-NotSlippery-v1"
@@ -122,6 +123,8 @@ def test_only_players_with_the_whole_suite_get_a_line_the_best_first(played: Pla
     assert lines[2].split()[:2] == ["follower", "1.000"]
     assert f"{EXACTLY} 1.00" in semantic_table(results)
     assert "| follower | 1.000 (n < 30) |" in semantic_markdown(results, lambda result: result.player)
+    shown = report_page(list(played["follower"].values())).partition('<h2 id="semantic">')[2].partition("</table>")[0]
+    assert 'class="name">follower</th><td>1.000 <span class="interval">n &lt; 30</span>' in shown.replace("\n", "")
     assert semantic_table(list(played["greedy"].values())[1:]) == semantic_markdown([], lambda result: result.player) == ""
 
 
