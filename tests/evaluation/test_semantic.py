@@ -16,15 +16,16 @@ from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import semantic
 from msgrpo_hub.evaluation.results import Result
-from msgrpo_hub.evaluation.runner import run_task
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.semantic import CONTROL, Habit, SemanticScore, habit_value, semantic_score, semantic_scores
 from msgrpo_hub.evaluation.semantic_table import semantic_markdown, semantic_table
-from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.suites import HARNESS, Suite
+from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rendering.report import report_page
+from msgrpo_hub.rollout import play_episodes
 from tests.evaluation.frozen_suites import FOLDER
 
 SNAKE, LAKE = "Snake-Standard-v1", "FrozenLake-NotSlippery-v1"
@@ -58,12 +59,21 @@ PLAYERS: dict[str, Policy] = {
 }
 
 
+def run_of(name: str, task: str, suite: Suite = SMALL) -> Result:
+    """A run that is not stored, with what the score and the report need of its configuration."""
+    game, seeds = make_game(task), suite.seeds(task)
+    episodes = play_episodes(game, PLAYERS[name], [(seed, 0) for seed in seeds])
+    steps, scores = (list(part) for part in zip(*map(judged, episodes), strict=True))
+    config = {"player": name, "identity": {"kind": "test"}, "task": task, "task_hash": task, "harness": HARNESS}
+    config |= {"suite": "semantic", "split": suite.split, "episodes": suite.episodes}
+    summary = {"complete": True, "failed": 0, **summarise(task, seeds, scores, steps, 0)}
+    return Result(folder=Path(name), config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)
+
+
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Result]]:
+def played() -> dict[str, dict[str, Result]]:
     """Player → task → its run."""
-    folder = tmp_path_factory.mktemp("semantic")
-    players = [Player(name=n, policy=p, identity={"kind": "test", "player": n}, folder=n) for n, p in PLAYERS.items()]
-    return {player.name: {task: run_task(player, SMALL, task, folder) for task in TASKS} for player in players}
+    return {name: {task: run_of(name, task) for task in TASKS} for name in PLAYERS}
 
 
 Played = Mapping[str, Mapping[str, Result]]
@@ -138,10 +148,9 @@ def test_the_suite_has_an_irrelevant_sentence_beside_both_of_its_games() -> None
         assert before < after
 
 
-def test_the_score_has_an_interval_from_30_episodes_on(tmp_path: Path) -> None:
-    suite = Suite(name="semantic", tasks=(LAKE, f"{LAKE}:compass"), episodes=30)
-    player = Player(name="r", policy=ScriptedPolicy(SCRIPTED["random-legal"]), identity={"kind": "test"}, folder="r")
-    runs = {task: run_task(player, suite, task, tmp_path) for task in suite.tasks}
+def test_the_score_has_an_interval_from_30_episodes_on() -> None:
+    suite = replace(SMALL, tasks=(LAKE, f"{LAKE}:compass"), episodes=30)
+    runs = {task: run_of("random", task, suite) for task in suite.tasks}
     found = semantic_score(runs, {LAKE: 1.0, f"{LAKE}:compass": 0.0})
     assert found.interval is not None
     assert found.interval.low <= found.score <= found.interval.high < 0.5
