@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import Episode, Group, Step
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.msgrpo import Scale, group_advantages, standard_deviation
+from msgrpo_hub.games import stream
+from msgrpo_hub.msgrpo import (
+    Sampler,
+    Scale,
+    SelectedEpisode,
+    composite_return,
+    group_advantages,
+    select_episodes,
+    standard_deviation,
+)
 
 # Shapes: G episodes of a group, S steps of an episode.
 
@@ -186,3 +195,34 @@ def step_advantages(credit: Credit, groups: Sequence[Group], returns: Sequence[T
     if not all(bool(torch.isfinite(steps).all()) for of_group in tensors for steps in of_group):
         raise UserError("the credit gave advantages that are not finite: expected one number per step of every episode")
     return tensors
+
+
+class Selection(NamedTuple):
+    """What comes between acting and learning."""
+
+    returns: list[Tensor]
+    """Per group (G,), the composite returns C."""
+    context: CreditContext
+    advantages: list[Tensor]
+    """Per group (G,), A_j of the returns."""
+    step_advantages: StepAdvantages
+    selected: list[SelectedEpisode]
+
+
+def select(groups: Sequence[Group], credit: Credit, sampler: Sampler, context: CreditContext, count: int, seed: int) -> Selection:
+    """The advantages of an update's episodes, and the episodes that the update learns from.
+
+    Args:
+        groups: the groups of the update, in the order in which they were played.
+        credit: gives each step its advantage.
+        sampler: selects the episodes of a group.
+        context: format penalty, scale and number of the update.
+        count: G', the number of episodes per group.
+        seed: seed of the run.
+    """
+    returns = [torch.tensor([composite_return(e, context.format_penalty) for e in group.episodes]) for group in groups]
+    advantages = [group_advantages(of_group, context.scale) for of_group in returns]
+    of_steps = step_advantages(credit, groups, returns, context)
+    generator = torch.Generator().manual_seed(int(stream(seed, "drawing", context.update).integers(2**62)))
+    selected = select_episodes(groups, advantages, of_steps, count, sampler, generator)
+    return Selection(returns, context, advantages, of_steps, selected)

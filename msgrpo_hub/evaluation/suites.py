@@ -157,12 +157,9 @@ def load_suite(name: str) -> Suite:
     path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
     if not path.exists():
         raise unknown("suite", name, suite_names(), "(or give the path of a TOML file)")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-        tasks = dict(values.pop("tasks"))
-        suite = Suite(name=path.stem, tasks=tuple(tasks), **values)
-    except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: not TOML, not UTF-8, or tasks that are not a table
-        raise UserError(f"{str(path)!r} is not a suite ({error}): expected episodes, split, and a table [tasks]") from error
+    if path.parent != _folder() and path.stem in suite_names():
+        raise UserError(f"{str(path)!r} has the name of a built-in suite: rename the file, since results are stored by that name")
+    suite, tasks = _read(path)
     counts = (suite.episodes, suite.repeats)
     if not tasks or any(type(count) is not int or count < 1 for count in counts) or suite.split not in ("validation", "test"):
         raise UserError(f"{str(path)!r}: expected tasks, episodes and repeats of at least 1, and split validation or test")
@@ -173,6 +170,21 @@ def load_suite(name: str) -> Suite:
                 f"{task} has hash {now}, but the suite {name!r} expects {frozen}: give a changed game a new version in its id"
             )
     return suite
+
+
+def _read(path: Path) -> tuple[Suite, dict[str, str]]:
+    """The suite of a file, and task → hash. Raises `UserError` for a file that is not a suite."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        tasks = dict(values.pop("tasks"))
+        return Suite(name=path.stem, tasks=tuple(tasks), **values), tasks
+    except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: not TOML, not UTF-8, or tasks that are not a table
+        raise UserError(f"{str(path)!r} is not a suite ({error}): expected episodes, split, and a table [tasks]") from error
+
+
+def built_in_suite(name: str) -> Suite | None:
+    """A built-in suite, without a check of its hashes; None for any other name."""
+    return _read(_folder() / f"{name}.toml")[0] if name in suite_names() else None
 
 
 _FROZEN = re.compile(r'^"(?P<task>[^"]+)" *= *"[^"]*"', re.MULTILINE)

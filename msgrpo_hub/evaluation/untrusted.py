@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.claims import FORMAT_KEYS, KEYS
 from msgrpo_hub.evaluation.results import Result, load_result
 from msgrpo_hub.evaluation.suites import HARNESS, repeats_of
-from msgrpo_hub.evaluation.verify import problems, unchecked
+from msgrpo_hub.evaluation.verify import problems, unchecked_replies
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import FIRST_RUNS, LATEST, version_of
@@ -31,9 +32,6 @@ _MOST_EPISODES = 10_000
 _LONGEST_REPLY = 200_000  # characters
 _LARGEST_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
 
-_KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
-_FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
-"""Keys since harness 2."""
 _REPEATS = "repeats"
 """The key of a run that plays each board more than once."""
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
@@ -78,7 +76,7 @@ def checked_run(folder: Path) -> Result:
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
     result = load_result(folder)
-    if messages := [*problems(result), *unchecked(result)]:
+    if messages := [*problems(result), *unchecked_replies(result.prompt_format)]:
         raise UserError(messages[0])
     return result
 
@@ -98,7 +96,7 @@ def _refuse(constant: str) -> float:
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    keys = _KEYS if config.get("harness") == 1 else _KEYS | _FORMAT_KEYS
+    keys = KEYS if config.get("harness") == 1 else KEYS | FORMAT_KEYS
     if config.keys() - {_REPEATS} != keys:
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(keys))}")
     if type(config["harness"]) is not int or config["harness"] not in range(1, HARNESS + 1):

@@ -10,17 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, PromptFormat, format_hash
-from msgrpo_hub.episode import Episode, StepScore
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, format_hash
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.claims import claim_problems, unchecked_claims
+from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_origin, run_tables
 from msgrpo_hub.evaluation.run_summary import is_plausible, run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, hash_of, is_current, repeats_of, run_keys
+from msgrpo_hub.evaluation.suites import hash_of, is_current, repeats_of, run_keys
+from msgrpo_hub.evaluation.token_check import token_problems, unchecked_tokens
 from msgrpo_hub.games import Game, make_game
-from msgrpo_hub.rollout import reply_status
+from msgrpo_hub.rollout import replayed_states, reply_status
 from msgrpo_hub.storage.run_files import TABLES
+from msgrpo_hub.storage.schema import FIRST_RUNS
 from msgrpo_hub.storage.shards import read_stored
+from msgrpo_hub.storage.tables import Origin, prompts_of
 
 ROUNDING = 1e-9
 """Tolerance for exact values and intervals, since processors add in different orders. Rewards must be equal."""
@@ -43,17 +47,13 @@ def verify(folder: Path) -> list[dict[str, Any]]:
 def _verified(folder: Path) -> dict[str, Any]:
     try:
         result = load_result(folder)
+        name = str(result.config.get("player", "?"))
+        found = {"player": name, "task": result.task, "folder": str(folder), "episodes": len(result.episodes)}
+        messages = problems(result)
+        return found | {"problems": messages, "unchecked": [] if messages else unchecked(result)}
     except UserError as error:
         row = {"player": "?", "task": folder.parent.name, "folder": str(folder)}
         return row | {"episodes": 0, "problems": [str(error)], "unchecked": []}
-    return {
-        "player": result.player,
-        "task": result.task,
-        "folder": str(folder),
-        "episodes": len(result.episodes),
-        "problems": problems(result),
-        "unchecked": unchecked(result),
-    }
 
 
 def problems(result: Result) -> list[str]:
@@ -61,9 +61,9 @@ def problems(result: Result) -> list[str]:
     config, messages = result.config, []
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
+    if claims := claim_problems(config):
+        return claims
     game = make_game(result.task)
-    if config.get("harness") not in range(1, HARNESS + 1):
-        return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
     if not is_current(config):
         now = hash_of(result.task, max(config["harness"], 2))
         messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
@@ -74,6 +74,8 @@ def problems(result: Result) -> list[str]:
     played = [keys.get((episode.seed, episode.member), -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)):
         return [*messages, "its episodes are not those of the suite, each once and in order"]
+    if missing := len(keys) - len(played):
+        messages.append(f"it is not complete: {missing} of {len(keys)} episodes are missing, play it again")
     messages += _table_problems(result, [index // repeats_of(config) for index in played])
     for number, episode in enumerate(result.episodes):
         messages += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
@@ -85,8 +87,14 @@ def problems(result: Result) -> list[str]:
 
 def unchecked(result: Result) -> list[str]:
     """What cannot be checked, as readable messages."""
-    known = result.prompt_format in PROMPT_FORMATS
-    return [] if known else [f"replies not checked: the format {result.prompt_format} is not built in"]
+    origin = run_origin(result.config)
+    tokens = [message for episode in result.episodes for message in unchecked_tokens(origin, episode)]
+    return [*unchecked_replies(result.prompt_format), *unchecked_claims(result.config), *dict.fromkeys(tokens)]
+
+
+def unchecked_replies(prompt_format: str) -> list[str]:
+    """Whether replies cannot be parsed again, because their format is not built in and foreign code is never imported."""
+    return [] if prompt_format in PROMPT_FORMATS else [f"replies not checked: the format {prompt_format} is not built in"]
 
 
 def _table_problems(result: Result, indices: Sequence[int]) -> list[str]:
@@ -98,6 +106,8 @@ def _table_problems(result: Result, indices: Sequence[int]) -> list[str]:
     messages = []
     for config, name in TABLES.items():
         version, stored = read_stored(result.folder / name, config)
+        if (version is FIRST_RUNS) != (result.config["harness"] == 1):
+            messages.append(f"{name} is {version.name}, which harness {result.config['harness']} did not write")
         if not stored.equals(version.as_stored(expected[config], config)):
             messages.append(f"{name} has other indices or turn numbers, or other columns")
     return messages
@@ -108,23 +118,30 @@ def _episode_problems(game: Game, result: Result, number: int, episode: Episode)
         steps = score_steps(game, episode)
     except ValueError as error:
         return [str(error)]
-    messages = reply_problems(game, episode, steps, PROMPT_FORMATS.get(result.prompt_format))
+    messages = reply_problems(episode, PROMPT_FORMATS.get(result.prompt_format), run_origin(result.config))
     scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
     if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
         messages.append("its scores do not follow from its steps")
     return messages
 
 
-def reply_problems(
-    game: Game, episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None = THINK_ACTION
-) -> list[str]:
-    """Steps whose action, status or legality is wrong, as readable messages; without a format, replies are not parsed."""
-    messages = []
-    for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), start=1):
+def reply_problems(episode: Episode, prompt_format: PromptFormat | None, origin: Origin | None) -> list[str]:
+    """Steps whose action, status, legality or tokens are wrong, as readable messages.
+
+    Args:
+        episode: an episode that replays.
+        prompt_format: parses its replies; None if the format is not built in.
+        origin: whose tokenizer and token limit apply; None if they are not known.
+    """
+    game, messages = make_game(episode.game_id), []
+    prompts = prompts_of(episode, prompt_format) if prompt_format else [None] * len(episode.steps)
+    for turn, (step, state, prompt) in enumerate(zip(episode.steps, replayed_states(game, episode), prompts, strict=False), 1):
+        found = token_problems(origin, step.completion, prompt) if origin else []
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
-            messages.append(f"turn {turn}: its reply does not parse to {step.action!r}")
-        if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
-            messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
+            found.append(f"its reply does not parse to {step.action!r}")
+        if step.legal != (step.action in game.legal_actions(state)) or step.status != reply_status(step.action, step.completion):
+            found.append("its status or its legality does not follow from the rules")
+        messages += [f"turn {turn}: {problem}" for problem in found]
     return messages
 
 

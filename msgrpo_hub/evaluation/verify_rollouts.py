@@ -11,13 +11,16 @@ import pyarrow as pa
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.scores import judged, score_steps
-from msgrpo_hub.evaluation.verify import agree, reply_problems, verify
-from msgrpo_hub.games import make_game
+from msgrpo_hub.evaluation.scores import judged
+from msgrpo_hub.evaluation.suites import HARNESS, run_keys
+from msgrpo_hub.evaluation.token_check import unchecked_tokens
+from msgrpo_hub.evaluation.verify import agree, reply_problems, unchecked_replies, verify
+from msgrpo_hub.evaluation.verify_updates import unchecked_updates, update_problems
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FIRST_ROLLOUTS, STEP_COLUMNS, Version
 from msgrpo_hub.storage.shards import read_stored, shards
-from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
+from msgrpo_hub.storage.tables import Origin, Rollout, origin_of, read_rollouts, rows_of
+from msgrpo_hub.storage.update_rules import UpdateRules, rules_of
 
 
 @dataclass(kw_only=True)
@@ -26,8 +29,28 @@ class _Report:
 
     episodes: int = 0
     problems: list[str] = field(default_factory=list)
-    formats: set[str] = field(default_factory=set)
-    """Prompt formats that are not built in."""
+    unchecked: dict[str, None] = field(default_factory=dict)
+    """What could not be checked, each once and in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shard:
+    """The episodes of a file, as stored and as read."""
+
+    name: str
+    version: Version
+    rules: UpdateRules | None
+    """How the run computed advantages and selected episodes; None if the file does not say, and in an evaluation."""
+    heads: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    rollouts: list[Rollout]
+
+    def origin(self, head: Mapping[str, Any]) -> Origin | None:
+        """Where an episode comes from; in the log of a run, as far as the rules say."""
+        if head["run"] is not None or self.rules is None:
+            return origin_of(head)
+        own = {name: getattr(self.rules, name) for name in ("base", "base_revision", "max_new_tokens")}
+        return Origin(split="train", player="training", run="", **own)
 
 
 def verify_folder(folder: Path) -> list[dict[str, Any]]:
@@ -47,26 +70,28 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     """Checks the episodes of a rollout dataset, or of a training run's log, which has no scores yet.
 
     Each reply must parse to its action, and the actions must lead from the seeds to the stored observations, rewards, end and
-    success. Prompts, legal and optimal actions, regrets and sums must follow. Replies and their log-probabilities, which only
-    the player knows, and advantages, which compare episodes, cannot be checked.
+    success. Prompts, legal and optimal actions, regrets and sums must follow, and advantages and selection from the rules that
+    the run stored. Replies and their log-probabilities, which only the player knows, cannot be checked.
     """
     reports: dict[tuple[str, str], _Report] = {}
     for heads, steps in shards(folder):
         try:
-            version, tables = _read(heads, steps)
-            rollouts = read_rollouts(*tables)
+            shard = _read(heads, steps)
+            together = _together_problems(shard)
         except (UserError, ValueError, TypeError) as error:
             reports.setdefault((heads.name, "?"), _Report()).problems.append(str(error))
             continue
-        rows = iter(tables[1].to_pylist())
-        for head, rollout in zip(tables[0].to_pylist(), rollouts, strict=True):
+        rows = iter(shard.steps)
+        for head, rollout in zip(shard.heads, shard.rollouts, strict=True):
             report = reports.setdefault((head["player"] or "training", head["game"]), _Report())
             report.episodes += 1
-            report.formats |= {rollout.prompt_format} - PROMPT_FORMATS.keys()
+            report.unchecked |= dict.fromkeys(_unchecked(shard, head, rollout))
             report.problems += [
                 f"{heads.name}, seed {head['seed']}, member {head['member']}: {problem}"
-                for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, version)
+                for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, shard)
             ]
+            report.problems += [f"{heads.name}, {problem}" for problem in together]
+            together = []
     return [
         {
             "player": player,
@@ -74,29 +99,91 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
             "folder": str(folder),
             "episodes": report.episodes,
             "problems": report.problems,
-            "unchecked": [f"replies not checked: the format {name} is not built in" for name in sorted(report.formats)],
+            "unchecked": list(report.unchecked),
         }
         for (player, game), report in reports.items()
     ]
 
 
-def _read(heads: Path, steps: Path) -> tuple[Version, tuple[pa.Table, pa.Table]]:
-    """Both tables of a shard with the current columns, and their version. Raises `UserError` if the versions differ."""
+def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
+    """The episodes of a shard that is not trusted: each replays, its replies parse, and none of its group is missing.
+
+    Raises:
+        UserError: the file cannot be read, or an episode is not what was played; the message names the first problem.
+    """
+    try:
+        shard = _read(heads, steps)
+        problems = _together_problems(shard)
+        for head, rollout in zip(shard.heads, shard.rollouts, strict=True):
+            found = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format), shard.origin(head))
+            problems += [f"seed {head['seed']}, member {head['member']}: {problem}" for problem in found]
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        problems = [str(error)]
+    if problems:
+        raise UserError(f"{str(heads)!r} is refused ({problems[0]}): expected what was played; `msgrpo verify` shows details")
+    return shard.rollouts
+
+
+def _read(heads: Path, steps: Path) -> _Shard:
+    """A shard with the current columns. Raises `UserError` if its two files differ in version."""
     (version, of_heads), (other, of_steps) = read_stored(heads, "default"), read_stored(steps, "steps")
     if version is not other:
         raise UserError(f"its episodes are {version.name}, its steps {other.name}: expected one version")
-    return version, (version.upgraded(of_heads, "default", {}), version.upgraded(of_steps, "steps", {}))
+    tables: tuple[pa.Table, pa.Table] = (version.upgraded(of_heads, "default", {}), version.upgraded(of_steps, "steps", {}))
+    rows, rollouts = [table.to_pylist() for table in tables], read_rollouts(*tables)
+    if version is FIRST_ROLLOUTS:  # its only credit was the whole episode's
+        rollouts = [_credited_whole(rollout) for rollout in rollouts]
+    rules = rules_of(of_heads.schema)
+    return _Shard(name=heads.name, version=version, rules=rules, heads=rows[0], steps=rows[1], rollouts=rollouts)
 
 
-def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout, version: Version) -> list[str]:
+def _credited_whole(rollout: Rollout) -> Rollout:
+    if rollout.advantage is None:
+        return rollout
+    return replace(rollout, step_advantages=(rollout.advantage,) * len(rollout.episode.steps))
+
+
+def _together_problems(shard: _Shard) -> list[str]:
+    """What is wrong between episodes: missing ones, and advantages and selections that do not follow from their group."""
+    trained = [rollout for rollout in shard.rollouts if rollout.update is not None]
+    played = [rollout for rollout in shard.rollouts if rollout.update is None]
+    splits = {head["split"] for head in shard.heads if head["update"] is None}
+    messages = update_problems(trained, shard.rules) if shard.rules and trained else []
+    if any((rollout.advantage, rollout.selected) != (None, None) for rollout in played):
+        messages.append("an episode without an update has an advantage or a selection")
+    if played and not _are_first(played, *splits):
+        messages.append("its episodes are not the first of their split, each once and in order")
+    return messages
+
+
+def _are_first(rollouts: Sequence[Rollout], split: str | None, *others: str | None) -> bool:
+    """Whether the episodes of an evaluation are the first of one split, by the seeds of this harness or of earlier ones."""
+    if others or split not in ("validation", "test"):
+        return False
+    keys = [(rollout.index, rollout.episode.seed, rollout.episode.member) for rollout in rollouts]
+    repeats = max(member for _, _, member in keys) + 1
+    config = {"task": rollouts[0].episode.game_id, "split": split, "episodes": len(keys) // repeats, "repeats": repeats}
+    expected = [run_keys(config | {"harness": harness}) for harness in (1, HARNESS)]
+    return keys in [[(i // repeats, *key) for i, key in enumerate(run)] for run in expected]
+
+
+def _unchecked(shard: _Shard, head: Mapping[str, Any], rollout: Rollout) -> list[str]:
+    """What cannot be checked of an episode, as readable messages."""
+    return [
+        *unchecked_replies(rollout.prompt_format),
+        *(unchecked_updates(shard.rules) if rollout.update is not None else []),
+        *unchecked_tokens(shard.origin(head), rollout.episode),
+    ]
+
+
+def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout, shard: _Shard) -> list[str]:
     """What disagrees with the rules in one episode, as readable messages."""
-    episode = rollout.episode
-    if version is FIRST_ROLLOUTS and rollout.advantage is not None:  # its only credit was the whole episode's
-        rollout = replace(rollout, step_advantages=(rollout.advantage,) * len(episode.steps))
+    origin = origin_of(head)
     try:
-        game, origin = make_game(episode.game_id), origin_of(head)
-        messages = reply_problems(game, episode, score_steps(game, episode), PROMPT_FORMATS.get(rollout.prompt_format))
-        expected_head, expected_steps = rows_of(rollout, origin, judged(episode) if origin else None)
+        messages = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format), shard.origin(head))
+        expected_head, expected_steps = rows_of(rollout, origin, judged(rollout.episode) if origin else None)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]
     blank = dict.fromkeys(EPISODE_COLUMNS), dict.fromkeys(STEP_COLUMNS)

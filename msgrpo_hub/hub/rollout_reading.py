@@ -13,8 +13,9 @@ from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.verify_rollouts import checked_rollouts
 from msgrpo_hub.hub.uploading import check_repo_id
-from msgrpo_hub.storage.shards import load_shards, shards
+from msgrpo_hub.storage.shards import shards
 from msgrpo_hub.storage.tables import prompts_of
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
@@ -27,7 +28,7 @@ LARGEST = 20 * 1024**3
 def load_rollouts(
     repo_or_path: str | Path, *, split: str | None = None, revision: str | None = None, token: str | None = None
 ) -> list[Episode]:
-    """The episodes of a rollout data set, equal to those that were played.
+    """The episodes of a rollout data set, equal to those that were played: each is replayed, and its replies are parsed.
 
     Args:
         repo_or_path: `USER/NAME` on the Hub, a folder with a rollout data set, or the folder of a run that saved its episodes.
@@ -36,14 +37,16 @@ def load_rollouts(
         token: None uses the token of `hf auth login` or HF_TOKEN.
 
     Raises:
-        UserError: the data set does not exist, has another format, or is larger than `LARGEST`.
+        UserError: the data set does not exist, has another format, is larger than `LARGEST`, or has an episode that the rules
+            do not give.
     """
     folder = Path(repo_or_path)
     if not folder.is_dir():
         folder = _downloaded(check_repo_id(str(repo_or_path)), split, revision, token)
-    if not shards(folder):
+    if not (found := shards(folder)):
         raise UserError(f"no rollouts in {str(repo_or_path)!r}: expected what `msgrpo push rollouts` wrote")
-    return [rollout.episode for part in load_shards(folder, split) for rollout in part]
+    wanted = [(heads, steps) for heads, steps in found if split in (None, heads.name.partition("-")[0])]
+    return [rollout.episode for heads, steps in wanted for rollout in checked_rollouts(heads, steps)]
 
 
 def _downloaded(repo_id: str, split: str | None, revision: str | None, token: str | None) -> Path:

@@ -28,8 +28,9 @@ from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import CONFIGS, FIRST_ROLLOUTS, FORMAT, schema
-from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard
+from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard, read_stored
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
+from msgrpo_hub.storage.update_rules import UpdateRules, rules_of, with_rules
 from msgrpo_hub.training.rollout_log import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
 
@@ -40,6 +41,8 @@ class Shard:
 
     name: str
     origin: Origin
+    rules: UpdateRules | None = None
+    """Of the run's updates; None for an evaluation."""
     parts: Iterable[Callable[[], list[Rollout]]]
     """Read one after the other, to bound memory."""
 
@@ -126,7 +129,8 @@ def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
         files = {}
         for config in CONFIGS:
             (folder / config).mkdir(exist_ok=True)
-            files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", schema(config)))
+            columns = with_rules(schema(config), shard.rules)
+            files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", columns))
         for read in shard.parts:
             rollouts = read()
             try:
@@ -156,7 +160,10 @@ def _trained(origin: Origin, block: Block) -> Shard:
     def read(heads: Path, steps: Path) -> list[Rollout]:
         return read_rollouts(*read_shard(heads, steps))
 
-    return Shard(name=block.name, origin=origin, parts=[partial(read, *pair) for pair in block.pieces])
+    stored = [rules_of(read_stored(heads, "default")[1].schema) for heads, _ in block.pieces]
+    same = len(set(stored)) == 1  # a run may continue with another torch, or on another machine
+    rules = stored[0] if same else stored[0] and replace(stored[0], torch="several", machine="several")
+    return Shard(name=block.name, origin=origin, rules=rules, parts=[partial(read, *pair) for pair in block.pieces])
 
 
 def _evaluated(result: Result) -> Shard:

@@ -11,21 +11,21 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from peft import PeftModel
-from torch import Tensor, nn
+from torch import nn
 
 from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.credit import CreditContext, LearningCredit, StepAdvantages, as_credit, step_advantages
+from msgrpo_hub.credit import CreditContext, LearningCredit, Selection, as_credit, select
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import stream
 from msgrpo_hub.models.weights import merged
-from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, composite_return, group_advantages, policy_loss, select_episodes
+from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.adapter import load_agent
@@ -34,16 +34,6 @@ from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
 from msgrpo_hub.training.start_states import Start, StartStates
-
-
-class Selection(NamedTuple):
-    """What comes between acting and learning."""
-
-    returns: list[Tensor]
-    context: CreditContext
-    advantages: list[Tensor]
-    step_advantages: StepAdvantages
-    selected: list[SelectedEpisode]
 
 
 class Trainer:
@@ -89,15 +79,10 @@ class Trainer:
         return Update(index=index, groups=groups, metrics=metrics, **parts)
 
     def select(self, groups: Sequence[Group], index: int) -> Selection:
-        """Returns, advantages of episodes, advantages of steps, and the episodes that update `index` learns from."""
+        """What update `index` makes of its episodes, and those that it learns from."""
         config = self.config
-        returns = [torch.tensor([composite_return(e, config.format_penalty) for e in group.episodes]) for group in groups]
-        advantages = [group_advantages(of_group, self.scale) for of_group in returns]
         context = CreditContext(format_penalty=config.format_penalty, scale=self.scale, update=index)
-        of_steps = step_advantages(self.credit, groups, returns, context)
-        generator = torch.Generator().manual_seed(int(stream(config.seed, "drawing", index).integers(2**62)))
-        selected = select_episodes(groups, advantages, of_steps, config.selected_per_group, self.sampler, generator)
-        return Selection(returns, context, advantages, of_steps, selected)
+        return select(groups, self.credit, self.sampler, context, config.selected_per_group, config.seed)
 
     def act(self, starts: Sequence[Start]) -> list[Group]:
         """Plays G episodes from each start; every process plays its share and gets all."""

@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from msgrpo_hub.evaluation.results import Result, load_result
+from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.verify import verify
+from msgrpo_hub.storage import run_files
 
 SLIPPERY, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1"
 SUITE = Suite(name="mine", tasks=(SLIPPERY, SNAKE, f"{SNAKE}:rotated"), episodes=32)
@@ -48,6 +50,20 @@ def rewrite_json(result: Result, name: str, change: Callable[[dict[str, Any]], A
     values = json.loads(file.read_text())
     change(values)
     file.write_text(json.dumps(values))
+
+
+def forged(result: Result, change: Callable[[dict[str, Any]], Any], dropped: int | None = None) -> Result:
+    """A run with another configuration, and perhaps without an episode. Hash, folder, tables and summary are made anew for it."""
+    config = json.loads(json.dumps(result.config))
+    change(config)
+    kept = [index for index in range(len(result.episodes)) if index != dropped]
+    episodes, scores, steps = ([of[index] for index in kept] for of in (result.episodes, result.scores, result.steps))
+    folder = result.folder.rename(result.folder.with_name(run_hash(config)))
+    (folder / "config.lock.json").write_text(json.dumps(config))
+    run_files.write_tables(folder, run_tables(config, kept, episodes, scores, steps))
+    summary = run_summary(config, episodes, scores, steps, result.summary.get("near_draws"))
+    (folder / "results.json").write_text(json.dumps(summary))
+    return load_result(folder)
 
 
 def put(row: int, **values: Any) -> Callable[[Rows], None]:

@@ -96,7 +96,7 @@ def test_a_format_of_ones_own_is_verified_without_its_replies_and_never_imported
     del sys.modules["shouted_format"]
     [row] = verify(tmp_path / "own")
     assert row["problems"] == []
-    assert row["unchecked"] == ["replies not checked: the format shouted is not built in"]
+    assert row["unchecked"][0] == "replies not checked: the format shouted is not built in"
     with pytest.raises(UserError, match="replies not checked"):
         checked_run(result.folder)
     assert "shouted_format" not in sys.modules
@@ -140,7 +140,8 @@ def test_runs_before_the_splits_by_board_do_not_compare_with_those_of_now(tmp_pa
     [
         ({"task_hash": "0" * 16}, "it was played on 0000000000000000, but the hash of this version of the game is"),
         ({"harness": 4}, "version '4' of the harness"),
-        ({"harness": 3}, "it was played on b8bf4cdae7658d0d, but the hash of this version of the game is"),
+        ({"harness": 3}, "its configuration lacks prompt_format, prompt_format_hash"),
+        ({"harness": 2, "prompt_format": "think-action", "prompt_format_hash": ""}, "it was played on b8bf4cdae7658d0d, but"),
     ],
 )
 def test_a_forged_run_of_harness_1_is_found(change: dict[str, object], words: str, tmp_path: Path) -> None:

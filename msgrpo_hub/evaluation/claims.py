@@ -1,0 +1,50 @@
+"""What the configuration of a stored run claims: its harness, its suite and its player, checked before anything is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite
+from msgrpo_hub.players.identity_check import identity_problems
+
+KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
+"""Keys of the configuration of every run."""
+FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
+"""Keys since harness 2."""
+
+
+def claim_problems(config: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a configuration by itself, as readable messages."""
+    harness = config.get("harness")
+    if type(harness) is not int or harness not in range(1, HARNESS + 1):
+        return [f"it was made by version {str(harness)[:20]!r} of the harness, this is {HARNESS}"]
+    expected = KEYS if harness == 1 else KEYS | FORMAT_KEYS
+    if missing := sorted(expected - config.keys()):
+        return [f"its configuration lacks {', '.join(missing)}"]
+    counts = (config["episodes"], config.get("repeats", 1))
+    if not all(map(_is_count, counts)) or config["split"] not in ("validation", "test"):
+        return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
+    return [*suite_problems(config), *identity_problems(str(config["player"]), config["identity"])]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def suite_problems(config: Mapping[str, Any]) -> list[str]:
+    """Differences between a run and the built-in suite that it names; none for a suite of one's own."""
+    suite = built_in_suite(str(config["suite"]))
+    if suite is None:
+        return []
+    claimed = (config["episodes"], config["split"])
+    if claimed != (suite.episodes, suite.split):
+        has, says = (f"{episodes} {split} episodes" for episodes, split in ((suite.episodes, suite.split), claimed))
+        return [f"the suite {suite.name} has {has}, its configuration says {says}: give a suite of your own another name"]
+    return [] if config["task"] in suite.tasks else [f"the suite {suite.name} has no task {str(config['task'])[:80]}"]
+
+
+def unchecked_claims(config: Mapping[str, Any]) -> list[str]:
+    """What cannot be checked in a configuration, as readable messages."""
+    own = built_in_suite(str(config["suite"])) is None
+    return [f"number of episodes not checked: {config['suite']} is not a built-in suite"] if own else []

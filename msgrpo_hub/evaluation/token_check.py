@@ -1,0 +1,143 @@
+"""Tokens of replies: they must say the stored text, where the tokenizer of the base lies on this machine.
+
+Only `tokenizers` is loaded, no model library. Texts are compared without their whitespace, since tokenizers differ in what they
+add or remove between tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache, cached_property
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+from tokenizers import Tokenizer
+
+from msgrpo_hub.agent.prompt_formats import Message
+from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.names import POCKET, pocket_path
+from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.storage.tables import Origin
+
+TOKENIZER = "tokenizer.json"
+
+
+class LocalTokenizer:
+    """A tokenizer of this machine that decodes equal tokens once."""
+
+    def __init__(self, path: Path) -> None:
+        self.tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        self._decoded: dict[tuple[tuple[int, ...], bool], str] = {}
+
+    def decode(self, ids: tuple[int, ...], *, special: bool = False) -> str | None:
+        """The text of tokens without whitespace, with or without special tokens; None for ids that are no tokens."""
+        if not all(0 <= token < self.tokenizer.get_vocab_size() for token in set(ids)):
+            return None
+        if (ids, special) not in self._decoded:
+            text = self.tokenizer.decode(list(ids), skip_special_tokens=not special)
+            self._decoded[ids, special] = _squeezed(text)
+        return self._decoded[ids, special]
+
+    def fewest(self, text: str) -> int:
+        """A lower bound on the number of tokens of a text. Characters outside ASCII count nothing: tokens may share them."""
+        text = _squeezed(text)
+        costs = [0]
+        for end in range(1, len(text) + 1):
+            known = [start for start in range(max(0, end - self._longest), end) if text[start:end] in self._pieces]
+            alone = costs[-1] + text[end - 1].isascii()
+            costs.append(min([alone, *(costs[start] + 1 for start in known)]))
+        return costs[-1]
+
+    @cached_property
+    def _pieces(self) -> frozenset[str]:
+        """The texts of single tokens."""
+        decoded = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
+        return frozenset(map(_squeezed, decoded))
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._pieces))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+@cache
+def local_tokenizer(base: str | None, commit: str | None) -> LocalTokenizer | None:
+    """The tokenizer of a base at a commit: that of the built-in base, or one in the cache of the Hub. None without either."""
+    if base == POCKET:
+        return LocalTokenizer(pocket_path() / TOKENIZER) if content_hash(pocket_path()) == commit else None
+    if base is None or commit is None or not re.fullmatch("[0-9a-f]{40}", commit):
+        return None
+    try:
+        path = try_to_load_from_cache(base, TOKENIZER, revision=commit)
+    except ValueError:  # not the name of a repository
+        return None
+    return LocalTokenizer(Path(path)) if isinstance(path, str) else None
+
+
+def unchecked_tokens(origin: Origin | None, episode: Episode) -> list[str]:
+    """Whether the tokens of an episode's replies cannot be checked, as readable messages; only a model's replies have tokens."""
+    if origin is None:
+        return ["tokens not checked: the file does not say what model they are of"]
+    if origin.base is None:
+        return []
+    if any(step.completion.reply_tokens is None for step in episode.steps):
+        return ["tokens not checked: the file has none"]
+    if local_tokenizer(origin.base, origin.base_revision) is None:
+        return [f"tokens not checked: the tokenizer of {origin.base} is not on this machine at that commit"]
+    return []
+
+
+def token_problems(origin: Origin, reply: Completion, prompt: Sequence[Message] | None) -> list[str]:
+    """What disagrees between the tokens, the text and the token limit of a model's reply, as readable messages.
+
+    Args:
+        origin: the player's base and token limit; without a base there is nothing to check.
+        reply: the reply, with its tokens or with their number alone.
+        prompt: the messages that it answers; None if their format is not built in.
+    """
+    if origin.base is None:
+        return []
+    tokenizer = local_tokenizer(origin.base, origin.base_revision)
+    return [
+        *_limit_problems(origin, reply),
+        *(_id_problems(tokenizer, reply, prompt) if reply.prompt_ids else []),
+        *(_count_problems(tokenizer, reply, origin.max_new_tokens is not None) if tokenizer and reply.usage else []),
+    ]
+
+
+def _limit_problems(origin: Origin, reply: Completion) -> list[str]:
+    """A model that samples stops at an end token, or at the limit. One that scores given replies has no limit."""
+    written, limit = reply.reply_tokens, origin.max_new_tokens
+    if written is None or limit is None:
+        return []
+    fits = written == limit if reply.finish == "length" else written <= limit
+    return [] if fits else [f"its reply has {written} tokens and finish {reply.finish}, its limit is {limit}"]
+
+
+def _id_problems(tokenizer: LocalTokenizer | None, reply: Completion, prompt: Sequence[Message] | None) -> list[str]:
+    lengths = {len(values) for values in (reply.token_ids, reply.log_probs, reply.entropies or reply.log_probs)}
+    messages = [] if len(lengths) == 1 else ["its tokens, log-probabilities and entropies differ in number"]
+    if tokenizer and tokenizer.decode(reply.token_ids) != _squeezed(reply.text):
+        messages.append("its tokens do not say its reply")
+    if tokenizer and prompt and not _contains(tokenizer.decode(reply.prompt_ids, special=True), prompt):
+        messages.append("the tokens of its prompt do not say the prompt")
+    return messages
+
+
+def _contains(text: str | None, prompt: Sequence[Message]) -> bool:
+    """Whether a rendered prompt has the rules and observations in their order. Templates may shorten earlier replies."""
+    parts = [re.escape(_squeezed(message["content"])) for message in prompt if message["role"] != "assistant"]
+    return text is not None and re.search(".*?".join(parts), text, re.DOTALL) is not None
+
+
+def _count_problems(tokenizer: LocalTokenizer, reply: Completion, sampled: bool) -> list[str]:
+    """A reply whose tokens are not stored: their number must suffice for its text, and for the end token if it has one."""
+    written = (reply.reply_tokens or 0) - (sampled and reply.finish == "stop")
+    canonical = tokenizer.tokenizer.encode(reply.text, add_special_tokens=False).ids
+    if written >= len(canonical) or written >= tokenizer.fewest(reply.text):
+        return []
+    return [f"its reply cannot be said in {written} tokens"]
