@@ -77,21 +77,9 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     for heads, steps in shards(folder):
         try:
             shard = _read(heads, steps)
-            together = _together_problems(shard)
+            _add(shard, reports)
         except (UserError, ValueError, TypeError) as error:
             reports.setdefault((heads.name, "?"), _Report()).problems.append(str(error))
-            continue
-        rows = iter(shard.steps)
-        for head, rollout in zip(shard.heads, shard.rollouts, strict=True):
-            report = reports.setdefault((head["player"] or "training", head["game"]), _Report())
-            report.episodes += 1
-            report.unchecked |= dict.fromkeys(_unchecked(shard, head, rollout))
-            report.problems += [
-                f"{heads.name}, seed {head['seed']}, member {head['member']}: {problem}"
-                for problem in _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, shard)
-            ]
-            report.problems += [f"{heads.name}, {problem}" for problem in together]
-            together = []
     return [
         {
             "player": player,
@@ -105,6 +93,20 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def _add(shard: _Shard, reports: dict[tuple[str, str], _Report]) -> None:
+    """Adds what is found in a shard: in its episodes one by one and, if these are what was played, between them."""
+    rows, found = iter(shard.steps), False
+    for head, rollout in zip(shard.heads, shard.rollouts, strict=True):
+        report = reports.setdefault((head["player"] or "training", head["game"]), _Report())
+        report.episodes += 1
+        report.unchecked |= dict.fromkeys(_unchecked(shard, head, rollout))
+        problems = _problems(head, [next(rows) for _ in rollout.episode.steps], rollout, shard)
+        report.problems += [f"{shard.name}, seed {head['seed']}, member {head['member']}: {problem}" for problem in problems]
+        found = found or bool(problems)
+    if shard.heads and not found:
+        report.problems += [f"{shard.name}, {problem}" for problem in _together_problems(shard)]
+
+
 def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
     """The episodes of a shard that is not trusted: each replays, its replies parse, and none of its group is missing.
 
@@ -112,11 +114,11 @@ def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
         UserError: the file cannot be read, or an episode is not what was played; the message names the first problem.
     """
     try:
-        shard = _read(heads, steps)
-        problems = _together_problems(shard)
+        shard, problems = _read(heads, steps), []
         for head, rollout in zip(shard.heads, shard.rollouts, strict=True):
             found = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format), shard.origin(head))
             problems += [f"seed {head['seed']}, member {head['member']}: {problem}" for problem in found]
+        problems = problems or _together_problems(shard)
     except UserError:
         raise
     except (ValueError, TypeError) as error:

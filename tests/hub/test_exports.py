@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
@@ -23,39 +24,36 @@ from msgrpo_hub.hub.exports import every_eval_ever, record_path, write_exports
 from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
 from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.scripted import choose_random
+from tests import identities
 from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_results import push
 from tests.hub_server.cards import faults_of
 from tests.hub_server.lanes import Loopback
+from tests.identities import MODEL, served
 
 TASKS = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-ADAPTER = {
-    "kind": "language model",
-    "base": "Qwen/Qwen2.5-3B-Instruct",
-    "base_commit": COMMIT,
-    "adapter": "ada/lake",
-    "adapter_commit": COMMIT,
-    "mode": "generate",
-    "temperature": 0.5,
-    "max_new_tokens": 64,
-    "dtype": "float32",
-    "transformers": "5.23.0",
-}
+LAKE = {"base": "Qwen/Qwen2.5-3B-Instruct", "adapter": "ada/lake"}
+ADAPTER = identities.ADAPTER | LAKE
 SCORED = {**ADAPTER, "mode": "score", "temperature": None, "max_new_tokens": None}
-PROVIDED = {"kind": "endpoint", "server": "provider:nebius/Qwen/Qwen2.5-72B-Instruct", "temperature": 0.5, "max_new_tokens": 256}
-SERVED = {"kind": "endpoint", "server": "endpoint:http://127.0.0.1:8000/v1#org/model", "temperature": 0.0, "max_new_tokens": 256}
+PROVIDED = served("provider:nebius/Qwen/Qwen2.5-72B-Instruct")
+SERVED = served("endpoint:http://127.0.0.1:8000/v1#org/model", temperature=0.0)
 NAMELESS: tuple[dict[str, Any], ...] = (
     {"kind": "scripted", "player": "random", "version": 1},
-    {"kind": "language model", "base": "pocket", "base_commit": "0" * 64, "mode": "generate", "temperature": 1.0},
-    {"kind": "language model", "base": "Qwen/Qwen2.5-3B-Instruct", "adapter": "folder:adapter", "mode": "generate"},
-    {"kind": "endpoint", "server": "endpoint:http://127.0.0.1:8000/v1#model"},
+    MODEL | {"base": "pocket", "base_commit": "0" * 64},
+    ADAPTER | {"adapter": "folder:adapter"},
+    served("endpoint:http://127.0.0.1:8000/v1#model"),
 )
 
 
-def play(folder: Path, name: str, identity: dict[str, Any], episodes: int = 30) -> None:
+def name_of(identity: dict[str, Any]) -> str:
+    return str(next(identity[key] for key in ("player", "server", "adapter", "base") if key in identity))
+
+
+def play(folder: Path, identity: dict[str, Any], episodes: int = 30) -> None:
     """Runs with the identity of a player; the actions are those of `random`."""
-    player = Player(name=name, policy=ScriptedPolicy(choose_random), identity=identity, folder=f"{name.replace('/', '__')}/x")
+    name = name_of(identity)
+    place = f"{re.sub('[^A-Za-z0-9_]', '-', name.replace('/', '__'))}/x"
+    player = Player(name=name, policy=ScriptedPolicy(choose_random), identity=identity, folder=place)
     for task in TASKS:
         run_task(player, Suite(name="tiny", tasks=(task,), episodes=episodes), task, folder)
 
@@ -64,7 +62,7 @@ def play(folder: Path, name: str, identity: dict[str, Any], episodes: int = 30) 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of one model with an adapter. Read only."""
     folder = tmp_path_factory.mktemp("models")
-    play(folder, "ada/lake", ADAPTER)
+    play(folder, ADAPTER)
     return folder
 
 
@@ -82,7 +80,7 @@ def of(board: Leaderboard, task: str) -> Result:
 
 
 def record(identity: dict[str, Any], folder: Path, episodes: int = 30) -> tuple[dict[str, Any], Result]:
-    play(folder, "someone/x", identity, episodes)
+    play(folder, identity, episodes)
     board = read_leaderboard(folder)
     return every_eval_ever(board, of(board, TASKS[0]), 1_750_000_000), of(board, TASKS[0])
 
@@ -133,7 +131,7 @@ def test_a_record_carries_each_score_with_its_uncertainty(board: Leaderboard) ->
 
 
 def test_an_unknown_interval_is_left_out(tmp_path: Path) -> None:
-    play(tmp_path, "someone/x", ADAPTER, 2)
+    play(tmp_path, ADAPTER, 2)
     board = read_leaderboard(tmp_path)
     made = every_eval_ever(board, of(board, TASKS[1]), 1_750_000_000)
     reward, success = (evaluation["score_details"]["uncertainty"] for evaluation in made["evaluation_results"])
@@ -213,11 +211,11 @@ def test_the_newer_form_is_written_only_for_a_benchmark_that_was_named(board: Le
 
 def test_unpublished_players_are_left_out(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    for number, identity in enumerate(NAMELESS):
-        play(runs, f"player-{number}", identity)
+    for identity in NAMELESS:
+        play(runs, identity)
     with pytest.raises(UserError, match="no published model"):
         write_exports(read_leaderboard(runs), tmp_path / "out", retrieved=0)
-    play(runs, "ada/lake", ADAPTER)
+    play(runs, ADAPTER)
     assert len(write_exports(read_leaderboard(runs), tmp_path / "out", retrieved=0)) == 3
 
 

@@ -67,6 +67,7 @@ SPOILED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a better summary": ("results.json", with_json(reward={"mean": 9.0, "low": 8.0, "high": 9.9}), "the summary does not"),
     "a higher reward": ("episodes.parquet", with_column("reward", lambda n: pa.array([2.0] * n)), "its scores do not follow"),
     "a lower optimum": ("episodes.parquet", with_column("value_optimal", lambda n: pa.array([0.5] * n)), "its scores do not"),
+    "no identity": ("config.lock.json", with_json(identity={}), "what kind of player"),
     "another name": ("config.lock.json", with_json(player="me"), "the run hash of its configuration"),
     "other seeds": ("episodes.parquet", with_column("seed", lambda n: pa.array(range(n))), "are not those of the suite"),
     "other replies": ("steps.parquet", with_column("reply", lambda n: pa.array(["no"] * n)), "its reply does not parse to"),
@@ -202,7 +203,8 @@ def test_a_player_that_knows_the_ice_in_advance_is_flagged_above_the_optimum(tmp
     task = "FrozenLake-Slippery-v1"
     lake, suite = make_game(task), Suite(name="tiny", tasks=(task,), episodes=30)
     assert isinstance(lake, FrozenLake)
-    player = Player(name="lucky", policy=Clairvoyant([]), identity={"kind": "scripted"}, folder="lucky/v1")
+    identity = {"kind": "entry point", "player": "lucky", "package": "luck", "version": "1"}
+    player = Player(name="lucky", policy=Clairvoyant([]), identity=identity, folder="lucky/v1")
     config = run_config(player, suite, task)
     run = tmp_path / "lucky" / "v1" / task / run_hash(config)
     run.mkdir(parents=True)

@@ -20,6 +20,7 @@ from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_results import TASKS, push
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
+from tests.identities import served
 
 # ---- what is refused
 
@@ -80,10 +81,8 @@ def test_another_run_of_the_same_hash_does_not_replace_the_first(loopback: Loopb
 def unpinned(attempt: int) -> Player:
     """A player behind a server: its replies are not decided by its identity."""
     choose = [choose_random, choose_random_safe][attempt]
-    identity = {"kind": "endpoint", "server": "endpoint:https://example.org/v1#m", "temperature": 1.0}
-    return Player(
-        name="endpoint:https://example.org/v1#m", policy=ScriptedPolicy(choose), identity=identity, folder="served/unpinned"
-    )
+    name = "endpoint:https://example.org/v1#m"
+    return Player(name=name, policy=ScriptedPolicy(choose), identity=served(name), folder="served/unpinned")
 
 
 def test_a_dataset_of_another_kind_is_left_alone(loopback: Loopback, played: Path) -> None:

@@ -10,24 +10,14 @@ import pytest
 from msgrpo_hub.players.identity import PlayerSettings, identify
 from msgrpo_hub.players.identity_check import KINDS, identity_problems
 from msgrpo_hub.players.registry import SCRIPTED
+from tests.identities import ADAPTER, COMMIT, MODEL, served
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-MODEL = {
-    "kind": "language model",
-    "base": "org/model",
-    "base_commit": COMMIT,
-    "mode": "generate",
-    "temperature": 0.5,
-    "max_new_tokens": 64,
-    **dict.fromkeys(("chat_template", "dtype", "device", "torch", "transformers", "peft"), "x"),
-}
-ADAPTER = MODEL | {"adapter": "me/adapter", "adapter_commit": "f" * 40}
 SERVER = "endpoint:http://127.0.0.1:9/v1#m"
 COMPLETE: dict[str, dict[str, Any]] = {
     "random": {"kind": "scripted", "player": "random", "version": 1},
     "dqn:weights": {"kind": "dqn", "weights": "0" * 64},
     "moth": {"kind": "entry point", "player": "moth", "package": "lamp", "version": "1.2"},
-    SERVER: {"kind": "endpoint", "server": SERVER, "temperature": 0.5, "max_new_tokens": 64, "huggingface_hub": "1.33"},
+    SERVER: served(SERVER),
     "org/model": MODEL,
     "me/adapter": ADAPTER,
 }
