@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite
+from msgrpo_hub.evaluation.suites import BY_SEED, HARNESS, built_in_suite
 from msgrpo_hub.players.identity_check import identity_problems
 
 KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
 """Keys of the configuration of every run."""
 FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
 """Keys since harness 2."""
+
+_BATCHED = ("language model", "entry point")
+"""Kinds of players that may compute the replies of a batch together."""
 
 
 def claim_problems(config: Mapping[str, Any]) -> list[str]:
@@ -25,11 +28,22 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     counts = (config["episodes"], config.get("repeats", 1))
     if not all(map(_is_count, counts)) or config["split"] not in ("validation", "test"):
         return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
-    return [*suite_problems(config), *identity_problems(str(config["player"]), config["identity"])]
+    return [
+        *suite_problems(config),
+        *(identity_problems(str(config["player"]), config["identity"]) or _batch_problems(config)),
+    ]
 
 
 def _is_count(value: object) -> bool:
     return type(value) is int and value >= 1
+
+
+def _batch_problems(config: Mapping[str, Any]) -> list[str]:
+    """A player whose replies are rounded by its batch says how large the batch was, since harness 3."""
+    kind, batch = config["identity"]["kind"], config["identity"].get("batch_size")
+    if config["harness"] in BY_SEED or kind not in _BATCHED or _is_count(batch):
+        return []
+    return [f"its identity is incomplete: {kind} without a valid batch_size"]
 
 
 def suite_problems(config: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.suites import HARNESS, hash_of, load_suite
 from msgrpo_hub.evaluation.verify import verify
 from tests.evaluation.tampering import SLIPPERY, SNAKE, copied, forged, found
+from tests.identities import MODEL, batched
 
 Config = dict[str, Any]
 
@@ -92,6 +93,13 @@ def test_a_renamed_player_is_found(lake: Result) -> None:
 @pytest.mark.parametrize("identity", [{}, {"kind": "scripted"}, {"kind": "model"}, {"player": "random"}, {"kind": ["scripted"]}])
 def test_an_empty_or_incomplete_identity_is_found(identity: object, lake: Result) -> None:
     assert found(forged(lake, to(identity=identity))).startswith("its identity ")
+
+
+def test_a_model_without_its_batch_size_is_found(lake: Result) -> None:
+    """A batch decides how replies are rounded, and so which are drawn."""
+    run = forged(lake, to(player="org/model", identity=batched(MODEL)))
+    assert found(run) == ""
+    assert found(forged(run, to(identity=MODEL))) == "its identity is incomplete: language model without a valid batch_size"
 
 
 # ---- episodes

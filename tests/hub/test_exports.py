@@ -29,17 +29,17 @@ from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_results import push
 from tests.hub_server.cards import faults_of
 from tests.hub_server.lanes import Loopback
-from tests.identities import MODEL, served
+from tests.identities import MODEL, batched, served
 
 TASKS = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
 LAKE = {"base": "Qwen/Qwen2.5-3B-Instruct", "adapter": "ada/lake"}
-ADAPTER = identities.ADAPTER | LAKE
+ADAPTER = batched(identities.ADAPTER | LAKE)
 SCORED = {**ADAPTER, "mode": "score", "temperature": None, "max_new_tokens": None}
 PROVIDED = served("provider:nebius/Qwen/Qwen2.5-72B-Instruct")
 SERVED = served("endpoint:http://127.0.0.1:8000/v1#org/model", temperature=0.0)
 NAMELESS: tuple[dict[str, Any], ...] = (
     {"kind": "scripted", "player": "random", "version": 1},
-    MODEL | {"base": "pocket", "base_commit": "0" * 64},
+    batched(MODEL | {"base": "pocket", "base_commit": "0" * 64}),
     ADAPTER | {"adapter": "folder:adapter"},
     served("endpoint:http://127.0.0.1:8000/v1#model"),
 )

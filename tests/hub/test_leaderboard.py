@@ -24,7 +24,7 @@ from tests.hub.pushed_results import TASKS, push
 from tests.hub_server.client import Client
 from tests.hub_server.lanes import Lane, Loopback
 from tests.hub_server.operations import put
-from tests.identities import MODEL
+from tests.identities import MODEL, batched
 
 # ---- what it shows
 
@@ -98,7 +98,7 @@ def test_two_runs_of_one_player_have_distinct_names(own: Path) -> None:
     """As of one model with two temperatures."""
     for run in [path.parent for path in own.rglob("config.lock.json")]:
         for temperature in (0.5, 1.0):
-            as_somebody(run, player="org/model", identity=MODEL | {"temperature": temperature})
+            as_somebody(run, player="org/model", identity=batched(MODEL | {"temperature": temperature}))
         shutil.rmtree(run)
     board = read_leaderboard(own)
     names = {board.name(result) for result in board.results}

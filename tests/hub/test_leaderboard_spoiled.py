@@ -203,7 +203,7 @@ def test_a_player_that_knows_the_ice_in_advance_is_flagged_above_the_optimum(tmp
     task = "FrozenLake-Slippery-v1"
     lake, suite = make_game(task), Suite(name="tiny", tasks=(task,), episodes=30)
     assert isinstance(lake, FrozenLake)
-    identity = {"kind": "entry point", "player": "lucky", "package": "luck", "version": "1"}
+    identity = {"kind": "entry point", "player": "lucky", "package": "luck", "version": "1", "batch_size": 1}
     player = Player(name="lucky", policy=Clairvoyant([]), identity=identity, folder="lucky/v1")
     config = run_config(player, suite, task)
     run = tmp_path / "lucky" / "v1" / task / run_hash(config)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from msgrpo_hub.players.identity import PlayerSettings, identify
+from msgrpo_hub.players.identity import identify
 from msgrpo_hub.players.identity_check import KINDS, identity_problems
 from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.settings import PlayerSettings
 from tests.identities import ADAPTER, COMMIT, MODEL, served
 
 SERVER = "endpoint:http://127.0.0.1:9/v1#m"
