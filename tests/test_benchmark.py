@@ -10,22 +10,27 @@ from evaluate import EvaluationSuite
 
 from benchmark import __main__ as benchmark
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.verify import problems
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_table_in_the_readme_is_what_the_results_give() -> None:
+@pytest.fixture(scope="module")
+def stored() -> list[Result]:
+    return find_results(benchmark.RESULTS)
+
+
+def test_the_table_in_the_readme_is_what_the_results_give(stored: list[Result]) -> None:
     text = benchmark.README.read_text()
-    assert benchmark.with_table(text, find_results(benchmark.RESULTS)) == text
+    assert benchmark.with_table(text, stored) == text
     assert "published, not measured" in text
 
 
-def test_every_listed_player_has_played_every_task_that_it_can() -> None:
+def test_every_listed_player_has_played_every_task_that_it_can(stored: list[Result]) -> None:
     suite, players = benchmark.listed()
-    played = {(benchmark._label(result), result.task) for result in find_results(benchmark.RESULTS) if result.complete}
+    played = {(benchmark._label(result), result.task) for result in stored if result.complete}
     tasks = load_suite(suite).tasks
     for player in players:
         name = player.get("label", player["name"])
@@ -35,10 +40,9 @@ def test_every_listed_player_has_played_every_task_that_it_can() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("player", ["pocket", "dqn", "quickstart"])
-def test_the_stored_runs_of_models_replay_to_the_bit(player: str) -> None:
-    folders = [folder for folder in benchmark.RESULTS.iterdir() if folder.name.startswith(player)]
-    results = [result for folder in folders for result in find_results(folder)]
+@pytest.mark.parametrize("player", ["quickstart", *(pytest.param(name, marks=pytest.mark.long) for name in ("pocket", "dqn"))])
+def test_the_stored_runs_of_models_replay_to_the_bit(player: str, stored: list[Result]) -> None:
+    results = [result for result in stored if result.folder.relative_to(benchmark.RESULTS).parts[0].startswith(player)]
     assert len(results) == 4
     assert [problem for result in results for problem in problems(result)] == []
 

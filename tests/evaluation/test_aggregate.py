@@ -92,7 +92,7 @@ def test_a_task_with_more_episodes_weighs_no_more(first: list[float], second: li
     assert (once.mean, once.iqm) == pytest.approx((more.mean, more.iqm), abs=1e-9)
 
 
-@pytest.mark.parametrize(("n", "repeats"), [(50, 250), (200, 150)])
+@pytest.mark.parametrize(("n", "repeats"), [(50, 250), pytest.param(200, 150, marks=pytest.mark.long)])
 def test_both_intervals_of_a_checkpoint_cover(n: int, repeats: int) -> None:
     rng = np.random.default_rng(21)
     results = [aggregate(checkpoint(rng, n), seed) for seed in range(repeats)]

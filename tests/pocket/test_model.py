@@ -61,6 +61,7 @@ def test_it_answers_a_question_about_the_lake(pocket: LanguageModel) -> None:
     assert ask(pocket, [GameVariant(game, game.actions)] * 5, seed=3)["goal"] == 1.0
 
 
+@pytest.mark.long
 def test_the_build_is_deterministic(tmp_path: Path) -> None:
     def built(config: BuildConfig) -> str:
         tokenizer = make_tokenizer(config)

@@ -151,7 +151,7 @@ def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> No
     """Each asks for another game, seed and player; the answers are those of a direct call, to the last board."""
     from watch import watch
 
-    games = {"random": SNAKES, "greedy": SNAKES, "pocket": LAKES, "lake-adapter": LAKES}  # models take seconds for a snake
+    games = {"random": SNAKES, "greedy": SNAKES, "random-safe": LAKES, "lake-adapter": LAKES}  # a base takes seconds
     asked = [
         {"game": games[player][number // 4 % len(games[player])], "seed": 20 + number, "player": player}
         for number, player in enumerate([*games] * 5)

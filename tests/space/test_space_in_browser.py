@@ -240,7 +240,7 @@ def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
 TABS = ["Watch", "Compare", "Play", "Rules", "Leaderboard"]
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280)])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), pytest.param("light", 1280, marks=pytest.mark.long)])
 def test_nothing_is_wider_than_the_screen_and_axe_finds_no_serious_violation(visit: Visit, width: int, scheme: str) -> None:
     page = visit(width=width, height=844, scheme=scheme)
     for tab in TABS:
@@ -260,7 +260,7 @@ def serious(page: Page) -> dict[str, list[str]]:
     return {each["id"]: [node["html"][:300] for node in each["nodes"]] for each in bad}
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+@pytest.mark.parametrize(("scheme", "width"), [pytest.param("light", 390, marks=pytest.mark.long), ("dark", 1280)])
 def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, width: int, scheme: str) -> None:
     page = visit("Compare", width=width, height=844, scheme=scheme)
     pick(page, "Player A", "random")
