@@ -109,7 +109,7 @@ def _figures(task: str, boards: Sequence[int], scores: Sequence[EpisodeScore], s
     """The scores that are means over episodes, with their intervals. Episodes of one seed share a board."""
     game, rewards = base_game(make_game(task)), [score.reward for score in scores]
     luckless = [round(score.luck_adjusted, 10) for score in scores if score.luck_adjusted is not None]
-    range_of_luckless = return_range(game) if luckless == rewards else _luck_adjusted_range(game)
+    range_of_luckless = return_range(game) if luckless == rewards else luck_adjusted_range(game)
     return {
         "reward": _mean(rewards, seed, return_range(game), boards),
         "success": _mean([float(score.success) for score in scores], seed, (0.0, 1.0), boards),
@@ -117,7 +117,7 @@ def _figures(task: str, boards: Sequence[int], scores: Sequence[EpisodeScore], s
     }
 
 
-def _luck_adjusted_range(game: Game) -> Range:
+def luck_adjusted_range(game: Game) -> Range:
     """At most the best return, less a regret on every turn, each of which is at most the width of the return range."""
     low, high = return_range(game)
     return high - game.horizon * (high - low), high
