@@ -58,7 +58,9 @@ def batches(first: int, wanted: int, names: Sequence[str]) -> Iterator[range]:
 
 
 def _first_replay(rules: Game, number: int, names: Sequence[str], episodes: Sequence[Episode]) -> replay.Data:
-    data = [replay.player_data(rules, name, episode) for name, episode in zip(names, episodes, strict=True)]
+    data = [
+        replay.player_data(rules, name, episode, players.asked_in(name)) for name, episode in zip(names, episodes, strict=True)
+    ]
     return replay.combine(number, data)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from msgrpo_hub.agent import Policy
+from msgrpo_hub.agent import THINK_ACTION, Policy, PromptFormat, format_of
 from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
@@ -105,6 +105,11 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
     with _one_at_a_time:
         _model(name, game)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
         return _play_model(name, game.id if variant else game, episode_keys)
+
+
+def asked_in(name: str) -> PromptFormat:
+    """The prompt format of a player that has just played: a model's own, or think-action."""
+    return format_of(_models[name]) if name in _models else THINK_ACTION
 
 
 @on_gpu

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent import Prompt
+from msgrpo_hub.agent import THINK_ACTION, Prompt, PromptFormat
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rendering import Replay
@@ -45,13 +45,13 @@ def play_replies(game: Game, number: int, replies: Sequence[Mapping[str, str]]) 
     return episode
 
 
-def player_data(game: Game, player: str, episode: Episode) -> Data:
-    """One player's episode, as `Replay.episode_data` describes it.
+def player_data(game: Game, player: str, episode: Episode, prompt_format: PromptFormat = THINK_ACTION) -> Data:
+    """One player's episode, asked in a prompt format, as `Replay.episode_data` describes it.
 
     Raises:
         ValueError: for a record that does not replay.
     """
-    return Replay(game).episode_data(player, episode)
+    return Replay(game, prompt_format).episode_data(player, episode)
 
 
 def combine(number: int, players: Sequence[Data]) -> Data:

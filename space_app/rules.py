@@ -16,6 +16,7 @@ import replay
 import validation
 from compare import batches, ends
 
+from msgrpo_hub.agent import PromptFormat
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation import Comparison, compare_paired
@@ -164,15 +165,14 @@ def change_rules(
         seeds = [replay.seed_of(own, number) for number in batch]
         control += players.play(player, own, seeds)
         changed += players.play(player, other, seeds)
-        shown = shown or _first_replay(first, (own, control[0]), (other, changed[0]))
+        shown = shown or _first_replay(first, players.asked_in(player), (own, control[0]), (other, changed[0]))
         yield {"film": shown, "wanted": wanted, **judged(expected, control, changed), **_prompt(shown)}
 
 
-def _first_replay(number: int, own: tuple[Game, Episode], other: tuple[Game, Episode]) -> replay.Data:
-    names = ("as written", "in your words")
-    return replay.combine(
-        number, [replay.player_data(game, name, e) for name, (game, e) in zip(names, (own, other), strict=True)]
-    )
+def _first_replay(number: int, asked_in: PromptFormat, *episodes: tuple[Game, Episode]) -> replay.Data:
+    titles = ("as written", "in your words")
+    data = [replay.player_data(game, title, e, asked_in) for title, (game, e) in zip(titles, episodes, strict=True)]
+    return replay.combine(number, data)
 
 
 def _prompt(shown: replay.Data) -> dict[str, str]:

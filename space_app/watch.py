@@ -32,7 +32,7 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
     if stored is not None:
         return stored
     [episode] = players.play(player, rules, [replay.seed_of(rules, number)])
-    return replay.combine(number, [replay.player_data(rules, player, episode)])
+    return replay.combine(number, [replay.player_data(rules, player, episode, players.asked_in(player))])
 
 
 @cache

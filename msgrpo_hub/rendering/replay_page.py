@@ -9,12 +9,13 @@ from itertools import accumulate
 from typing import Any
 
 from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import Game, base_game, display_name
 from msgrpo_hub.rendering.board_art import DARK, LIGHT
 from msgrpo_hub.rendering.replay_data import Data, episode_data, game_data, shapes, state_data
-from msgrpo_hub.rollout import replayed_states
+from msgrpo_hub.rollout import past_turns, replayed_states
 
 READER_PREFERS_DARK = "@media (prefers-color-scheme:dark)"
 
@@ -43,6 +44,8 @@ class Replay:
 
     game: Game
     """The game of the episodes."""
+    prompt_format: PromptFormat = THINK_ACTION
+    """The prompt format that the player was asked in."""
 
     def game_data(self) -> Data:
         """The data of the game that the replay player needs to draw its boards."""
@@ -68,10 +71,14 @@ class Replay:
         scores = score_steps(self.game, episode)
         summary, states = score_episode(self.game, episode, scores), replayed_states(self.game, episode)
         data = episode_data(self.game, episode, scores)
+        prompts = [
+            build_prompt(self.game, state, self.prompt_format, past_turns(self.prompt_format, episode.steps[:turn]))
+            for turn, state in enumerate(states)
+        ]
         rewards = accumulate(step.reward for step in episode.steps)
         regrets = accumulate(score.regret or 0.0 for score in scores)
         for index, (step, reward, regret) in enumerate(zip(data["steps"], rewards, regrets, strict=True)):
-            step["prompt"] = build_prompt(self.game, states[index]).user
+            step["prompt"] = prompts[index].user
             step["move"] = self._move(episode.steps[index].action)
             step["reward_so_far"] = reward
             step["regret_so_far"] = None if step["regret"] is None else regret
@@ -79,7 +86,7 @@ class Replay:
             "player": player,
             "game": self.game_data(),
             "seed": str(episode.seed),
-            "system": build_prompt(self.game, states[0]).system,
+            "system": prompts[0].system,
             "reward": summary.reward,
             "success": summary.success,
             "regret": summary.regret,

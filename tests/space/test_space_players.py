@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,14 @@ import players
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from watch import watch
 
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.players.scripted import choose_greedy
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
@@ -75,6 +81,24 @@ def test_a_context_too_short_for_the_game_is_told_before_the_weights_are_loaded(
     monkeypatch.setattr(players, "pinned", lambda _name: str(folder))
     with pytest.raises(UserError, match=r"the 300 positions of .* \(--max-new-tokens \d+\)"):
         players.play("org/model", make_game(LAKE), [0])
+
+
+@dataclass(frozen=True)
+class AskedInJson(ScriptedPolicy):
+    """Stands for an adapter with a prompt format of its own."""
+
+    prompt_format: PromptFormat = PROMPT_FORMATS["json"]
+
+
+def test_a_replay_shows_the_prompts_that_the_model_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(players, "_load", lambda _name, _game: AskedInJson(choose_greedy))
+    monkeypatch.setattr(players, "_models", OrderedDict())
+    [shown] = watch(LAKE, 3, "org/asked-in-json")["players"]
+    [plain] = watch(LAKE, 3, "greedy")["players"]
+    assert {step["status"] for step in shown["steps"]} == {"ok"}
+    assert "JSON" in shown["system"]
+    assert "JSON" not in plain["system"]
+    assert [step["move"] for step in shown["steps"]] == [step["move"] for step in plain["steps"]]
 
 
 # ---- on the Hub
