@@ -96,8 +96,8 @@ def test_a_replay_shows_the_prompts_that_the_model_was_asked(monkeypatch: pytest
     [shown] = watch(LAKE, 3, "org/asked-in-json")["players"]
     [plain] = watch(LAKE, 3, "greedy")["players"]
     assert {step["status"] for step in shown["steps"]} == {"ok"}
-    assert "JSON" in shown["system"]
-    assert "JSON" not in plain["system"]
+    assert all("Answer with a JSON object" in step["prompt"] for step in shown["steps"])
+    assert not any("Answer with a JSON object" in step["prompt"] for step in plain["steps"])
     assert [step["move"] for step in shown["steps"]] == [step["move"] for step in plain["steps"]]
 
 
