@@ -99,7 +99,7 @@ def draw_tokens(
         cumulative = p.double().cumsum(-1)
         u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
         tokens = torch.searchsorted(cumulative[rows], u, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
-        near = _near_boundary(cumulative, rows, u.squeeze(1), tokens)
+        near = _near_boundary(cumulative, rows, u, tokens)
     else:
         likely = log_p.topk(2)
         tokens = log_p.argmax(-1)[rows]
@@ -108,17 +108,19 @@ def draw_tokens(
 
 
 def _near_boundary(cumulative: Tensor, rows: Tensor, u: Tensor, tokens: Tensor) -> Tensor:
-    """Whether each draw is within `NEAR` of an end of its token's interval; 0 and 1 are no boundaries between tokens.
+    """Whether each draw is within `NEAR` of an end of its token's interval, (samples,). No token lies below 0 or above the sum.
 
     Args:
         cumulative: (rows, vocabulary) float64.
         rows: (samples,) the row of each sample.
-        u: (samples,) the draws.
+        u: (samples, 1) the draws.
         tokens: (samples,) the tokens drawn.
     """
-    above = cumulative[rows, tokens]
-    below = torch.where(tokens > 0, cumulative[rows, (tokens - 1).clamp(min=0)], 0.0)
-    return ((below > 0) & (u - below < NEAR)) | ((above < cumulative[rows, -1]) & (above - u < NEAR))
+    ends = cumulative[rows[:, None], torch.stack([tokens - 1, tokens], 1)]  # below the first token it takes the sum
+    near = (ends - u).abs() < NEAR
+    if near.any():
+        near &= (ends > 0) & (ends < cumulative[rows, -1:])
+    return near.any(1)
 
 
 def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
