@@ -17,22 +17,30 @@ COLUMNS = (
 
 def repeat_table(results: Sequence[Result]) -> str:
     """One block per task, a line per player; empty if no board was played several times."""
-    repeated = [result for result in results if result.summary.get("repeated", {}).get("boards")]
-    blocks = [_block(group) for group in same_episodes(repeated)]
+    blocks = []
+    for group in same_episodes([result for result in results if is_repeated(result)]):
+        rows = [[short(result.player), *cells(result)] for result in group]
+        table = aligned([["player", *columns(group[0])], *rows])
+        blocks.append(noted(f"{group[0].task}   {played_on(group[0])}\n{table}"))
     return "\n\n".join([*blocks, COLUMNS]) if blocks else ""
 
 
-def _block(results: Sequence[Result]) -> str:
-    ks = list(results[0].summary["repeated"]["pass_at"])
-    head = ["player", "run to run", *(f"pass@{k}" for k in ks), "variance", "board", "chance", "sampling"]
-    title = f"{results[0].task}   {played_on(results[0])}"
-    return noted(f"{title}\n{aligned([head, *map(_row, results)])}")
+def is_repeated(result: Result) -> bool:
+    """Whether a run has figures of repeats: some board of it was played several times."""
+    return bool(result.summary.get("repeated", {}).get("boards"))
 
 
-def _row(result: Result) -> Row:
+def columns(result: Result) -> Row:
+    """The names of the columns for a run with so many plays."""
+    passes = [f"pass@{k}" for k in result.summary["repeated"]["pass_at"]]
+    return ["run to run", *passes, "variance", "board", "chance", "sampling"]
+
+
+def cells(result: Result) -> Row:
+    """The figures of a run."""
     figures = result.summary["repeated"]
     passes = [with_interval(figure) for figure in figures["pass_at"].values()]
-    return [short(result.player), f"{figures['run_to_run']['reward']:.3f}", *passes, *_parts(figures["variance"]["reward"])]
+    return [f"{figures['run_to_run']['reward']:.3f}", *passes, *_parts(figures["variance"]["reward"])]
 
 
 def _parts(variance: dict[str, float | None]) -> list[str]:

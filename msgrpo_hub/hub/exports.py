@@ -25,13 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml  # type: ignore[import-untyped]
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
-from msgrpo_hub.evaluation.statistics import BOOTSTRAP, LEVEL, RESAMPLES
+from msgrpo_hub.evaluation.statistics import BOOTSTRAP, LEVEL, RESAMPLES, board_means
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.adapter_card import model_index, task_result
@@ -230,7 +231,8 @@ def _success(result: Result) -> dict[str, Any]:
 
 def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Sequence[float]) -> dict[str, Any]:
     config, identity, figure = result.config, result.config["identity"], result.summary[name]
-    about = {key: config[key] for key in ("task_hash", "suite", "split", "episodes")}
+    about: dict[str, Any] = {key: config[key] for key in ("task_hash", "suite", "split", "episodes", "repeats") if key in config}
+    boards = [episode.seed for episode in result.episodes]
     arguments = {"temperature": identity.get("temperature"), "max_tokens": identity.get("max_new_tokens")}
     return {
         "evaluation_result_id": f"{run_hash(config)}/{name}",
@@ -240,7 +242,7 @@ def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Seque
         "score_details": {
             "score": figure["mean"],
             "details": _texts({f"reward_of_{player}": value for player, value in result.summary["references"].items()}),
-            "uncertainty": _uncertainty(figure, values),
+            "uncertainty": _uncertainty(figure, values, boards),
         },
         "generation_config": {
             "generation_args": {key: value for key, value in arguments.items() if value is not None},
@@ -249,12 +251,13 @@ def _evaluation(result: Result, metric: dict[str, Any], name: str, values: Seque
     }
 
 
-def _uncertainty(figure: dict[str, Any], values: Sequence[float]) -> dict[str, Any]:
+def _uncertainty(figure: dict[str, Any], values: Sequence[float], boards: Sequence[int]) -> dict[str, Any]:
+    """The spread of episodes, and the error of their mean, for which the plays of one board count as one."""
     uncertainty: dict[str, Any] = {"num_samples": len(values)}
-    if len(values) > 1:
-        deviation = statistics.stdev(values)
-        error = {"value": deviation / math.sqrt(len(values)), "method": "analytic"}
-        uncertainty |= {"standard_deviation": deviation, "standard_error": error}
+    means = board_means(np.asarray(values, dtype=np.float64), boards).tolist()
+    if len(means) > 1:
+        error = {"value": statistics.stdev(means) / math.sqrt(len(means)), "method": "analytic"}
+        uncertainty |= {"standard_deviation": statistics.stdev(values), "standard_error": error}
     if figure["low"] is not None:
         ends = {"lower": figure["low"], "upper": figure["high"], "confidence_level": LEVEL}
         uncertainty["confidence_interval"] = ends | {"method": figure["rule"]}

@@ -21,13 +21,14 @@ from jinja2 import Environment, StrictUndefined
 from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.comparison import paired_values
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
+from msgrpo_hub.evaluation.repeat_table import COLUMNS, cells, columns, is_repeated
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.semantic import semantic_scores
 from msgrpo_hub.evaluation.semantic_table import meaning
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.suites import repeats_of, same_rules
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import board_note, hypotheses, optimal_moves, played_on
+from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
@@ -80,6 +81,8 @@ class Section:
     worst: list[list[Worst]]
     compared: list[Compared]
     """Each other player, compared with the base."""
+    repeats: list[Row]
+    """The figures of repeats under their header, each with the player's name; empty if every board was played once."""
 
 
 def write_report(folder: Path, output: Path) -> Path:
@@ -169,7 +172,14 @@ def _section(results: list[Result], base: Result, compared: list[Compared], name
         mistakes=first_mistakes(results, make_game(results[0].task).horizon),
         worst=[_worst(result) for result in results],
         compared=compared,
+        repeats=_repeats(list(zip(shown, results, strict=True))),
     )
+
+
+def _repeats(rows: list[tuple[str, Result]]) -> list[Row]:
+    repeated = [(name, result) for name, result in rows if is_repeated(result)]
+    head = [["Player", *columns(result)] for _, result in repeated[:1]]
+    return [*head, *([name, *cells(result)] for name, result in repeated)]
 
 
 def _worst(result: Result) -> list[Worst]:
@@ -202,7 +212,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.filters |= {"number": number, "legend": legend, "played_on": played_on, "board_note": board_note}
     environment.filters |= {"plays": plays, "optimal_moves": optimal_moves, "key": player_key}
-    environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES}
+    environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES, "REPEATS": COLUMNS}
     return environment
 
 
