@@ -233,7 +233,8 @@ def leaderboard_tab() -> None:
     note(
         "Mean reward and success over fixed test episodes, with 95 % intervals. *Normalised*: 0 is random play, 1 the best known "
         "play. *Silent*: the reward of doing nothing. A player with under half of its replies parsed does not play and has no "
-        "rank. Click a heading to sort. The bundled results are from before boards had splits, and are to be made anew."
+        "rank. Every run was replayed; who gave the replies cannot be checked. Click a heading to sort. The bundled results are "
+        "from before boards had splits, and are to be made anew."
     )
     endpoint(leaderboard)
 

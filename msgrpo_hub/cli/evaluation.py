@@ -167,6 +167,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
+    from msgrpo_hub.evaluation.not_checked import ALWAYS
     from msgrpo_hub.evaluation.verify_rollouts import verify_folder
 
     checked = verify_folder(options.folder)
@@ -179,6 +180,7 @@ def _verify(options: argparse.Namespace) -> None:
             print("".join(f"      {line}\n" for line in [*row["problems"][:3], *row["unchecked"]]), end="")
     if wrong:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
+    print(f"\nnot checked: {ALWAYS}", file=sys.stderr)
     saved = any(options.folder.glob("rollouts/default/*.parquet"))
     print_next(f"msgrpo push rollouts {options.folder} USER/NAME" if saved else f"msgrpo report {options.folder}")
 

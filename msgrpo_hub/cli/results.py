@@ -31,6 +31,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
+    from msgrpo_hub.evaluation.not_checked import not_checked
     from msgrpo_hub.evaluation.semantic_table import semantic_table
     from msgrpo_hub.evaluation.tables import results_table, short
     from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
@@ -43,7 +44,7 @@ def _leaderboard(options: argparse.Namespace) -> None:
         print(as_markdown(shown, at=shown.commit))
     else:
         tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
-        print("\n\n".join(filter(None, tables)))
+        print("\n\n".join(filter(None, [*tables, not_checked(shown.results) if shown.results else ""])))
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"

@@ -20,11 +20,13 @@ from tqdm import tqdm
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.evaluation.not_checked import not_checked
 from msgrpo_hub.evaluation.results import Result, player_names, run_hash
 from msgrpo_hub.evaluation.semantic_table import semantic_markdown
 from msgrpo_hub.evaluation.summary import rank_key
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
+from msgrpo_hub.evaluation.verify import unchecked
 from msgrpo_hub.hub.uploading import Target, listing
 from msgrpo_hub.storage import run_files
 
@@ -199,12 +201,16 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
         return f"[{board.name(result)}]({pages}/{place(result.folder)})" if at else board.name(result)
 
     tables = [markdown_table(group, name) for group in same_episodes(board.results)]
-    return "\n\n".join(filter(None, [*tables, semantic_markdown(board.results, name)]))
+    left_open = f"*{not_checked(board.results)}*" if board.results else ""
+    return "\n\n".join(filter(None, [*tables, semantic_markdown(board.results, name), left_open]))
 
 
 def as_json(board: Leaderboard) -> dict[str, Any]:
     """The leaderboard as JSON data, with the full configuration and summary of each run."""
-    rows = [{**run.config, "name": board.name(run), "folder": _folder(board, run), **run.summary} for run in board.results]
+    rows = [
+        {**run.config, "name": board.name(run), "folder": _folder(board, run), **run.summary, "unchecked": unchecked(run)}
+        for run in board.results
+    ]
     return {"source": board.source, "commit": board.commit, "results": rows, "refused": dict(board.refused)}
 
 

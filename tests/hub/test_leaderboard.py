@@ -70,7 +70,10 @@ def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: 
     )
     assert [done.code for done in (terminal, markdown, plain)] == [0, 0, 0], terminal.err
     board = read_leaderboard(played)
-    assert terminal.out == results_table(board.results) + "\n"
+    said = "Replayed: actions, rewards and scores follow from the replies. Not checked: "
+    said += "who gave the replies; number of episodes (4 runs)."
+    assert terminal.out == f"{results_table(board.results)}\n\n{said}\n"
+    assert as_markdown(board).endswith(f"\n\n*{said}*")
     assert markdown.out.count(f"](https://huggingface.co/datasets/{repo}/tree/{commit}/results/") == 4
     assert re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", markdown.out) == as_markdown(board) + "\n"
     rows = json.loads(plain.out)["results"]
