@@ -18,10 +18,9 @@ from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import Interval
 from msgrpo_hub.evaluation.suites import BY_SEED, load_suite, repeats_of
 from msgrpo_hub.evaluation.summary import REFERENCE, as_figure, best_reference
-from msgrpo_hub.games import Game, base_game, make_game
-from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.games.variants import unchanged
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 
@@ -134,13 +133,6 @@ class Habit:
             choose = SCRIPTED["optimal" if is_solvable(game) else REFERENCE]
             replies.append(Completion(text=reply_with(choose(game, prompt.state, rng), prompt)))
         return replies
-
-
-def unchanged(game: Game) -> Game:
-    """The game whose rules an agent with a habit takes for granted, with the states of the given one."""
-    if is_snake(game):
-        return replace(game, items=tuple(replace(item, reward=1.0) for item in game.items))
-    return replace(game, exactly=False) if isinstance(game, FrozenLake) else game
 
 
 def habit_value(task: str, seeds: Sequence[int]) -> float:

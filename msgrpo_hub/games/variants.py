@@ -187,6 +187,18 @@ def base_game(game: Game) -> Game:
     return game.game if isinstance(game, Variant) else game
 
 
+def unchanged(game: Game) -> Game:
+    """The game that an agent with a habit takes a game for: whatever it eats is worth 1, and any turn is right for the goal.
+
+    >>> from msgrpo_hub.games import make_game
+    >>> [item.reward for item in unchanged(make_game("Snake-PoisonAppleBanana-v1")).items]
+    [1.0, 1.0]
+    """
+    if isinstance(game, Snake):
+        return replace(game, items=tuple(replace(item, reward=1.0) for item in game.items))
+    return replace(game, exactly=False) if isinstance(game, FrozenLake) else game
+
+
 def display_name(game: Game, action: str) -> str:
     """The displayed name of an action of `base_game(game)`."""
     return game.display_name(action) if isinstance(game, Variant) else action
