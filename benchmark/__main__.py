@@ -1,31 +1,29 @@
 """`python -m benchmark run|report|check|freeze`, from the root of the clone.
 
-run      plays every player of players.toml on its suite into results/; stored runs are not played again
-report   writes the table in README.md from results/
-check    fails if that table is stale or a stored run does not replay
+run      plays every player of players.toml that is not marked stale on its suite into results/; stored runs are not played again
+report   writes the results in README.md and in the Space's bundle from results/
+check    fails if they are stale or a stored run does not replay
 freeze   writes the hashes of the games into suites/; use it only before a release or for a new version of a game
 """
 
 from __future__ import annotations
 
+import json
 import sys
-import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmark.page import HERE, RESULTS, ROOT, bundle_rows, listed, settings_of, with_table
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.semantic import SUITE, freeze_habit
 from msgrpo_hub.evaluation.suites import freeze
-from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.players import PlayerSettings
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 README = HERE / "README.md"
-BEGIN, END = "<!-- table: python -m benchmark report -->", "<!-- end of table -->"
+BUNDLE = ROOT / "space_app" / "bundle" / "leaderboard.json"
 
 
 def main(arguments: list[str]) -> None:
@@ -36,28 +34,29 @@ def main(arguments: list[str]) -> None:
     commands[arguments[0]]()
 
 
-def listed() -> tuple[str, list[dict[str, Any]]]:
-    """The suite and the players, in order."""
-    values = tomllib.loads((HERE / "players.toml").read_text(encoding="utf-8"))
-    return values["suite"], values["player"]
-
-
 def run() -> None:
     suite, players = listed()
     for player in players:
-        settings = {name: value for name, value in player.items() if name not in ("name", "label")}
-        evaluate(player["name"], suite, RESULTS, settings=PlayerSettings(**settings))
+        if "stale" not in player:
+            evaluate(player["name"], suite, RESULTS, settings=PlayerSettings(**settings_of(player)))
     report()
 
 
 def report() -> None:
-    README.write_text(with_table(README.read_text(encoding="utf-8"), find_results(RESULTS)))
+    for path, text in pages(find_results(RESULTS)).items():
+        path.write_text(text, encoding="utf-8")
+
+
+def pages(results: Sequence[Result]) -> dict[Path, str]:
+    """What is made from the results: the README and the leaderboard that comes with the Space."""
+    rows = json.dumps(bundle_rows(results), indent=1, ensure_ascii=False) + "\n"
+    return {README: with_table(README.read_text(encoding="utf-8"), results), BUNDLE: rows}
 
 
 def check() -> None:
-    text = README.read_text(encoding="utf-8")
-    if with_table(text, find_results(RESULTS)) != text:
-        raise UserError("the table in benchmark/README.md is stale: run `python -m benchmark report`")
+    for path, text in pages(find_results(RESULTS)).items():
+        if path.read_text(encoding="utf-8") != text:
+            raise UserError(f"{path.name} of the results is stale: run `python -m benchmark report`")
     if broken := [row for row in verify(RESULTS) if row["problems"]]:
         raise UserError(f"{broken[0]['folder']}: {broken[0]['problems'][0]}; expected runs that replay")
 
@@ -67,39 +66,6 @@ def freeze_suites() -> None:
         freeze(path)
         if path.stem == SUITE:
             freeze_habit(path)
-
-
-def with_table(text: str, results: list[Result]) -> str:
-    """The README with an updated table."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    blocks = [markdown_table(group, _linked, _published(group[0].task)) for group in same_episodes(results)]
-    return "\n\n".join([before + BEGIN, *blocks, END + after])
-
-
-def _linked(result: Result) -> str:
-    return f"[{_label(result)}](results/{result.folder.relative_to(RESULTS)})"
-
-
-def _label(result: Result) -> str:
-    for player in listed()[1]:
-        if result.config["player"] in (player["name"], f"folder:{Path(player['name']).name}"):
-            return str(player.get("label", player["name"]))
-    return result.player
-
-
-def _published(task: str) -> list[tuple[float, list[str]]]:
-    """Published figures on a task: their rewards, and their rows in our table."""
-    figures = [
-        figure
-        for figure in tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))["figure"]
-        if figure["task"] == task
-    ]
-    return [(figure["reward"], _published_row(figure)) for figure in figures]
-
-
-def _published_row(figure: dict[str, Any]) -> list[str]:
-    return [f"*{figure['player']}*", f"*{figure['reward']:g}*", "*published, not measured*", "", "", f"*{figure['source']}*"]
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from typing import Any
 import players
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import plays
+from msgrpo_hub.evaluation.acting import HEADS, NONE
 from msgrpo_hub.hub import read_leaderboard
+from msgrpo_hub.hub.leaderboard import as_rows
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[\w./-]{1,95})?", re.ASCII)
 
@@ -29,9 +30,10 @@ def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
         results: USER/NAME of a dataset with published results; empty for the bundled results.
 
     Returns:
-        Rows with `task`, `player`, `episodes`, `reward` and `success` (each `mean`, `low`, `high`), `normalised` (0 is random
-        play, 1 the reference), `silent` (the reward of doing nothing), `plays` (whether at least half of the replies were
-        parsed) and `link` (empty if the player has no page).
+        Rows with `task`, `player`, `rank` (the best and the worst place that paired tests leave open), `episodes`, `reward` and
+        `success` (each `mean`, `low`, `high`), `normalised` (0 is random play, 1 the reference), `silent` (the reward of doing
+        nothing), `plays` (whether at least half of the replies were parsed), how the player acted (`temperature`, `token limit`,
+        `prompt format`, `engine`) and `link` (empty if the player has no page).
     """
     rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else bundled())]
     chosen = [row for row in rows if not game or row["task"] == game]
@@ -56,14 +58,7 @@ def published(source: str) -> list[dict[str, Any]]:
     repo, _, revision = source.partition("@")
     with _one_at_a_time:
         found = read_leaderboard(repo, revision=revision or None)
-    return [row(result, found.name(result)) for result in found.results if result.complete]
-
-
-def row(result: Any, player: str) -> dict[str, Any]:
-    """A result as a row."""
-    fields = ("episodes", "reward", "success", "normalised", "run")
-    own = {"silent": result.summary["references"].get("silent"), "plays": plays(result.summary)}
-    return {"task": result.task, "player": player, **{name: result.summary[name] for name in fields}, **own}
+    return as_rows(found)
 
 
 def _link(player: str) -> str:
@@ -74,12 +69,13 @@ def _link(player: str) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as an HTML table that sorts by its columns."""
-    heads = ("Game", "Player", "Reward", "Success", "Normalised", "Silent", "Episodes")
+    settings = [head.capitalize() for head in HEADS]
+    heads = ("Game", "Player", "Rank", "Reward", "Success", "Normalised", "Silent", "Episodes", *settings)
     head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
     body = "".join(
-        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_score(row, "reward")}'
-        f"{_score(row, 'success')}{_cell(row['normalised'], 2, row['plays'])}{_cell(row['silent'], 2)}"
-        f'<td data-value="{row["episodes"]}">{row["episodes"]}</td></tr>'
+        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_rank(row["rank"])}'
+        f"{_score(row, 'reward')}{_score(row, 'success')}{_cell(row['normalised'], 2, row['plays'])}{_cell(row['silent'], 2)}"
+        f'<td data-value="{row["episodes"]}">{row["episodes"]}</td>{"".join(_setting(row[head]) for head in HEADS)}</tr>'
         for row in rows
     )
     return (
@@ -92,6 +88,17 @@ def _player(row: dict[str, Any]) -> str:
     name = escape(row["player"])
     linked = f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
     return linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
+
+
+def _rank(rank: list[int] | None) -> str:
+    """The places that are open to a player: one, or a range that it shares with others."""
+    if rank is None:
+        return '<td data-value="">–</td>'
+    return f'<td data-value="{rank[0]}">{rank[0] if rank[0] == rank[1] else f"{rank[0]}–{rank[1]}"}</td>'
+
+
+def _setting(value: str) -> str:
+    return f'<td class="word" data-value="{"" if value == NONE else escape(value)}">{escape(value)}</td>'
 
 
 def _score(row: dict[str, Any], name: str) -> str:

@@ -1,6 +1,6 @@
-"""Makes `bundle/`: the adapters, replays and results that the Space shows without a network.
+"""Makes the adapters and replays of `bundle/`, which the Space shows without a network.
 
-bundle/README.md has the command; it runs in a clone."""
+bundle/README.md has the command; it runs in a clone. The leaderboard of the bundle is written by `python -m benchmark report`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Any
 
 import players
 import replay
-from leaderboard import row
 
-from msgrpo_hub.evaluation import find_results
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players import can_play
 
@@ -27,9 +25,6 @@ GAMES = {
 EPISODES = 10
 """Bundled episodes of each player on each game."""
 
-NAMES = {"folder:adapter": "lake-adapter", "dqn:benchmark/dqn/weights": "dqn"}
-"""Names of the benchmark's players, and their names in the Space: the bundled adapter is the one that was measured."""
-
 KEPT = ("adapter_config.json", "adapter_model.safetensors")
 
 
@@ -37,12 +32,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lake", type=Path, required=True, help="folder of the run `msgrpo train --preset quickstart`")
     parser.add_argument("--snake", type=Path, required=True, help="folder of the run `msgrpo train --preset quickstart-snake`")
-    parser.add_argument("--results", type=Path, default=Path("benchmark/results"), help="folder of `msgrpo eval` runs")
     options = parser.parse_args()
     for name, run in (("lake-adapter", options.lake), ("snake-adapter", options.snake)):
         copy_adapter(run / "adapter", players.BUNDLED[name])
     write(players.BUNDLE / "replays.json", replays())
-    write(players.BUNDLE / "leaderboard.json", rows(options.results))
 
 
 def copy_adapter(source: Path, target: Path) -> None:
@@ -73,11 +66,6 @@ def replays() -> dict[str, Any]:
                 for number, episode in zip(numbers, episodes, strict=True)
             }
     return found
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """The results as rows, one for each player and task."""
-    return [row(result, NAMES.get(result.player, result.player)) for result in find_results(folder) if result.complete]
 
 
 def write(path: Path, value: Any, indent: int | None = None) -> None:

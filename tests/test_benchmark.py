@@ -1,49 +1,90 @@
-"""The leaderboard in the repository: its table is made from its results, and its results replay."""
+"""The leaderboard in the repository: it is made from its results, shows players that are in the tree, and replays."""
 
 from __future__ import annotations
 
+import re
 import shutil
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evaluate import EvaluationSuite
 
 from benchmark import __main__ as benchmark
+from benchmark import page
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.results import Result, find_results, player_names
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.verify import problems
+from msgrpo_hub.games import make_game
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def stored() -> list[Result]:
-    return find_results(benchmark.RESULTS)
+    return find_results(page.RESULTS)
 
 
-def test_the_table_in_the_readme_is_what_the_results_give(stored: list[Result]) -> None:
-    text = benchmark.README.read_text()
-    assert benchmark.with_table(text, stored) == text
-    assert "published, not measured" in text
+def test_the_readme_and_the_bundle_of_the_space_are_what_the_results_give(stored: list[Result]) -> None:
+    assert benchmark.pages(stored) == {path: path.read_text(encoding="utf-8") for path in (benchmark.README, benchmark.BUNDLE)}
 
 
 def test_every_listed_player_has_played_every_task_that_it_can(stored: list[Result]) -> None:
-    suite, players = benchmark.listed()
-    played = {(benchmark._label(result), result.task) for result in stored if result.complete}
+    suite, players = page.listed()
+    played = {(result.player, result.task) for result in page.current(stored)}
     tasks = load_suite(suite).tasks
-    for player in players:
-        name = player.get("label", player["name"])
-        missing = [task for task in tasks if (name, task) not in played]
+    for player in (player for player in players if "stale" not in player):
         solved = {"optimal": "FrozenLake", "planner": "Snake"}.get(player["name"], "")
-        assert [task for task in missing if task.startswith(solved)] == []
+        assert [task for task in tasks if task.startswith(solved) and (player["name"], task) not in played] == [], player["name"]
+
+
+def test_rows_are_those_of_the_players_in_the_tree(stored: list[Result]) -> None:
+    """Seen here: the row of a DQN stood in the table after its weights had changed."""
+    shown = page.current(stored)
+    assert {page.name_of(result, player_names(shown)) for result in shown} >= {"random", "greedy", "optimal", "planner"}
+    [random] = [result for result in shown if result.player == "random" and result.task == "Snake-Standard-v1"]
+    for changes, why in [
+        ({"identity": {**random.config["identity"], "version": 0}}, "not the player in the tree (version)"),
+        ({"player": "randon"}, "no longer listed"),
+        ({"harness": 1}, "played before boards had splits"),
+    ]:
+        assert page.why_stale(replace(random, config=random.config | changes)) == why
+
+
+def test_what_was_trained_before_boards_had_splits_is_listed_apart_until_it_is_trained_anew(stored: list[Result]) -> None:
+    weights = page.in_the_tree("dqn:benchmark/dqn/weights")
+    of_dqn = [result for result in stored if result.config["identity"]["kind"] == "dqn"]
+    assert of_dqn
+    for result in of_dqn:
+        fits = result.config["identity"]["weights"] == weights["weights"]
+        assert ("not the player in the tree (weights)" in page.why_stale(result)) != fits
+    text = benchmark.README.read_text()
+    tables, _, old = text.partition("<details>")
+    assert "stored rows that are not current" in old
+    for result in stored:
+        assert (f"(results/{result.folder.relative_to(page.RESULTS)})" in tables) == (not page.why_stale(result))
+
+
+def test_published_figures_stand_in_a_table_of_their_own_with_what_differs() -> None:
+    tables, _, published = benchmark.README.read_text().partition("### Published by others")
+    rows = re.findall(r"^\| (\S+-v1) \|(.*)\|$", published, re.MULTILINE)
+    figures = tomllib.loads((page.HERE / "published.toml").read_text())["figure"]
+    assert [task for task, _ in rows] == [figure["task"] for figure in figures]
+    assert "| task | player | reward | source | map | slip | horizon | reward rule | prompt |" in published
+    for task, rest in rows:
+        cells = [cell.strip() for cell in rest.split("|")]
+        assert all(cells)
+        assert cells[5] == f"{make_game(task).horizon}, as here"
+    assert "authors' later" not in tables
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("player", ["quickstart", *(pytest.param(name, marks=pytest.mark.long) for name in ("pocket", "dqn"))])
 def test_the_stored_runs_of_models_replay_to_the_bit(player: str, stored: list[Result]) -> None:
-    results = [result for result in stored if result.folder.relative_to(benchmark.RESULTS).parts[0].startswith(player)]
-    assert len(results) == 4
+    results = [result for result in stored if result.folder.relative_to(page.RESULTS).parts[0].startswith(player)]
+    assert results
     assert [problem for result in results for problem in problems(result)] == []
 
 
@@ -51,7 +92,7 @@ def test_a_stale_table_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     stale = tmp_path / "README.md"
     stale.write_text(benchmark.README.read_text().replace("| [random](", "| [randon](", 1))
     monkeypatch.setattr(benchmark, "README", stale)
-    with pytest.raises(UserError, match="stale: run `python -m benchmark report`"):
+    with pytest.raises(UserError, match=r"README\.md of the results is stale: run `python -m benchmark report`"):
         benchmark.check()
 
 

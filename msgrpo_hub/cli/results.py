@@ -31,6 +31,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
+    from msgrpo_hub.evaluation.acting import eval_command
     from msgrpo_hub.evaluation.not_checked import not_checked
     from msgrpo_hub.evaluation.semantic_table import semantic_table
     from msgrpo_hub.evaluation.tables import results_table, short
@@ -48,7 +49,7 @@ def _leaderboard(options: argparse.Namespace) -> None:
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"
-        print_next("msgrpo eval PLAYER --suite standard --output-dir runs/mine", submit)
+        print_next(eval_command(board.results, "runs/mine"), submit)
     else:
         print_next(f"msgrpo push results {board.source} USER/NAME")
 

@@ -10,7 +10,7 @@ from statistics import fmean as mean
 from msgrpo_hub.episode import EpisodeScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import TaskComparison, TaskValues, compare_tasks
-from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names
 from msgrpo_hub.evaluation.suites import same_rules
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
@@ -48,8 +48,17 @@ def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
     tasks: dict[str, Result] = {}
     for result in results:
         if (other := tasks.setdefault(result.task, result)) is not result:
-            raise UserError(f"two runs of {result.task}, {other.folder} and {result.folder}: expected one; give a deeper folder")
+            first, second = (f"{run.folder} ({name})" for run, name in zip((other, result), _names(other, result), strict=True))
+            raise UserError(
+                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run"
+            )
     return tasks
+
+
+def _names(*runs: Result) -> list[str]:
+    """What tells runs apart."""
+    names = player_names(runs)
+    return [names[player_key(run)] for run in runs]
 
 
 def paired_values(a: Result, b: Result) -> TaskValues:

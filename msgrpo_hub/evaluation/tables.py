@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from msgrpo_hub.evaluation.acting import acting, shown_columns
 from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
-from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.ranks import RANKS, ranks
+from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
 from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
@@ -19,9 +21,17 @@ NEARLY_EQUAL = "† nearly all episodes scored the same: the interval allows for
 """The footnote of tables with such an interval. It covers at least 95 %, but it is wide."""
 
 
-def results_table(results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player)) -> str:
-    """One block per task and number of episodes: its references, then a line per player, in the order of `rank_key`."""
-    return "\n\n".join(_block(group, name) for group in same_episodes(results))
+def results_table(results: Sequence[Result], name: Callable[[Result], str] | None = None) -> str:
+    """One block per task and number of episodes: its references, then a line per player, in the order of `rank_key`.
+
+    Args:
+        results: the runs.
+        name: result → name of its player; by default a unique one, shortened.
+    """
+    unique = player_names(results)
+    groups = same_episodes(results)
+    blocks = [_block(group, name or (lambda result: short(unique[player_key(result)]))) for group in groups]
+    return "\n\n".join([*blocks, *([RANKS] if any(len(group) > 1 for group in groups) else [])])
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
@@ -56,11 +66,18 @@ def _block(results: list[Result], name: Callable[[Result], str]) -> str:
     title = "\n".join(filter(None, [facts, board_note(first)]))
     if first.summary["references"] and best_reference(first.summary["references"]) is None:
         title += f"\n{REFERENCE} does not know {first.task}: left out"
-    head = ["player", "reward", "success", "norm."]
-    head += ["luck-adjusted", "optimal moves"] if solved else []
-    best_first = sorted(results, key=lambda result: rank_key(result.summary))
-    rows = [[name(r), *_figures(r), *(_exact(r) if solved else []), _faults(r)] for r in best_first]
-    return noted(f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal'], *rows])}")
+    best_first, columns = sorted(results, key=lambda result: rank_key(result.summary)), shown_columns(results)
+    head = ["player", "rank", "reward", "success", "norm.", *(["luck-adjusted", "optimal moves"] if solved else [])]
+    rows = [
+        [name(r), place, *_figures(r), *(_exact(r) if solved else []), _faults(r), *(acting(r)[column] for column in columns)]
+        for r, place in zip(best_first, _places(best_first), strict=True)
+    ]
+    return noted(f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal', *columns], *rows])}")
+
+
+def _places(results: Sequence[Result]) -> list[str]:
+    """The ranks of results on the same episodes; a dash for a run that has none, and for a single run."""
+    return ["–" if rank is None or len(results) == 1 else str(rank) for rank in ranks(results)]
 
 
 def references_of(result: Result) -> str:
@@ -102,26 +119,28 @@ def _faults(result: Result) -> str:
     return rates + passive + above + ("" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed")
 
 
-def markdown_table(results: Sequence[Result], name: Callable[[Result], str], others: Iterable[tuple[float, Row]] = ()) -> str:
+def markdown_table(results: Sequence[Result], name: Callable[[Result], str]) -> str:
     """Results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`.
 
     Args:
         results: complete results, a group of `same_episodes`.
         name: result → name of its player, as Markdown.
-        others: further rows to sort in, each with its reward.
     """
     note = board_note(results[0])
     title = f"**{results[0].task}**, {played_on(results[0])}; {references_of(results[0])}\n" + (f"\n*{note}*\n" if note else "")
-    head = ["player", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal"]
-    rows = [(rank_key(result.summary), _markdown_row(result, name(result))) for result in results]
-    rows += [((False, -reward), row) for reward, row in others]
-    ordered = [row for _, row in sorted(rows, key=lambda row: row[0])]
-    table = "\n".join([title, piped(head), f"|{'---|' * len(head)}", *map(piped, ordered)])
+    best_first, columns = sorted(results, key=lambda result: rank_key(result.summary)), shown_columns(results)
+    head = ["player", "rank", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal", *columns]
+    rows = [
+        [name(r), place, *_figures(r), with_interval(r.summary["luck_adjusted"]), _faults(r), *(acting(r)[c] for c in columns)]
+        for r, place in zip(best_first, _places(best_first), strict=True)
+    ]
+    table = f"{title}\n{markdown(head, rows)}"
     return f"{table}\n\n{NEARLY_EQUAL}." if "†" in table else table
 
 
-def _markdown_row(result: Result, name: str) -> Row:
-    return [name, *_figures(result), with_interval(result.summary["luck_adjusted"]), _faults(result)]
+def markdown(head: Row, rows: Iterable[Row]) -> str:
+    """A table in Markdown."""
+    return "\n".join([piped(head), f"|{'---|' * len(head)}", *map(piped, rows)])
 
 
 def piped(cells: Row) -> str:

@@ -20,10 +20,12 @@ from tqdm import tqdm
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.evaluation.acting import acting
 from msgrpo_hub.evaluation.not_checked import not_checked
+from msgrpo_hub.evaluation.ranks import RANKS, ranks
 from msgrpo_hub.evaluation.results import Result, player_names, run_hash
 from msgrpo_hub.evaluation.semantic_table import semantic_markdown
-from msgrpo_hub.evaluation.summary import rank_key
+from msgrpo_hub.evaluation.summary import plays, rank_key
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
 from msgrpo_hub.evaluation.verify import unchecked
@@ -60,6 +62,18 @@ class Leaderboard:
     @cached_property
     def _names(self) -> dict[str, str]:
         return player_names(self.results)
+
+    def rank(self, result: Result) -> list[int] | None:
+        """The best and the worst place that the paired tests leave open to a run, among the runs on the same episodes."""
+        return self._ranks[run_hash(result.config)]
+
+    @cached_property
+    def _ranks(self) -> dict[str, list[int] | None]:
+        found = {}
+        for group in same_episodes(self.results):
+            for result, rank in zip(group, ranks(group), strict=True):
+                found[run_hash(result.config)] = [rank.best, rank.worst] if rank else None
+        return found
 
     def of_task(self, task: str) -> Leaderboard:
         """The runs of one task. Raises `UserError` if the task has no runs."""
@@ -201,17 +215,35 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
         return f"[{board.name(result)}]({pages}/{place(result.folder)})" if at else board.name(result)
 
     tables = [markdown_table(group, name) for group in same_episodes(board.results)]
-    left_open = f"*{not_checked(board.results)}*" if board.results else ""
-    return "\n\n".join(filter(None, [*tables, semantic_markdown(board.results, name), left_open]))
+    left_open = f"*{not_checked(board.results)}*" if tables else ""
+    ranked_by = f"{RANKS}." if tables else ""
+    return "\n\n".join(filter(None, [*tables, ranked_by, semantic_markdown(board.results, name), left_open]))
 
 
 def as_json(board: Leaderboard) -> dict[str, Any]:
     """The leaderboard as JSON data, with the full configuration and summary of each run."""
     rows = [
-        {**run.config, "name": board.name(run), "folder": _folder(board, run), **run.summary, "unchecked": unchecked(run)}
+        {
+            **run.config,
+            "name": board.name(run),
+            "rank": board.rank(run),
+            "folder": _folder(board, run),
+            **run.summary,
+            "unchecked": unchecked(run),
+        }
         for run in board.results
     ]
     return {"source": board.source, "commit": board.commit, "results": rows, "refused": dict(board.refused)}
+
+
+def as_rows(board: Leaderboard) -> list[dict[str, Any]]:
+    """The leaderboard as short rows: task, player, rank, scores, the value of silence, and how the player acted."""
+    rows = []
+    for run in board.results:
+        scores = {name: run.summary[name] for name in ("episodes", "reward", "success", "normalised", "run")}
+        passive = {"silent": run.summary["references"].get("silent"), "plays": plays(run.summary)}
+        rows.append({"task": run.task, "player": board.name(run), "rank": board.rank(run), **scores, **passive, **acting(run)})
+    return rows
 
 
 def _folder(board: Leaderboard, result: Result) -> str:

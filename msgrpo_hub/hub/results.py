@@ -30,6 +30,7 @@ from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
 from msgrpo_hub.evaluation.untrusted import FILES
@@ -45,9 +46,10 @@ log = logging.getLogger(__name__)
 _FIGURES = ("reward", "success", "luck_adjusted")
 _PLAIN = ("normalised", "regret_per_step", "optimal_decisions", "unreadable_rate", "truncated_rate", "illegal_rate")
 _COUNTS = ("decisions", "steps", "prompt_tokens", "reply_tokens")
+_PLAYER = ("kind", "base", "base_commit", "adapter", "adapter_commit", "mode")
 _COLUMNS = pa.schema(
     [
-        *((name, pa.string()) for name in ("task", "player", "kind", "base", "base_commit", "adapter", "adapter_commit", "mode")),
+        *((name, pa.string()) for name in ("task", "player", *_PLAYER)),
         ("temperature", pa.float64()),
         ("max_new_tokens", pa.int64()),
         *((name, pa.string()) for name in ("suite", "split")),
@@ -59,7 +61,8 @@ _COLUMNS = pa.schema(
         ("reference", pa.string()),
         ("reference_reward", pa.float64()),
         *((name, pa.int64()) for name in (*_COUNTS, "harness")),
-        *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity", "prompt_format")),
+        *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity", "prompt_format", "engine")),
+        *((name, pa.int64()) for name in ("rank_best", "rank_worst")),
     ]
 )
 
@@ -178,18 +181,19 @@ def _files(name: str, result: Result) -> dict[str, Path]:
 
 def leaderboard_table(board: Leaderboard) -> pa.Table:
     """One row per run, sorted by task and descending reward."""
-    return pa.Table.from_pylist([_row(result) for result in board.results], schema=_COLUMNS)
+    return pa.Table.from_pylist([_row(result, board.rank(result)) for result in board.results], schema=_COLUMNS)
 
 
-def _row(result: Result) -> dict[str, Any]:
+def _row(result: Result, rank: list[int] | None) -> dict[str, Any]:
     config, summary, identity = result.config, result.summary, result.config["identity"]
     references = summary["references"]
     return {
         **{name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")},
         **{name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")},
-        **{name: _text(identity.get(name)) for name in ("kind", "base", "base_commit", "adapter", "adapter_commit", "mode")},
+        **{name: _text(identity.get(name)) for name in (*_PLAYER, "engine")},
         **{name: _number(identity.get(name)) for name in ("temperature", "max_new_tokens")},
         **{key: value for name in _FIGURES for key, value in _figure(name, summary[name]).items()},
+        **dict(zip(("rank_best", "rank_worst"), rank or (None, None), strict=True)),
         "plays": plays(summary),
         **{name: references.get(name) for name in ("silent", "random")},
         "reference": next((name for name in references if name not in ("silent", "random")), None),
@@ -223,4 +227,5 @@ def results_card(board: Leaderboard) -> ResultsCard:
         tables=as_markdown(board, at="main"),
         refused=board.refused,
         example=board.results[0].task,
+        command=eval_command(board.results, "runs/mine"),
     )

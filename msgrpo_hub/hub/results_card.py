@@ -23,6 +23,8 @@ class ResultsCard:
     """What is in the dataset but not listed → the reason."""
     example: str
     """A task of the dataset."""
+    command: str
+    """Plays a model with the suite and the settings that most models of the table share."""
     version: str = __version__
 
     @property

@@ -77,4 +77,5 @@ def test_comparing_a_folder_of_two_players_says_what_to_do(run: Run, played: Pat
     ended = run("compare", played, played / "greedy", "--json")
     assert (ended.code, ended.out) == (2, "")
     [line] = ended.said
-    assert re.search(f"two runs of {FIRM}, .*greedy.* and .*random.*: expected one; give a deeper folder", line)
+    words = f"two runs of {FIRM}: .*greedy.* and .*random.*; expected one; give the folder of one player or one run"
+    assert re.search(words, line)

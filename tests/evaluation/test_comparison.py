@@ -102,8 +102,8 @@ def test_a_shorter_run_of_the_same_split_is_compared_on_what_it_shares(place: Pa
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
-        ("", "greedy", r"two runs of FrozenLake-NotSlippery-v1, .*: expected one; give a deeper folder"),
-        ("greedy", "", r"two runs of .*: expected one; give a deeper folder"),
+        ("", "greedy", r"two runs of FrozenLake-NotSlippery-v1: .*; expected one; give the folder of one player or one run"),
+        ("greedy", "", r"two runs of .*; expected one; give the folder of one player or one run"),
         (
             "random",
             "solo",

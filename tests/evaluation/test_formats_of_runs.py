@@ -23,7 +23,7 @@ from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.players import PlayerSettings
 
 LAKE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=40)
-FIRST_BUILD = Path(__file__).parents[2] / "benchmark" / "results" / "random"
+FIRST_BUILD = Path(__file__).parents[1] / "storage" / "first_build" / "results" / "random"
 
 OWN = """
 from msgrpo_hub.agent.prompt_formats import TaggedFormat

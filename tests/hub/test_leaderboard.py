@@ -86,8 +86,8 @@ def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: 
 def test_the_table_has_intervals_references_rates_and_the_best_first(played: Path) -> None:
     lines = results_table(read_leaderboard(played).of_task(TASK).results).splitlines()
     assert re.fullmatch(rf"{TASK}   30 test episodes on \d+ boards   exact: silent 0.00, random 0.0\d, optimal 1.00", lines[0])
-    assert [line.split()[0] for line in lines[3:]] == ["greedy", "random"]
-    assert re.search(r"greedy +1\.000 \[0\.886, 1\.000\] +1\.000 \[0\.886, 1\.000\] .* 0\.0% / 0\.0% / 0\.0%", lines[3])
+    assert [line.split()[:2] for line in lines[3:5]] == [["greedy", "1"], ["random", "2"]]
+    assert re.search(r"greedy +1 +1\.000 \[0\.886, 1\.000\] +1\.000 \[0\.886, 1\.000\] .* 0\.0% / 0\.0% / 0\.0%", lines[3])
 
 
 def test_one_task_can_be_asked_for_and_an_unknown_one_is_named(played: Path) -> None:

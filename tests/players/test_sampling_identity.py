@@ -37,7 +37,7 @@ def played(folder: Path | str, **settings: Any) -> Player:
 
 
 def test_without_new_settings_an_identity_is_that_of_a_stored_run_with_the_engine_besides() -> None:
-    [stored] = (ROOT / "benchmark/results/pocket").glob("*/FrozenLake-NotSlippery-v1/*/config.lock.json")
+    [stored] = (ROOT / "tests/storage/first_build/results/pocket").glob("*/FrozenLake-NotSlippery-v1/*/config.lock.json")
     before = json.loads(stored.read_text())["identity"]
     now = played("pocket", temperature=before["temperature"], max_new_tokens=before["max_new_tokens"]).identity
     versions = {name: before[name] for name in ("torch", "transformers", "peft")}

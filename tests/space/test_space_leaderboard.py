@@ -10,6 +10,7 @@ import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.acting import HEADS
 from msgrpo_hub.evaluation.suites import Suite
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
@@ -31,6 +32,18 @@ def test_bundled_rows_are_those_of_the_benchmark() -> None:
     [row] = [row for row in leaderboard.leaderboard(LAKE) if row["player"] == "optimal"]
     assert (row["episodes"], row["reward"]["mean"], row["link"]) == (200, 1.0, "")
     assert len(leaderboard.leaderboard()) > len(leaderboard.leaderboard(LAKE)) > 3
+
+
+def test_the_table_has_ranks_and_how_models_acted() -> None:
+    rows = leaderboard.leaderboard(LAKE)
+    table = leaderboard.table(rows)
+    for head in ("Rank", "Temperature", "Token limit", "Prompt format", "Engine"):
+        assert f">{head}</button>" in table
+    assert '<td data-value="1">1–2</td>' in table  # greedy and optimal
+    [model] = [row for row in rows if row["engine"] != "–"]
+    assert model["player"] == "pocket, the built-in base"
+    for cell in ("1", "32", "think-action", "fast"):
+        assert f'<td class="word" data-value="{cell}">{cell}</td>' in table
 
 
 def test_published_runs_are_listed_and_a_spoilt_one_is_not(loopback: Loopback) -> None:
@@ -69,11 +82,13 @@ def test_a_player_that_does_not_play_is_marked_and_listed_last(tmp_path: Path, m
 def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:
     def row(player: str) -> dict[str, Any]:
         told = {"task": "<b>", "player": player, "episodes": 30, "reward": SCORE, "success": None, "normalised": None}
-        return told | {"link": leaderboard._link(player), "silent": 0.0, "plays": True}
+        told |= {"rank": [1, 4], "silent": 0.0, "plays": True, **dict.fromkeys(HEADS, "<i>")}
+        return told | {"link": leaderboard._link(player)}
 
     table = leaderboard.table([row("<script>"), row("org/model@v1"), row("org/base+me/adapter"), row("pocket")])
     assert "<script>" not in table
     assert "<b>" not in table
+    assert "<i>" not in table
     assert '<a href="https://huggingface.co/org/model">org/model@v1</a>' in table
     assert '<a href="https://huggingface.co/me/adapter">org/base+me/adapter</a>' in table
     assert table.count("<a ") == 2

@@ -21,7 +21,7 @@ from msgrpo_hub.storage.shards import load_shards, read_shard, read_stored, read
 
 FIRST = Path(__file__).parent / "first_build"
 LAKE = "FrozenLake-NotSlippery-v1"
-RESULTS = Path(__file__).parents[2] / "benchmark" / "results" / "random" / "v1" / "FrozenLake-Slippery-v1"
+RESULTS = Path(__file__).parent / "first_build" / "results" / "random" / "v1" / "FrozenLake-Slippery-v1"
 
 
 def test_the_fixtures_are_what_the_first_build_wrote() -> None:
