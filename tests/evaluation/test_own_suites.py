@@ -65,6 +65,7 @@ BAD = {
     "half an episode": Bad(f"episodes = 2.5\n{TASK}", "episodes and repeats of at least 1"),
     "episodes as text": Bad(f'episodes = "7"\n{TASK}', "episodes and repeats of at least 1"),
     "episodes as a truth": Bad(f"episodes = true\n{TASK}", "episodes and repeats of at least 1"),
+    "zero plays of a board": Bad(f"episodes = 7\nrepeats = 0\n{TASK}", "episodes and repeats of at least 1"),
     "the training split": Bad(f'episodes = 7\nsplit = "train"\n{TASK}', "split validation or test"),
     "an unknown format": Bad(f'episodes = 7\nprompt_format = "jsn"\n{TASK}', "did you mean 'json'"),
     "a format that is code": Bad(f'episodes = 7\nprompt_format = "os:getcwd"\n{TASK}', "would import code"),

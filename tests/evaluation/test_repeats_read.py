@@ -20,7 +20,7 @@ from msgrpo_hub.evaluation.untrusted import checked_run
 from msgrpo_hub.hub.exports import every_eval_ever
 from msgrpo_hub.hub.leaderboard import Leaderboard
 from msgrpo_hub.rendering.report import report_page
-from tests.evaluation.tampering import copied, found, rewrite
+from tests.evaluation.tampering import copied, found, rewrite, rewrite_json
 
 LAKE = "FrozenLake-Slippery-v1"
 SUITE = Suite(name="mine", tasks=(LAKE,), episodes=30)
@@ -55,6 +55,13 @@ def test_plays_that_are_swapped_dropped_or_counted_twice_do_not_verify(run: Resu
     """Whoever drops the worst play of each board has chosen its best."""
     rewrite(run, "episodes", change)
     with pytest.raises(UserError):
+        checked_run(run.folder)
+
+
+@pytest.mark.parametrize("repeats", [1, 0, -3, "3", True, 3.0, 10**9])
+def test_a_stranger_s_number_of_repeats_is_checked_before_anything_is_computed_from_it(run: Result, repeats: Any) -> None:
+    rewrite_json(run, "config.lock.json", lambda config: config.update(repeats=repeats))
+    with pytest.raises(UserError, match="its number of repeats is not between 2 and 333"):
         checked_run(run.folder)
 
 
