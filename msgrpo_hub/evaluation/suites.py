@@ -162,9 +162,7 @@ def load_suite(name: str) -> Suite:
     suite, tasks = _read(path)
     counts = (suite.episodes, suite.repeats)
     if not tasks or any(type(count) is not int or count < 1 for count in counts) or suite.split not in ("validation", "test"):
-        raise UserError(
-            f"{str(path)!r}: expected tasks, episodes and repeats of at least 1, and split validation or test"
-        )
+        raise UserError(f"{str(path)!r}: expected tasks, episodes and repeats of at least 1, and split validation or test")
     find_format(str(suite.prompt_format))  # built-in formats only: loading a file never imports code
     for task, frozen in tasks.items():
         if (now := hash_of(task)) != frozen:
