@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import numpy as np
 from msgrpo_hub.agent.policy import reply_with
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.evaluation.aggregate import Floats, aggregate, normalised
+from msgrpo_hub.evaluation.aggregate import Floats, normalised
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
-from msgrpo_hub.evaluation.statistics import Interval
+from msgrpo_hub.evaluation.statistics import BETTING, Interval, Range, mean_interval
 from msgrpo_hub.evaluation.suites import BY_SEED, load_suite, repeats_of
 from msgrpo_hub.evaluation.summary import REFERENCE, as_figure, best_reference
 from msgrpo_hub.games import base_game, make_game
-from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.variants import unchanged
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
@@ -71,16 +72,48 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
     """
     worth = {task: 1 - _without_reading(result, habit[task]) for task, result in runs.items()}
     counted = {task: value for task, value in worth.items() if value >= SMALLEST_WORTH}
-    samples = {task: _normalised(runs[task]) - (1 - value) for task, value in counted.items()}
-    for task in runs:
-        game_id, _, variant = task.partition(":")
-        if variant == CONTROL:
-            samples[task] = _normalised(runs[task]) - _normalised(runs[game_id])
+    gains = _gains(runs, counted)
     seed = zlib.crc32("".join(run_hash(result.config) for result in runs.values()).encode())
-    means, scale = aggregate(samples, seed), len(samples) / sum(counted.values())
-    ends = means.mean_interval
-    interval = None if ends is None else replace(ends, low=scale * ends.low, high=scale * ends.high)
-    return SemanticScore(player=next(iter(runs.values())), score=scale * means.mean, interval=interval, worth=counted)
+    sums = {game_id: (gain.mean(), mean_interval(gain, seed, bounds=bounds)) for game_id, (gain, bounds) in gains.items()}
+    total, scale = float(sum(mean for mean, _ in sums.values())), sum(counted.values())
+    interval = interval_of_sum([(mean, interval) for mean, interval in sums.values()], scale)
+    return SemanticScore(player=next(iter(runs.values())), score=total / scale, interval=interval, worth=counted)
+
+
+def _gains(runs: Mapping[str, Result], worth: Mapping[str, float]) -> dict[str, tuple[Floats, Range]]:
+    """Game → the summands of the numerator, added up for each of its boards, and the range of their sum.
+
+    All variants of a game are played on the same boards, so that their sum counts as one value per board.
+    """
+    parts: dict[str, list[tuple[Floats, Floats]]] = {}
+    for task, result in runs.items():
+        game_id, _, variant = task.partition(":")
+        rewards, ends = _normalised(result), _normalised_range(result)
+        if task in worth:
+            parts.setdefault(game_id, []).append((rewards - (1 - worth[task]), ends - (1 - worth[task])))
+        if variant == CONTROL:
+            parts.setdefault(game_id, []).append((rewards - _normalised(runs[game_id]), ends - ends[::-1]))
+    sums = {game_id: [np.sum(part, axis=0) for part in zip(*of_game, strict=True)] for game_id, of_game in parts.items()}
+    return {game_id: (gain, (float(ends[0]), float(ends[1]))) for game_id, (gain, ends) in sums.items()}
+
+
+def interval_of_sum(parts: Sequence[tuple[float, Interval | None]], scale: float) -> Interval | None:
+    """The interval of a sum of independent means, divided by a number, from the means and their intervals.
+
+    The distances of the ends from the means add up as standard errors do (Zou and Donner 2008, Statistics in Medicine 27).
+
+    >>> interval_of_sum([(1.0, Interval(0.7, 1.3)), (2.0, Interval(1.6, 2.4))], 1.0)
+    Interval(low=2.5, high=3.5, level=0.95, rule='wilson')
+    """
+    known = [(mean, interval) for mean, interval in parts if interval is not None]
+    if len(known) < len(parts):
+        return None
+    total = sum(mean for mean, _ in known)
+    below = math.hypot(*(mean - interval.low for mean, interval in known))
+    above = math.hypot(*(interval.high - mean for mean, interval in known))
+    rules = [interval.rule for _, interval in known]
+    rule = BETTING if BETTING in rules else rules[0]
+    return Interval((total - below) / scale, (total + above) / scale, rule=rule)
 
 
 def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
@@ -104,6 +137,14 @@ def _normalised(result: Result) -> Floats:
     rewards = normalised([score.reward for score in result.scores], references["random"], best)
     means: Floats = rewards.reshape(-1, repeats_of(result.config)).mean(axis=1)
     return means
+
+
+def _normalised_range(result: Result) -> Floats:
+    """The smallest and the largest return of the game, normalised."""
+    references = result.summary["references"]
+    best = best_reference(references)
+    assert best is not None
+    return normalised(return_range(base_game(make_game(result.task))), references["random"], best)
 
 
 def _without_reading(result: Result, habit: float) -> float:

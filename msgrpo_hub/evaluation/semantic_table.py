@@ -7,7 +7,7 @@ from textwrap import fill
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.semantic import SemanticScore, semantic_scores
-from msgrpo_hub.evaluation.tables import Row, aligned, piped, short, with_interval
+from msgrpo_hub.evaluation.tables import Row, aligned, noted, piped, short, with_interval
 
 HEAD = ("player", "semantic score")
 
@@ -21,14 +21,18 @@ MEANING = (
 def semantic_table(results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player)) -> str:
     """A line for every player that has played the whole suite, the best first; empty if there are none."""
     scores = semantic_scores(results)
-    return f"{aligned([HEAD, *_rows(scores, name)])}\n{fill(meaning(scores), 120, break_on_hyphens=False)}" if scores else ""
+    if not scores:
+        return ""
+    return noted(f"{aligned([HEAD, *_rows(scores, name)])}\n{fill(meaning(scores), 120, break_on_hyphens=False)}")
 
 
 def semantic_markdown(results: Sequence[Result], name: Callable[[Result], str]) -> str:
     """The same in Markdown."""
     scores = semantic_scores(results)
+    if not scores:
+        return ""
     rows = [piped(HEAD), f"|{'---|' * len(HEAD)}", *map(piped, _rows(scores, name))]
-    return "\n".join([*rows, "", f"{meaning(scores)}."]) if scores else ""
+    return noted("\n".join([*rows, "", f"{meaning(scores)}.", ""])).rstrip()
 
 
 def _rows(scores: Sequence[SemanticScore], name: Callable[[Result], str]) -> list[Row]:

@@ -153,7 +153,22 @@ def test_the_score_has_an_interval_from_30_episodes_on() -> None:
     runs = {task: run_of("random", task, suite) for task in suite.tasks}
     found = semantic_score(runs, {LAKE: 1.0, f"{LAKE}:compass": 0.0})
     assert found.interval is not None
-    assert found.interval.low <= found.score <= found.interval.high < 0.5
+    assert found.interval.low < found.score < found.interval.high < 0.5
+
+
+def test_the_interval_never_has_width_0_and_counts_a_board_once() -> None:
+    suite = replace(SMALL, tasks=(LAKE, f"{LAKE}:compass"), episodes=30)
+    habit = {LAKE: 1.0, f"{LAKE}:compass": 0.0}
+    silent = semantic_score({task: run_of("silent", task, suite) for task in suite.tasks}, habit)
+    assert silent.interval is not None
+    assert silent.interval.low < silent.score < silent.interval.high
+    twice = {task: run_of("random", task.replace("reflected", "compass"), suite) for task in (*suite.tasks, f"{LAKE}:reflected")}
+    once = semantic_score({task: twice[task] for task in suite.tasks}, habit)
+    both = semantic_score(twice, habit | {f"{LAKE}:reflected": 0.0})
+    assert both.score == pytest.approx(once.score)
+    assert both.interval is not None
+    assert once.interval is not None
+    assert both.interval.high - both.interval.low == pytest.approx(once.interval.high - once.interval.low, rel=0.05)
 
 
 FROZEN = tomllib.loads((FOLDER / "semantic.toml").read_text())
