@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
+from contextlib import suppress
 from importlib import import_module
+from types import FrameType
 
 from msgrpo_hub import __version__
 from msgrpo_hub.cli.flags import Parser, check_flags
@@ -30,20 +33,35 @@ its command is given, so that no command waits for the imports of another."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `msgrpo` command. Exit status 0: done; 2: bad input, said in one line; 130: interrupted."""
+    """The `msgrpo` command. Exit status 0: done; 2: bad input, said in one line; 128 + n: ended by signal n, 130 by Ctrl-C."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore", category=FutureWarning)
     given = sys.argv[1:] if arguments is None else arguments
+    _end_as_by_ctrl_c()
     try:
         options = parse(given)
         options.run(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
+        number = end.args[0] if end.args else signal.SIGINT
         kept = "finished updates are saved, continue with --resume" if given[:1] == ["train"] else "finished episodes are kept"
-        print(f"interrupted; {kept}", file=sys.stderr)
-        sys.exit(130)
+        print(f"{'interrupted' if number == signal.SIGINT else f'ended by {number.name}'}; {kept}", file=sys.stderr)
+        sys.exit(128 + number)
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Lets SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody handles or, as `nohup`, ignores them."""
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            with suppress(ValueError):  # only the main thread may set a handler
+                signal.signal(number, _ended)
+
+
+def _ended(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt(signal.Signals(number))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

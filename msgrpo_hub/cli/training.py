@@ -26,6 +26,11 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="the run folder")
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, or start it")
+    parser.add_argument(
+        "--accept-rounding",
+        action="store_true",
+        help="resume even with other threads, batches, processes, device or versions than before; the summary says so",
+    )
     add_json(parser, "print the summary as JSON")
     parser.add_argument("--push-to-hub", metavar="REPO", help="push the adapter to USER/NAME after training")
     parser.add_argument(
@@ -46,7 +51,7 @@ def _train(options: argparse.Namespace) -> None:
         check_push(config, options.push_to_hub, options.base)  # now, not after hours of training
     from msgrpo_hub.training.run import train
 
-    summary = train(config, options.output_dir, resume=options.resume)
+    summary = train(config, options.output_dir, resume=options.resume, accept_rounding=options.accept_rounding)
     if not summary:
         return
     if options.json:

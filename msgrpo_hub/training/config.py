@@ -140,7 +140,7 @@ class TrainConfig:
     save_rollouts: bool = False
     """Keep every training episode in the output folder, to be pushed as a data set."""
     threads: int = 0
-    """CPU threads of torch; 0 leaves torch's choice."""
+    """CPU threads of torch; 0 is torch's choice in a new run, and in a resumed run what it began with."""
 
     def __post_init__(self) -> None:
         parse_games(self.game)

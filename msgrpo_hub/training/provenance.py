@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +19,7 @@ from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.rounding import ROUNDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +75,9 @@ def _pinned(what: str, given: str, source: str, now: str, began: str) -> tuple[s
     return (given, now) if local else (f"{source}@{began or now}", began or now)
 
 
-def record(provenance: Provenance, path: Path, device: str, engine: str) -> None:
-    """Writes it as JSON, at once, with the device that trains and the engine that was chosen."""
-    values = asdict(replace(provenance, device=device, hardware=hardware(device), engine=engine))
+def record(provenance: Provenance, path: Path, device: str, engine: str, rounding: Mapping[str, Any]) -> None:
+    """Writes it as JSON, at once, with the device that trains, the engine that was chosen, and all that decides rounding."""
+    values = asdict(replace(provenance, device=device, hardware=hardware(device), engine=engine)) | {ROUNDING: dict(rounding)}
     write_atomically(path, lambda beside: beside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,9 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
+from msgrpo_hub.training.rounding import check_rounding, choose_threads, rounding
 from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
+from msgrpo_hub.training.run_lock import SignOfLife, locked
 from msgrpo_hub.training.summary import episode_table, left_out, play_test, replayed_episode, scores
 from msgrpo_hub.training.trainer import Trainer
 
@@ -43,6 +46,7 @@ def train(
     output_dir: str | Path,
     *,
     resume: bool = False,
+    accept_rounding: bool = False,
     show_progress: bool = True,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
@@ -54,6 +58,8 @@ def train(
             (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and summary.json; with
             `save_rollouts` also rollouts/, the training episodes.
         resume: continue the run in that folder, or start a new one. A finished run returns its summary.
+        accept_rounding: resume also where threads, batches, processes, device or versions are not those that the run began with.
+            Its adapter may then differ from that of an uninterrupted run; summary.json says so.
         show_progress: draw a progress bar on standard error.
         callbacks: called beside the training, in the first process; see `Callback`.
 
@@ -64,37 +70,52 @@ def train(
         UserError: bad input, an unusable folder, or a diverged run; what was saved stays as it was.
     """
     folder = RunFolder(Path(output_dir))
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    choose_threads(config, folder.provenance)
     accelerator = _accelerator(config, folder)
     if accelerator.is_main_process:
         folder.check(config, resume)
-    accelerator.wait_for_everyone()
-    if folder.summary.exists():
-        return dict(json.loads(folder.summary.read_text(encoding="utf-8")))
+    with locked(folder.path) if accelerator.is_main_process else nullcontext():
+        accelerator.wait_for_everyone()
+        if folder.summary.exists():
+            return dict(json.loads(folder.summary.read_text(encoding="utf-8")))
+        trainer, progress = _prepared(config, folder, accelerator, accept_rounding)
+        called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
+        try:
+            with disk_errors(folder.path, progress.updates):
+                for callback in called:
+                    callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
+                _learn(trainer, folder, progress, called, show_progress)
+            with disk_errors(folder.path, config.updates):
+                summary = _finish(trainer, folder) if accelerator.is_main_process else {}
+                for callback in called:
+                    callback.on_end(summary)
+                return summary
+        finally:
+            accelerator.end_training()
+
+
+def _prepared(
+    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, accept_rounding: bool
+) -> tuple[Trainer, Progress]:
+    """A trainer in the state that the run is in; the folder now belongs to this run."""
     pinned, provenance = pin_sources(config, folder.provenance)
     trainer = Trainer(pinned, accelerator)
+    device, engine = trainer.model.device.type, trainer.chosen_engine()
+    now = rounding(config, accelerator.num_processes, device, engine)
     if accelerator.is_main_process:
+        check_rounding(now, folder.provenance, accept_rounding)
         folder.claim(config)
         if not folder.provenance.exists():
             with disk_errors(folder.path, 0):
-                record(provenance, folder.provenance, trainer.model.device.type, trainer.chosen_engine())
+                record(provenance, folder.provenance, device, engine, now)
     progress = _resumed(trainer, folder)
     accelerator.wait_for_everyone()
-    own = [*([RolloutLog()] if config.save_rollouts else []), *([TrackerLog(accelerator)] if accelerator.log_with else [])]
-    called = [*own, *callbacks] if accelerator.is_main_process else []
-    try:
-        with disk_errors(folder.path, progress.updates):
-            for callback in called:
-                callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
-            _learn(trainer, folder, progress, called, show_progress)
-        with disk_errors(folder.path, config.updates):
-            summary = _finish(trainer, folder) if accelerator.is_main_process else {}
-            for callback in called:
-                callback.on_end(summary)
-            return summary
-    finally:
-        accelerator.end_training()
+    return trainer, progress
+
+
+def _own_callbacks(config: TrainConfig, folder: RunFolder, accelerator: Accelerator) -> list[Callback]:
+    rollouts: list[Callback] = [RolloutLog()] if config.save_rollouts else []
+    return [SignOfLife(folder.path), *rollouts, *([TrackerLog(accelerator)] if accelerator.log_with else [])]
 
 
 def _resumed(trainer: Trainer, folder: RunFolder) -> Progress:

@@ -47,5 +47,5 @@ def assert_same_run(folder: Path, uninterrupted: Path) -> None:
     assert hashes(folder).keys() == hashes(uninterrupted).keys()
 
 
-def resumed(msgrpo: Command, folder: Path, **given: Any) -> Finished:
-    return msgrpo("train", "--resume", "--output-dir", folder, **given)
+def resumed(msgrpo: Command, folder: Path, *flags: object, **given: Any) -> Finished:
+    return msgrpo("train", "--resume", *flags, "--output-dir", folder, **given)

@@ -99,19 +99,23 @@ def test_a_checkpoint_is_replaced_and_never_written_in_place(msgrpo: Command, ru
         assert hashlib.sha256(old.read()).hexdigest() == before != sha256(run / "checkpoint.safetensors")
 
 
-def test_ctrl_c_ends_with_one_line_and_what_was_finished_is_safe(
-    msgrpo: Command, flags: list[str], finished_run: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGHUP, 129, "ended by SIGHUP")],
+)
+def test_a_signal_ends_with_one_line_and_what_was_finished_is_safe(
+    number: signal.Signals, code: int, word: str, msgrpo: Command, flags: list[str], finished_run: Path, tmp_path: Path
 ) -> None:
     running = msgrpo.start("train", *flags, "--output-dir", tmp_path / "run")
     for _ in range(6000):
         if (tmp_path / "run" / "checkpoint.safetensors").exists():
             break
         time.sleep(0.01)
-    running.send(signal.SIGINT)
+    running.send(number)
     ended = running.wait()
-    assert ended.code == 130
+    assert ended.code == code
     assert ended.out == ""
-    assert ended.said == ["interrupted; finished updates are saved, continue with --resume"]
+    assert ended.said == [f"{word}; finished updates are saved, continue with --resume"]
     assert 1 <= updates_safe(tmp_path / "run") < 6
     assert resumed(msgrpo, tmp_path / "run").code == 0
     assert_same_run(tmp_path / "run", finished_run)

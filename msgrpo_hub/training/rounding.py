@@ -1,0 +1,71 @@
+"""What decides the rounding of a run: fixed when it starts, so that a resumed run is the same run to the last bit.
+
+With another number of threads, another split into batches or another version of torch, sums are added in another order. Their
+last digits differ, sooner or later a draw turns, and the adapter is another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.training.config import TrainConfig
+
+ROUNDING = "rounding"
+"""Key of these settings in provenance.json."""
+RESUMED = "resumed_otherwise"
+"""Key of the accepted changes in provenance.json: for each such resume, setting → [before, after]."""
+
+_FIELDS = ("max_rows", "token_budget", "gradient_checkpointing")
+_PACKAGES = ("torch", "transformers", "peft")
+
+
+def rounding(config: TrainConfig, processes: int, device: str, engine: str) -> dict[str, Any]:
+    """Setting → its value in this process: threads, processes, device, engine, versions, and fields of the configuration."""
+    here = {"threads": torch.get_num_threads(), "processes": processes, "device": device, "engine": engine}
+    return here | {name: getattr(config, name) for name in _FIELDS} | {name: version(name) for name in _PACKAGES}
+
+
+def choose_threads(config: TrainConfig, provenance: Path) -> None:
+    """Sets the CPU threads of torch: those given, else those that the run began with, else torch's choice."""
+    if threads := config.threads or _began(provenance).get("threads", 0):
+        torch.set_num_threads(threads)
+
+
+def check_rounding(now: Mapping[str, Any], provenance: Path, accept: bool) -> None:
+    """Compares these settings with those that a run began with.
+
+    Args:
+        now: of this process.
+        provenance: the record of the run.
+        accept: whether other settings are accepted; they are then recorded.
+
+    Raises:
+        UserError: they differ and are not accepted.
+    """
+    began = _began(provenance)
+    changed = {name: [began[name], value] for name, value in now.items() if began.get(name, value) != value}
+    if not changed:
+        return
+    if not accept:
+        name, (before, after) = next(iter(changed.items()))
+        raise UserError(
+            f"the run began with {name} = {before!r} and would go on with {after!r}: expected the same, or its adapter is not "
+            "that of an uninterrupted run; accept that with --accept-rounding"
+        )
+    record = json.loads(provenance.read_text(encoding="utf-8"))
+    record[RESUMED] = [*record.get(RESUMED, []), changed]
+    record[ROUNDING] = {**began, **now}
+    write_atomically(provenance, lambda beside: beside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8"))
+
+
+def _began(provenance: Path) -> dict[str, Any]:
+    """The settings that a run began with; empty for a new run, and for one of before they were recorded."""
+    return dict(json.loads(provenance.read_text(encoding="utf-8")).get(ROUNDING, {})) if provenance.exists() else {}

@@ -1,0 +1,72 @@
+"""A run keeps what decides its rounding, or says that it did not."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.rounding import choose_threads
+from tests.training.interrupted import assert_same_run, resumed, updates_safe
+
+if TYPE_CHECKING:
+    from tests.command import Command
+
+
+@pytest.fixture
+def stopped(msgrpo: Command, flags: list[str], tmp_path: Path) -> Path:
+    """A run on one thread that was killed after two updates."""
+    done = msgrpo("train", *flags, "--threads", 1, "--output-dir", tmp_path / "run", die_at=("Trainer.act", "call", 3))
+    assert (done.code, updates_safe(tmp_path / "run")) == (-signal.SIGKILL, 2)
+    return tmp_path / "run"
+
+
+def test_a_resume_takes_the_threads_that_the_run_began_with(
+    msgrpo: Command, finished_run: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    choose_threads(TrainConfig(threads=0), stopped / "provenance.json")
+    assert chosen == [1]
+    assert resumed(msgrpo, stopped, "--threads", 0).code == 0
+    assert_same_run(stopped, finished_run)
+    assert "resumed_otherwise" not in json.loads((stopped / "summary.json").read_text())
+
+
+def test_another_number_of_threads_is_refused_until_it_is_accepted_and_then_told(msgrpo: Command, stopped: Path) -> None:
+    refused = resumed(msgrpo, stopped, "--threads", 2)
+    assert refused.code == 2
+    assert refused.said == [
+        "error: the run began with threads = 1 and would go on with 2: expected the same, or its adapter is not that of an "
+        "uninterrupted run; accept that with --accept-rounding"
+    ]
+    assert updates_safe(stopped) == 2
+    assert resumed(msgrpo, stopped, "--threads", 2, "--accept-rounding").code == 0
+    assert json.loads((stopped / "summary.json").read_text())["resumed_otherwise"] == [{"threads": [1, 2]}]
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--max-rows=3", "max_rows"), ("--token-budget=300", "token_budget")])
+def test_another_split_into_batches_is_refused(flag: str, name: str, msgrpo: Command, stopped: Path) -> None:
+    refused = resumed(msgrpo, stopped, flag)
+    assert refused.code == 2
+    assert f"the run began with {name} = " in refused.said[-1]
+
+
+def test_another_version_of_torch_is_refused(msgrpo: Command, stopped: Path) -> None:
+    record = json.loads((stopped / "provenance.json").read_text())
+    record["rounding"]["torch"] = "2.12.0"
+    (stopped / "provenance.json").write_text(json.dumps(record))
+    assert "the run began with torch = '2.12.0'" in resumed(msgrpo, stopped).said[-1]
+
+
+def test_a_run_of_before_this_was_recorded_resumes(msgrpo: Command, finished_run: Path, stopped: Path) -> None:
+    record = json.loads((stopped / "provenance.json").read_text())
+    del record["rounding"]
+    (stopped / "provenance.json").write_text(json.dumps(record))
+    assert resumed(msgrpo, stopped).code == 0
+    assert_same_run(stopped, finished_run)
