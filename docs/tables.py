@@ -9,11 +9,18 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from msgrpo_hub.games import make_game
+import numpy as np
+
+from msgrpo_hub.evaluation.methods import smallest_p
+from msgrpo_hub.evaluation.power import SIZE, detectable
+from msgrpo_hub.evaluation.statistics import RESAMPLES
+from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/guide/paper.md")
+PAGES = ("README.md", "docs/guide/paper.md", "docs/guide/claims.md")
 
 _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -69,7 +76,38 @@ def _shown(value: object) -> str:
     return "–" if value in ("", {}) else str(value)
 
 
-TABLES: dict[str, Callable[[], str]] = {"origins": origins, "presets": presets}
+def suites() -> str:
+    """What a suite costs, and the smallest difference of success rates that a comparison of two players finds on it."""
+    rows = []
+    for name in ("quick", "standard", "precise", "semantic"):
+        suite = load_suite(name)
+        games = [base_game(make_game(task)) for task in suite.tasks]
+        family = sum(1 if is_solvable(game) else 2 for game in games)  # where reward is success, one hypothesis
+        calls = suite.episodes * sum(game.horizon for game in games)
+        found = [_detectable(suite.episodes, rate, family) for rate in (0.1, 0.5)]
+        rows.append([f"`{name}`", str(len(games)), str(suite.episodes), f"{calls:,}", str(family), *found])
+    head = ["suite", "tasks", "n: episodes of a task", "calls at most", "hypotheses", "found at 0.1", "found at 0.5"]
+    return markdown(head, rows)
+
+
+def _detectable(n: int, rate: float, family: int) -> str:
+    """The smallest gain in success over a rate, for players whose successes are uncorrelated."""
+    a = np.arange(n) < round(rate * n)
+    b = np.random.default_rng(0).permutation(a)
+    found = detectable(a.astype(float), b.astype(float), family, smallest_p=1 / (RESAMPLES + 1))
+    return "none" if found is None else f"{abs(found):.2f}"
+
+
+def seeds() -> str:
+    """What so many training seeds of each method can show."""
+    rows = []
+    for count in (3, 4, 5, 6, 8):
+        p = smallest_p(count, count)
+        rows.append([str(count), f"{p:.4f}", str(sum(p * tasks < SIZE for tasks in range(1, 1_000)))])
+    return markdown(["n: training seeds of each method", "smallest p", "most tasks that can give a verdict"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"origins": origins, "presets": presets, "suites": suites, "seeds": seeds}
 """Name of a table → its Markdown."""
 
 if __name__ == "__main__":

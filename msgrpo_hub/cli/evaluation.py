@@ -133,6 +133,11 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     )
     for name, text in (("first", "the baseline"), ("second", "the player compared with it")):
         parser.add_argument(name, type=Path, metavar=name.upper(), help=f"folder with the results of {text}")
+    parser.add_argument(
+        "--methods",
+        action="store_true",
+        help="compare two training methods: each folder has the results of one checkpoint per training seed",
+    )
     add_json(parser)
     parser.set_defaults(run=_compare)
 
@@ -141,11 +146,25 @@ def _compare(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.comparison import compare
     from msgrpo_hub.evaluation.tables import comparison_table
 
+    if options.methods:
+        _compare_methods(options)
+        return
     compared = compare(options.first, options.second)
     if options.json:
         print_json([_comparison_json(row) for row in compared])
     else:
         print(comparison_table(compared))
+    print_next(f"msgrpo report {options.first}")
+
+
+def _compare_methods(options: argparse.Namespace) -> None:
+    from msgrpo_hub.evaluation.methods import compare_methods, methods_table
+
+    compared = compare_methods(options.first, options.second)
+    if options.json:
+        print_json([asdict(row) | {"difference": row.difference, "verdict": row.verdict} for row in compared])
+    else:
+        print(methods_table(compared))
     print_next(f"msgrpo report {options.first}")
 
 

@@ -143,11 +143,11 @@ def method_interval(scores: Mapping[int, Scores], level: float = LEVEL) -> Inter
     means = np.array([sample.mean() for sample in _samples(scores)])
     if len(means) < FEWEST_SEEDS:
         return None
-    half = _student_t(len(means) - 1, level) * means.std(ddof=1) / math.sqrt(len(means))
+    half = student_t(len(means) - 1, level) * means.std(ddof=1) / math.sqrt(len(means))
     return Interval(float(means.mean() - half), float(means.mean() + half), level)
 
 
-def _student_t(degrees: int, level: float) -> float:
+def student_t(degrees: float, level: float) -> float:
     """The t with P(|T| ≤ t) = level. With T = √ν tan θ, the density of θ is proportional to cos^(ν − 1) θ."""
     theta = np.linspace(0, math.pi / 2, 20_001)
     density = np.cos(theta) ** (degrees - 1)

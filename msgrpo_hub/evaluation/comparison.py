@@ -35,12 +35,18 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two players on one suite")
     pairs, bounds = {}, {}
     for task in common:
-        rules = [same_rules(side[task].config) for side in (a, b)]
-        for key in ("task_hash", "harness"):
-            if (ours := rules[0][key]) != (theirs := rules[1][key]):
-                raise UserError(f"the rules of {task} differ ({key} {ours} and {theirs}): play both with the same version")
+        check_rules(a[task], b[task])
         pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(base_game(make_game(task)))
     return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
+
+
+def check_rules(a: Result, b: Result) -> None:
+    """Raises `UserError` if two runs of a task were played by different rules."""
+    ours, theirs = same_rules(a.config), same_rules(b.config)
+    for key in ("task_hash", "harness"):
+        if ours[key] != theirs[key]:
+            versions = f"{key} {ours[key]} and {theirs[key]}"
+            raise UserError(f"the rules of {a.task} differ ({versions}): play both with the same version")
 
 
 def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:

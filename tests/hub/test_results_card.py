@@ -55,7 +55,7 @@ def test_the_card_passes_the_rules_shows_the_table_and_its_code_runs(loopback: L
     metadata, text = split_card(card)
     splits = [{"split": "runs", "path": "leaderboard.parquet"}]
     assert metadata["configs"] == [{"config_name": "default", "data_files": splits, "default": True}]
-    title = r"\*\*FrozenLake-NotSlippery-v1\*\*, 30 test episodes on \d+ boards; optimal 1.00, random 0.0\d"
+    title = r"\*\*FrozenLake-NotSlippery-v1\*\*, 30 test episodes on \d+ boards; silent 0.00, random 0.0\d, optimal 1.00"
     assert re.search(rf"{title}\n\n\| player \|", text)
     links = re.findall(r"\]\((\S+)\)", text)
     assert len(links) == 4
@@ -63,6 +63,9 @@ def test_the_card_passes_the_rules_shows_the_table_and_its_code_runs(loopback: L
     for link in links:
         assert f"{link.partition(f'datasets/{repo}/tree/main/')[2]}/results.json" in files
     assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
+    assert "msgrpo eval PLAYER --suite mine --output-dir runs/mine" not in text  # a name of a suite that only its owner has
+    assert "msgrpo eval PLAYER --suite standard --output-dir runs/mine\n" in text
+    assert "rank: the places that paired tests leave open" in text
     [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     ran = loopback.nobody.attempt(run_code, block)
     assert (ran.code, ran.out.split()[0], ran.out.split()[-1]) == (0, "greedy", "30"), ran.err

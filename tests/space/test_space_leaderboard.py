@@ -12,6 +12,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.acting import HEADS
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
@@ -70,7 +71,8 @@ def test_a_player_that_does_not_play_is_marked_and_listed_last(tmp_path: Path, m
     """On poisoned apples its reward is the best."""
     suite = Suite(name="mine", tasks=("Snake-PoisonApple-v1",), episodes=4)
     results = evaluate(["silent", "greedy"], suite, tmp_path)
-    monkeypatch.setattr(leaderboard, "bundled", lambda: [leaderboard.row(result, result.player) for result in results])
+    board = Leaderboard(source="here", commit="", results=ranked(results), refused={})
+    monkeypatch.setattr(leaderboard, "bundled", lambda: as_rows(board))
     rows = leaderboard.leaderboard()
     assert [(row["player"], row["plays"], row["silent"]) for row in rows] == [("greedy", True, 0), ("silent", False, 0)]
     assert rows[0]["reward"]["mean"] < 0 == rows[1]["reward"]["mean"]

@@ -1,0 +1,85 @@
+"""Two methods are compared over training seeds; checkpoints and their episodes are not enough."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.cli import main
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.methods import compare_methods, compare_seeds, methods_table, permutation_p, smallest_p, welch
+from msgrpo_hub.evaluation.results import run_hash
+
+LAKE = "FrozenLake-NotSlippery-v1"
+STORED = Path(__file__).parents[1] / "storage" / "first_build" / "results"
+
+
+def test_p_is_the_share_of_all_deals_with_means_as_far_apart() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        a, b = rng.integers(0, 4, 3).astype(float), rng.integers(0, 5, 4).astype(float)
+        far = abs(a.mean() - b.mean())
+        deals = [(np.mean(deal[:3]), np.mean(deal[3:])) for deal in permutations([*a, *b])]
+        assert permutation_p(a, b) == pytest.approx(np.mean([abs(x - y) >= far - 1e-9 for x, y in deals]))
+    assert permutation_p(np.zeros(10), np.ones(10)) < 1e-3  # 184,756 deals: 9,999 are sampled
+
+
+def test_equal_methods_get_a_verdict_in_at_most_one_of_20_comparisons() -> None:
+    rng = np.random.default_rng(1)
+    found = [permutation_p(*rng.normal(size=(2, 5))) < 0.05 for _ in range(400)]
+    assert np.mean(found) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_three_seeds_can_give_no_verdict_however_far_apart_and_the_table_says_so() -> None:
+    far = compare_seeds(LAKE, np.array([0.0, 0.01, 0.02]), np.array([0.97, 0.98, 0.99]))
+    assert (far.p, far.verdict) == (smallest_p(3, 3), "inconclusive")
+    assert "so few can give no verdict" in methods_table([far])
+    enough = compare_seeds(LAKE, np.arange(5) / 100, 0.9 + np.arange(5) / 100)
+    assert enough.verdict == "better"
+    assert "so few" not in methods_table([enough])
+    assert "0.900 0.910 0.920 0.930 0.940" in methods_table([enough])
+
+
+def test_the_interval_is_welch_s() -> None:
+    """t.test(c(1, 2, 3, 4), c(2, 4, 6, 8)) in R: degrees of freedom 4.41, interval of mean(a) − mean(b) [−6.25, 1.25]."""
+    interval = welch(np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 4.0, 6.0, 8.0]))
+    assert interval.low + interval.high == pytest.approx(5.0)
+    degrees = (1.25 / 3 + 5 / 3) ** 2 / ((1.25 / 3) ** 2 / 3 + (5 / 3) ** 2 / 3)
+    assert degrees == pytest.approx(4.412, abs=1e-3)
+    half_of_4, half_of_5 = 2.776 * np.sqrt(25 / 12), 2.571 * np.sqrt(25 / 12)
+    assert half_of_5 < (interval.high - interval.low) / 2 < half_of_4
+
+
+def seeds(folder: Path, player: str, count: int) -> Path:
+    """Results of a player as those of several checkpoints, which differ in the commit of their weights."""
+    [run] = (STORED / player).glob(f"*/{LAKE}/*")
+    for seed in range(count):
+        config = json.loads((run / "config.lock.json").read_text())
+        config["identity"]["adapter_commit"] = f"{player}-{seed}"
+        copy = Path(shutil.copytree(run, folder / f"seed-{seed}" / run_hash(config)))
+        (copy / "config.lock.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_the_command_compares_folders_of_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = seeds(tmp_path / "a", "random", 5), seeds(tmp_path / "b", "pocket", 5)
+    main(["compare", str(first), str(second), "--methods", "--json"])
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["task"], len(row["first"]), len(row["second"]), row["verdict"]) == (LAKE, 5, 5, "worse")
+    assert row["p"] == pytest.approx(smallest_p(5, 5))
+    main(["compare", str(first), str(second), "--methods"])
+    assert f"{LAKE}  0.015 0.015" in capsys.readouterr().out
+
+
+def test_too_few_seeds_and_the_same_checkpoint_twice_are_refused(tmp_path: Path) -> None:
+    few, enough = seeds(tmp_path / "few", "random", 2), seeds(tmp_path / "enough", "pocket", 3)
+    with pytest.raises(UserError, match=r"2 players of .*: expected at least 3 training seeds"):
+        compare_methods(few, enough)
+    shutil.copytree(enough / "seed-0", enough / "again")
+    with pytest.raises(UserError, match="two runs of one player"):
+        compare_methods(seeds(tmp_path / "three", "random", 3), enough)
