@@ -280,12 +280,10 @@ def _row(sample: _Sample, task: str, missing: Sequence[int], timed: Probe | None
 
 def _probes(plan: _Plan, player: Player, missing: Mapping[str, Sequence[int]]) -> dict[str, Probe]:
     """One probe per task that has episodes left; they share the time."""
-    left = [task for task in plan.tasks if missing[task]]
-    keys = {task: plan.suite.episode_keys(task) for task in left}
-    own = {task: [keys[task][index][0] for index in missing[task]] for task in left}
-    return probe_tasks(
-        {task: make_game(task) for task in left}, own, player.policy, asked_in(player, plan.suite), plan.batch_size, plan.seconds
-    )
+    keys = {task: plan.suite.episode_keys(task) for task in plan.tasks if missing[task]}
+    own = {task: [of_task[index][0] for index in missing[task]] for task, of_task in keys.items()}
+    games = {task: make_game(task) for task in keys}
+    return probe_tasks(games, own, player.policy, asked_in(player, plan.suite), plan.batch_size, plan.seconds)
 
 
 def _timed(probes: Mapping[str, Probe]) -> list[str]:
