@@ -71,8 +71,9 @@ def test_a_player_that_never_acts_has_the_best_reward_on_poison_and_no_rank(pois
     assert max(rewards, key=lambda player: rewards[player]) == "silent"
     assert [result.player for result in ranked(poisoned)] == ["random-safe", "greedy", "silent"]
     for text in (results_table(poisoned), markdown_table(poisoned, lambda result: result.player)):
-        lines = text.partition("\n\n†")[0].partition("\n†")[0].splitlines()[-3:]
+        lines = text.partition("\n\nrank:")[0].partition("\n\n†")[0].partition("\n†")[0].splitlines()[-3:]
         assert [line.strip("| ").split()[0] for line in lines] == ["random-safe", "greedy", "silent"]
+        assert lines[-1].replace("|", " ").split()[1] == "–"
         assert ["DOES NOT PLAY" in line for line in lines] == [False, False, True]
 
 
