@@ -17,7 +17,7 @@ from msgrpo_hub.games.solving import values_at
 from msgrpo_hub.rollout import replayed_states
 
 LAKE = "FrozenLake-NotSlippery-v1"
-RESULTS = Path(__file__).parents[2] / "benchmark" / "results"
+RESULTS = Path(__file__).parents[1] / "storage" / "first_build" / "results"
 
 
 @pytest.fixture(scope="module")

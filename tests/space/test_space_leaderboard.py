@@ -9,10 +9,7 @@ import leaderboard
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.acting import HEADS
-from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
@@ -67,17 +64,14 @@ def test_what_is_no_dataset_is_refused(source: str, monkeypatch: pytest.MonkeyPa
         leaderboard.leaderboard("", source)
 
 
-def test_a_player_that_does_not_play_is_marked_and_listed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On poisoned apples its reward is the best."""
-    suite = Suite(name="mine", tasks=("Snake-PoisonApple-v1",), episodes=4)
-    results = evaluate(["silent", "greedy"], suite, tmp_path)
-    board = Leaderboard(source="here", commit="", results=ranked(results), refused={})
-    monkeypatch.setattr(leaderboard, "bundled", lambda: as_rows(board))
-    rows = leaderboard.leaderboard()
-    assert [(row["player"], row["plays"], row["silent"]) for row in rows] == [("greedy", True, 0), ("silent", False, 0)]
-    assert rows[0]["reward"]["mean"] < 0 == rows[1]["reward"]["mean"]
-    first, last = leaderboard.table(rows).split("<tr>")[2:]
-    assert ("does not play" in first, "does not play" in last) == (False, True)
+def test_a_player_that_does_not_play_is_marked_and_listed_last() -> None:
+    """On poisoned apples no reward is better than its own."""
+    rows = leaderboard.leaderboard("Snake-PoisonApple-v1")
+    assert [row["player"] for row in rows if not row["plays"]] == ["silent"] == [rows[-1]["player"]]
+    assert rows[-1]["reward"]["mean"] == 0 == max(row["reward"]["mean"] for row in rows)
+    assert {row["silent"] for row in rows} == {0}
+    *others, last = leaderboard.table(rows).split("<tr>")[2:]
+    assert ["does not play" in row for row in [*others, last]] == [False] * len(others) + [True]
     assert '<td data-value="">0.000' in last  # sorts last, whatever the column
 
 
