@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 from types import FrameType
+from typing import TextIO
 
 from msgrpo_hub import __version__
 from msgrpo_hub.cli.flags import Parser, check_flags
@@ -38,9 +40,13 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
     given = sys.argv[1:] if arguments is None else arguments
     _end_as_by_ctrl_c()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?" for a line of a table
     try:
         options = parse(given)
         options.run(options)
+        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -49,6 +55,26 @@ def main(arguments: list[str] | None = None) -> None:
         kept = "finished updates are saved, continue with --resume" if given[:1] == ["train"] else "finished episodes are kept"
         print(f"{'interrupted' if number == signal.SIGINT else f'ended by {number.name}'}; {kept}", file=sys.stderr)
         sys.exit(128 + number)
+    except OSError as error:
+        if not _is_closed(sys.stdout):
+            raise
+        if not isinstance(error, BrokenPipeError):  # a reader that has seen enough, such as `head`, goes without a word
+            print(f"error: cannot write to the standard output ({error.strerror}): expected room, or a terminal", file=sys.stderr)
+        sys.exit(2)
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Whether nothing more can be written to a stream of this process; what is left in it is then dropped."""
+    try:
+        number = stream.fileno()
+    except OSError:  # a stream in memory
+        return False
+    try:
+        os.write(number, b"\n")
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        return True
+    return False
 
 
 def _end_as_by_ctrl_c() -> None:
