@@ -34,12 +34,14 @@ SPACE = {
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "stream"],
     "msgrpo_hub.games.game": ["return_range"],
     "msgrpo_hub.episode": ["Completion"],
-    "msgrpo_hub.agent": ["Prompt", "build_prompt"],
+    "msgrpo_hub.agent": ["THINK_ACTION", "Prompt", "build_prompt", "format_of"],
     "msgrpo_hub.players": ["can_play", "prompts_of"],
     "msgrpo_hub.rollout": ["play_episodes"],
     "msgrpo_hub.evaluation": [
         *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "plays", "wilson"),
     ],
+    "msgrpo_hub.evaluation.acting": ["HEADS", "NONE"],
+    "msgrpo_hub.hub.leaderboard": ["as_rows"],
 }
 """Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -65,3 +66,12 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word() -> None:
     ended = run(["games"], stdout=writer)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (2, b"")
+
+
+@pytest.mark.parametrize("room", ["msgrpo_hub", "space_app"])
+def test_files_are_text_in_utf_8_whatever_the_locale(room: str) -> None:
+    for path in sorted((Path(__file__).parents[2] / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if is_call and node.func.attr in ("write_text", "read_text"):
+                assert "encoding" in {keyword.arg for keyword in node.keywords}, f"{path}:{node.lineno}"
