@@ -1,4 +1,4 @@
-"""A run leaves the same bytes wherever, in whatever company and in whatever batches it is played."""
+"""A run leaves the same bytes wherever and in whatever batches it is played."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_results_of_scripted_players_do_not_depend_on_the_batch_size(batch_size:
 
 
 @pytest.mark.parametrize(("temperature", "task", "episodes"), [(0.0, SLIPPERY, 3), (1.0, SLIPPERY, 3), (1.0, SHORT, 2)])
-def test_the_built_in_base_says_the_same_alone_as_in_company(
+def test_the_built_in_base_says_the_same_alone_as_in_a_batch(
     temperature: float, task: str, episodes: int, tmp_path: Path
 ) -> None:
     suite = Suite(name="mine", tasks=(task,), episodes=episodes)

@@ -34,19 +34,19 @@ class Rounding:
 
     last: int = 0
     calls: int = 0
-    company: int = 0
+    checksum: int = 0
 
     @contextmanager
     def caching(self) -> Iterator[None]:
-        self.company = 0
+        self.checksum = 0
         yield
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         self.calls += 1
         if self.calls == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.company = zlib.crc32("".join(prompt.observation for prompt in prompts).encode(), self.company)
-        moves = [(self.company + int(rng.integers(4))) % 4 for rng in rngs]
+        self.checksum = zlib.crc32("".join(prompt.observation for prompt in prompts).encode(), self.checksum)
+        moves = [(self.checksum + int(rng.integers(4))) % 4 for rng in rngs]
         return [
             Completion(text=f"<action>{prompt.game.actions[move]}</action>") for prompt, move in zip(prompts, moves, strict=True)
         ]
