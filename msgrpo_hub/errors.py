@@ -7,7 +7,19 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Bad input. The command line prints it as one line and exits with status 2."""
+    """Bad input. The command line prints it as one line and exits with status 2.
+
+    >>> print(UserError("the template says 'Look:\\x1b[2J'\\nand more"))
+    the template says 'Look:?[2J' and more
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain(message))
+
+
+def plain(text: str) -> str:
+    """A text, perhaps a foreign one, as one line without characters that steer a terminal."""
+    return "".join(character if character.isprintable() else " " if character.isspace() else "?" for character in text)
 
 
 def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "") -> UserError:

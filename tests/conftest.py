@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,15 @@ def finished_run(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.Tem
         assert msgrpo("train", *flags, "--output-dir", folder).code == 0
 
     return once(tmp_path_factory, "finished-run", train)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"this user may not mount a file system: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)

@@ -57,10 +57,20 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(128 + number)
     except OSError as error:
         if not _is_closed(sys.stdout):
-            raise
-        if not isinstance(error, BrokenPipeError):  # a reader that has seen enough, such as `head`, goes without a word
+            _say_disk(error)
+        elif not isinstance(error, BrokenPipeError):  # a reader that has seen enough, such as `head`, goes without a word
             print(f"error: cannot write to the standard output ({error.strerror}): expected room, or a terminal", file=sys.stderr)
         sys.exit(2)
+
+
+def _say_disk(error: OSError) -> None:
+    """Says that a disk is full or forbidden, such as that of temporary files. Raises every other error."""
+    from msgrpo_hub.storage.files import AGAIN, DISK
+
+    if error.errno not in DISK:
+        raise error
+    what = str(error.filename) if error.filename else "a file"
+    print(f"error: cannot use {what!r} ({os.strerror(error.errno)}): make room or allow it, then {AGAIN}", file=sys.stderr)
 
 
 def _is_closed(stream: TextIO) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ def _eval(options: argparse.Namespace) -> None:
         print_json(rows, sort_keys=True)
     else:
         tables = ["\n".join(filter(None, [results_table(results), repeat_table(results)])), semantic_table(results)]
-        print("\n".join(["\n\n".join(filter(None, tables)), *near_draws(results)]))
+        print_text("\n".join(["\n\n".join(filter(None, tables)), *near_draws(results)]))
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
-        print("".join(f"    {reason}\n" for reason in result.reasons[:_REASONS]), end="", file=sys.stderr)
+        print_text("\n".join(f"    {reason}" for reason in result.reasons[:_REASONS]), error=True)
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
@@ -153,7 +153,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.json:
         print_json([_comparison_json(row) for row in compared])
     else:
-        print(comparison_table(compared))
+        print_text(comparison_table(compared))
     print_next(f"msgrpo report {options.first}")
 
 
@@ -164,7 +164,7 @@ def _compare_methods(options: argparse.Namespace) -> None:
     if options.json:
         print_json([asdict(row) | {"difference": row.difference, "verdict": row.verdict} for row in compared])
     else:
-        print(methods_table(compared))
+        print_text(methods_table(compared))
     print_next(f"msgrpo report {options.first}")
 
 
@@ -195,8 +195,8 @@ def _verify(options: argparse.Namespace) -> None:
         print_json(checked)
     else:
         for row in checked:
-            print(f"{'WRONG' if row['problems'] else 'ok':<6}{row['episodes']:>6} episodes  {row['player']} · {row['task']}")
-            print("".join(f"      {line}\n" for line in [*row["problems"][:3], *row["unchecked"]]), end="")
+            head = f"{'WRONG' if row['problems'] else 'ok':<6}{row['episodes']:>6} episodes  {row['player']} · {row['task']}"
+            print_text("\n      ".join([head, *row["problems"][:3], *row["unchecked"]]))
     if wrong:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
     print(f"\nnot checked: {ALWAYS}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -80,10 +81,11 @@ _SOME = ("message", "base", "rollouts", "adapter", "hardware")
 def add_push(parser: argparse.ArgumentParser) -> None:
     """One parser a kind, with the same flags as `push` itself, so that they may stand before or after the kind."""
     _add_push_flags(parser)
+    parser.epilog = "`msgrpo push KIND --help` shows the flags of a kind."
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND", parser_class=type(parser))
     for name, kind in KINDS.items():
         own = kinds.add_parser(name, help=kind.help, description=kind.help)
-        _add_push_flags(own)
+        _add_push_flags(own, hidden=set(_SOME) - {*kind.takes})
         if kind.folder:
             own.add_argument("folder", type=Path, metavar="DIR", help=kind.folder)
         own.add_argument("repo", metavar="REPO", help="USER/NAME on the Hub")
@@ -98,18 +100,21 @@ def add_visibility(parser: argparse.ArgumentParser) -> None:
         either.add_argument(flag, dest="private", action="store_const", const=private, default=argparse.SUPPRESS, help=text)
 
 
-def _add_push_flags(flags: argparse.ArgumentParser) -> None:
+def _add_push_flags(flags: argparse.ArgumentParser, hidden: Collection[str] = _SOME) -> None:
+    """The flags of a push, without help for those that the kind refuses."""
+
+    def some(name: str, text: str, **more: Any) -> None:
+        flags.add_argument(f"--{name}", help=argparse.SUPPRESS if name in hidden else text, **more)
+
     flags.argument_default = argparse.SUPPRESS  # a flag before the kind is not undone by the kind's own default
     add_visibility(flags)
     flags.add_argument("--revision", metavar="BRANCH", help="a branch instead of main; made where it is missing")
     flags.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
-    flags.add_argument("--message", help="title of the commit")
-    flags.add_argument(
-        "--base", metavar="REPO", help="who holds the base of an adapter, where that is the built-in one or a folder"
-    )
-    flags.add_argument("--rollouts", metavar="REPO", help="dataset with the training episodes of an adapter, for its card")
-    flags.add_argument("--adapter", metavar="REPO", help="that a Space shows, USER/NAME[@revision]; without it, the bundled one")
-    flags.add_argument("--hardware", help="of a Space, such as zero-a10g")
+    some("message", "title of the commit")
+    some("base", "who holds the base of the adapter, where that is the built-in one or a folder", metavar="REPO")
+    some("rollouts", "public dataset with the training episodes of the adapter, for its card", metavar="REPO")
+    some("adapter", "that the Space shows, USER/NAME[@revision]; without it, the bundled one", metavar="REPO")
+    some("hardware", "of the Space, such as zero-a10g")
     flags.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
     add_json(flags)
 
@@ -122,13 +127,16 @@ def _push(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
     if kind.loads_a_model:
         quiet_loading(options.repo)
+    from msgrpo_hub.hub.uploading import check_repo_id
+
     module = import_module(f"msgrpo_hub.hub.{kind.module}")
     source = [options.folder, options.repo] if kind.folder else [options.repo]
     if "dry_run" in given:
         chosen = {name: given[name] for name in kind.staged_by if name in given}
-        getattr(module, f"stage_{options.kind}")(*source, _new_folder(options.dry_run), **chosen)
-        _show_folder(options)
+        _dry_run(options, lambda folder: getattr(module, f"stage_{options.kind}")(*source, folder, **chosen))
         return
+    for name in filter(None, (options.repo, given.get("rollouts"))):
+        check_repo_id(name)
     _say_where(options, kind.visibility)
     chosen = {name: given[name] for name in ("private", "revision", "create_pr", *kind.takes) if name in given}
     if "message" in chosen:
@@ -164,20 +172,16 @@ def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet:
     print_next(next_command)
 
 
-def _new_folder(path: Path) -> Path:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{str(path)!r} exists and is not empty: expected a new or an empty folder for --dry-run")
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _show_folder(options: argparse.Namespace) -> None:
-    """Lists what a push would send, after the checks that a push makes."""
+def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> None:
+    """Writes what a push would send, and lists it after the checks that a push makes."""
     from msgrpo_hub.hub.repo_files import check_folder
+    from msgrpo_hub.storage.files import disk_errors, new_folder
 
-    files = check_folder(options.dry_run)
+    with disk_errors(options.dry_run, lambda: "nothing was left there"), new_folder(options.dry_run) as folder:
+        stage(folder)
+        sizes = {name: path.stat().st_size for name, path in check_folder(folder).items()}
     if hasattr(options, "json"):
-        print_json({"folder": str(options.dry_run), "files": list(files)})
+        print_json({"folder": str(options.dry_run), "files": list(sizes)})
     else:
-        print("".join(f"{path.stat().st_size:>10}  {name}\n" for name, path in files.items()), end="")
+        print("".join(f"{size:>10}  {name}\n" for name, size in sizes.items()), end="")
     print_next(f"look at {options.dry_run}/README.md, then push without --dry-run")

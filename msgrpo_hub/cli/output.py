@@ -7,6 +7,8 @@ import json
 import sys
 from typing import Any
 
+from msgrpo_hub.errors import plain
+
 
 def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead of text") -> None:
     """`--json`, the flag of every command that prints data."""
@@ -15,6 +17,11 @@ def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead
 
 def print_json(data: Any, *, sort_keys: bool = False) -> None:
     print(json.dumps(data, indent=2, sort_keys=sort_keys))
+
+
+def print_text(text: str, *, error: bool = False) -> None:
+    """Prints lines with names or replies of others, of which no character steers the terminal."""
+    print("\n".join(map(plain, text.split("\n"))), file=sys.stderr if error else sys.stdout)
 
 
 def print_next(*commands: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.cli.flags import add_fields, given_fields
-from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.cli.players import PLAYERS, quiet_loading
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
@@ -55,7 +55,7 @@ def _print_episode(game: Game, episode: Episode) -> None:
     states = replayed_states(game, episode)
     print(f"{render_text(game, states[0])}\n")
     for turn, (step, state) in enumerate(zip(episode.steps, states[1:], strict=True), start=1):
-        print(f"turn {turn}: {step.completion.text}")
+        print_text(f"turn {turn}: {step.completion.text}")
         print(f"action {step.action or 'none (' + step.status + ')'}, reward {step.reward:g}\n{render_text(game, state)}\n")
     end = "success" if episode.success else "no success"
     print(f"{game.id}: {end} after {len(episode.steps)} turns, reward {episode.reward:g}")

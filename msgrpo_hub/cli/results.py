@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 
 if TYPE_CHECKING:
     from msgrpo_hub.hub.leaderboard import Leaderboard
@@ -42,10 +42,10 @@ def _leaderboard(options: argparse.Namespace) -> None:
     if options.json:
         print_json(as_json(shown), sort_keys=True)
     elif options.markdown:
-        print(as_markdown(shown, at=shown.commit))
+        print_text(as_markdown(shown, at=shown.commit))
     else:
         tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
-        print("\n\n".join(filter(None, [*tables, not_checked(shown.results) if shown.results else ""])))
+        print_text("\n\n".join(filter(None, [*tables, not_checked(shown.results) if shown.results else ""])))
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"
@@ -59,7 +59,7 @@ def _report_source(board: Leaderboard) -> None:
     at = f" at {board.commit}" if board.commit else ""
     print(f"\n{board.source}{at}: {len(board.results)} runs, each replayed", file=sys.stderr)
     for name, why in board.refused.items():
-        print(f"not listed: {name}: {why}", file=sys.stderr)
+        print_text(f"not listed: {name}: {why}", error=True)
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:

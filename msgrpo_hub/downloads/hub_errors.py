@@ -47,6 +47,10 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         if isinstance(error.__cause__, HfHubHTTPError):
             raise UserError(_answer(repo_id, error.__cause__)) from error
         raise UserError(f"a file of {repo_id!r} is not in the cache and the Hub cannot be reached: check the network") from error
+    except OSError as error:
+        if "Consistency check failed" not in str(error):  # the client's words for a file of another size than announced
+            raise
+        raise UserError(f"a file of {repo_id!r} arrived incomplete: check the network, then {AGAIN}") from error
     except ValueError as error:
         if "Invalid metadata in README.md" not in str(error):
             raise

@@ -16,11 +16,14 @@ from msgrpo_hub.errors import UserError
 
 LARGEST_RANK = 1024
 """Largest rank of a LoRA adapter: PEFT allocates the matrices before it reads the weights."""
+LARGEST_ALPHA = 1e6
+"""Largest lora_alpha of an adapter. Adapters have at most a few thousand; with 1e308 every number overflows."""
 LARGEST_HEADER = 32_000_000
 """Largest safetensors header, in bytes: 100,000 tensors take half of it."""
 
 _NAME = re.compile(r"\^?[\w.-]{1,200}", re.ASCII)
 _REVISION = re.compile(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", re.ASCII)
+_FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,199}", re.ASCII)
 _PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|.*\.\.[/\\]", re.DOTALL)
 _IGNORED_PATHS = ("name_or_path", "special_tokens_map_file")
 """Settings of a tokenizer that often hold a path of its author, and that no library reads."""
@@ -34,6 +37,14 @@ def _is_number(value: Any) -> bool:
 
 def _is_rank(value: Any) -> bool:
     return type(value) is int and 1 <= value <= LARGEST_RANK
+
+
+def _is_alpha(value: Any) -> bool:
+    return _is_number(value) and abs(value) <= LARGEST_ALPHA
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
 
 
 def _is_name(value: Any) -> bool:
@@ -87,8 +98,8 @@ _ADAPTER: Mapping[str, Check] = {
     "peft_version": lambda value: isinstance(value, str),
     "inference_mode": _is_flag,
     "r": _is_rank,
-    "lora_alpha": _is_number,
-    "lora_dropout": _is_number,
+    "lora_alpha": _is_alpha,
+    "lora_dropout": _is_share,
     "fan_in_fan_out": _is_flag,
     "auto_mapping": _is_class_of_transformers,
     "bias": _one_of("none"),
@@ -102,7 +113,7 @@ _ADAPTER: Mapping[str, Check] = {
     "layers_pattern": _are_names,
     "layers_to_transform": _are_layers,
     "rank_pattern": _pattern(_is_rank),
-    "alpha_pattern": _pattern(_is_number),
+    "alpha_pattern": _pattern(_is_alpha),
     "megatron_core": _one_of("megatron.core"),  # imported only with a megatron_config
     "qalora_group_size": _is_number,  # no effect without use_qalora
 }
@@ -169,13 +180,19 @@ def check_tokenizer(config: Mapping[str, Any], source: str) -> None:
         if name == "chat_template" or name.endswith("_token") or name in _IGNORED_PATHS:
             continue
         texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        paths = [text for text in texts if isinstance(text, str) and _PATH.match(text)]
+        paths = [text for text in texts if isinstance(text, str) and _leads_away(name, text)]
         if name == "init_inputs" and value:
             paths = [value]
         if paths and name != "additional_special_tokens":
             raise UserError(
                 f"{source!r} is not loaded: its tokenizer's {name} is {_short(paths[0])}; expected a file of the model"
             )
+
+
+def _leads_away(name: str, text: str) -> bool:
+    """Whether a setting of a tokenizer names something else than a visible file of the model."""
+    is_file = name.endswith(("_file", "_files"))
+    return bool(_PATH.match(text)) or (is_file and not _FILE.fullmatch(text))
 
 
 def weight_files(index: Mapping[str, Any], source: str) -> list[str]:

@@ -32,7 +32,7 @@ from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.files import write_json
+from msgrpo_hub.storage.files import disk_errors, write_json
 
 BATCH = 50
 """Default number of episodes played together."""
@@ -108,11 +108,12 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
             return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / run_files.CONFIG, config)
     except OSError as error:
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
-    _play(player, suite, task, folder, batch_size)
-    return finish(folder, config)
+    with disk_errors(folder, lambda: f"{len(run_files.logged(folder / run_files.LOG))} finished episodes are safe there"):
+        write_json(folder / run_files.CONFIG, config)
+        _play(player, suite, task, folder, batch_size)
+        return finish(folder, config)
 
 
 def _run_folder(player: Player, task: str, config: dict[str, Any], output_dir: Path) -> Path:
@@ -240,5 +241,6 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
 
 def _clear(folder: Path) -> None:
     """Deletes the files of a complete run that only an interrupted one needs."""
-    for name in (run_files.LOG, run_files.FAILURES):
-        (folder / name).unlink(missing_ok=True)
+    for left in (folder / run_files.LOG, folder / run_files.FAILURES):
+        if left.exists():  # a read-only disk refuses even the removal of nothing
+            left.unlink()

@@ -39,6 +39,7 @@ from msgrpo_hub.hub.adapter_card import model_index, task_result
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
 from msgrpo_hub.hub.run_results import task_score
 from msgrpo_hub.hub.uploading import check_repo_id
+from msgrpo_hub.storage.files import disk_errors, write_atomically
 
 EVERY_EVAL_EVER = "0.3.0"
 """Version of the schema."""
@@ -83,7 +84,7 @@ def write_exports(board: Leaderboard, folder: Path, *, retrieved: int, benchmark
         The files written.
 
     Raises:
-        UserError: the leaderboard has no published model.
+        UserError: the leaderboard has no published model, or the folder cannot be written to.
     """
     if benchmark_id:
         check_repo_id(benchmark_id)
@@ -93,26 +94,28 @@ def write_exports(board: Leaderboard, folder: Path, *, retrieved: int, benchmark
             models.setdefault("/".join(place(result.folder).split("/")[:2]), []).append(result)
     if not models:
         raise UserError(f"{board.source!r} has no published model: expected models on the Hub besides scripted players")
-    written = []
+    contents: dict[Path, str] = {}
     for name, results in models.items():
-        written.append(_write_yaml(folder / "models" / name / "model-index.yaml", model_index_of(results)))
+        contents[folder / "models" / name / "model-index.yaml"] = _yaml(model_index_of(results))
         if benchmark_id:
             path = folder / "models" / name / ".eval_results" / f"{benchmark_id.partition('/')[2]}.yaml"
-            written.append(_write_yaml(path, eval_results(board, results, benchmark_id)))
+            contents[path] = _yaml(eval_results(board, results, benchmark_id))
         for result in results:
-            path = folder / "every_eval_ever" / record_path(result)
-            written.append(_write(path, json.dumps(every_eval_ever(board, result, retrieved), indent=2, allow_nan=False) + "\n"))
-    return written
+            record = every_eval_ever(board, result, retrieved)
+            contents[folder / "every_eval_ever" / record_path(result)] = json.dumps(record, indent=2, allow_nan=False) + "\n"
+    with disk_errors(folder, lambda: "the files that are there are whole"):
+        for path, text in contents.items():
+            _write(path, text)
+    return [*contents]
 
 
-def _write(path: Path, text: str) -> Path:
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
-def _write_yaml(path: Path, value: Any) -> Path:
-    return _write(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+def _yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
 
 
 def _records(board: Leaderboard, result: Result) -> str:

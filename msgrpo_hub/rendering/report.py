@@ -46,7 +46,7 @@ from msgrpo_hub.rendering.report_plots import (
     number,
     replies,
 )
-from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.files import AGAIN, disk_errors, write_atomically
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +89,12 @@ def write_report(folder: Path, output: Path) -> Path:
     """Writes the page of all runs under a folder.
 
     Raises:
-        UserError: for a folder without runs, or a run that does not replay.
+        UserError: for a folder without runs, a run that does not replay, or a page that cannot be written.
     """
     page = report_page(find_results(folder))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
+    with disk_errors(output.parent, lambda: "the runs are as they were", again=f"{AGAIN}, or name another file with --output"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
     return output
 
 

@@ -17,8 +17,6 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from safetensors import safe_open
-
 from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
@@ -92,7 +90,7 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     config, pieces = stored_config(run.config), {_update(heads): (heads, steps) for heads, steps in shards(folder)}
     if not config.save_rollouts:
         raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
-    done = _updates(run.checkpoint)
+    done = run.updates()
     if missing := {*range(1, done + 1)} - {*pieces}:
         raise UserError(f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {done}")
     origin, size = run_origin(config, run), math.ceil(config.updates / BLOCKS)
@@ -103,14 +101,6 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
             inside = tuple(pieces[update] for update in range(first, last + 1))
             complete.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{_digest(inside)}", pieces=inside))
     return origin, complete
-
-
-def _updates(checkpoint: Path) -> int:
-    """The number of updates in the checkpoint; later ones may be played again."""
-    if not checkpoint.exists():
-        return 0
-    with safe_open(checkpoint, framework="np") as file:
-        return int(json.loads(file.metadata()["progress"])["updates"])
 
 
 def run_origin(config: TrainConfig, run: RunFolder) -> Origin:

@@ -35,7 +35,7 @@ from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
 from msgrpo_hub.training.rounding import check_rounding, choose_threads, rounding
-from msgrpo_hub.training.run_folder import RunFolder, disk_errors, fingerprint
+from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 from msgrpo_hub.training.run_lock import SignOfLife, locked
 from msgrpo_hub.training.summary import episode_table, left_out, play_test, replayed_episode, scores
 from msgrpo_hub.training.trainer import Trainer
@@ -81,11 +81,10 @@ def train(
         trainer, progress = _prepared(config, folder, accelerator, accept_rounding)
         called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
         try:
-            with disk_errors(folder.path, progress.updates):
+            with folder.disk_errors():
                 for callback in called:
                     callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
                 _learn(trainer, folder, progress, called, show_progress)
-            with disk_errors(folder.path, config.updates):
                 summary = _finish(trainer, folder) if accelerator.is_main_process else {}
                 for callback in called:
                     callback.on_end(summary)
@@ -103,10 +102,10 @@ def _prepared(
     device, engine = trainer.model.device.type, trainer.chosen_engine()
     now = rounding(config, accelerator.num_processes, device, engine)
     if accelerator.is_main_process:
-        check_rounding(now, folder.provenance, accept_rounding)
-        folder.claim(config)
-        if not folder.provenance.exists():
-            with disk_errors(folder.path, 0):
+        with folder.disk_errors():
+            check_rounding(now, folder.provenance, accept_rounding)
+            folder.claim(config)
+            if not folder.provenance.exists():
                 record(provenance, folder.provenance, device, engine, now)
     progress = _resumed(trainer, folder)
     accelerator.wait_for_everyone()
@@ -140,17 +139,16 @@ def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: S
     )
     with bar:
         for index in range(progress.updates + 1, config.updates + 1):
-            with disk_errors(folder.path, index - 1):
-                update = trainer.update(index)
-                progress = replace(progress, updates=index)
-                if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):
-                    update.metrics.update(trainer.evaluate())
-                    progress = _keep_best(trainer, folder, progress, update.metrics["validation_reward"])
-                for callback in callbacks:
-                    callback.on_update(update)
-                if main:
-                    append_metrics(folder.metrics, update.metrics)
-                    _save(trainer, folder, progress)
+            update = trainer.update(index)
+            progress = replace(progress, updates=index)
+            if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):
+                update.metrics.update(trainer.evaluate())
+                progress = _keep_best(trainer, folder, progress, update.metrics["validation_reward"])
+            for callback in callbacks:
+                callback.on_update(update)
+            if main:
+                append_metrics(folder.metrics, update.metrics)
+                _save(trainer, folder, progress)
             bar.update()
             bar.set_postfix(reward=f"{update.metrics['reward']:.2f}", success=f"{update.metrics['success']:.2f}")
 
@@ -173,6 +171,7 @@ def _keep_best(trainer: Trainer, folder: RunFolder, progress: Progress, reward: 
 def save_adapter(trainer: Trainer, path: Path) -> None:
     """Writes the adapter in PEFT's layout, each file put in place at once."""
     beside = path.with_name(f".{path.name}.new")
+    beside.mkdir(exist_ok=True)  # fails where the folder of the run is gone; PEFT would make it anew
     trainer.model.save_pretrained(str(beside))
     write_json(beside / PLAY_SETTINGS, trainer.config.play_settings.record())
     path.mkdir(exist_ok=True)

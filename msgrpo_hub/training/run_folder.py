@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.files import disk_errors, write_atomically
 from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 
 _RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
-
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM)
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,24 @@ class RunFolder:
             else:
                 left.unlink(missing_ok=True)
         if not self.config.exists():
-            with disk_errors(self.path, 0):
-                write_atomically(self.config, lambda beside: beside.write_text(to_toml(config), encoding="utf-8"))
+            write_atomically(self.config, lambda beside: beside.write_text(to_toml(config), encoding="utf-8"))
+
+    def disk_errors(self) -> AbstractContextManager[None]:
+        """Turns a disk that is full, read-only or gone into a `UserError` that says how many updates are safe."""
+        return disk_errors(self.path, lambda: f"{self.updates()} updates are safe there", again="continue with --resume")
+
+    def updates(self) -> int:
+        """The number of updates in the checkpoint; later ones are played again. Raises `UserError` if it cannot be read."""
+        if not self.checkpoint.exists():
+            return 0
+        try:
+            with safe_open(self.checkpoint, framework="np") as file:
+                return int(json.loads(file.metadata()["progress"])["updates"])
+        except (OSError, SafetensorError) as error:
+            raise UserError(
+                f"the checkpoint {str(self.checkpoint)!r} cannot be read ({error}): delete it to start again, "
+                "or name another folder"
+            ) from error
 
     def _check_same(self, config: TrainConfig) -> None:
         stored = stored_config(self.config)
@@ -90,17 +103,3 @@ def fingerprint(config: TrainConfig) -> str:
     """Identifies the run that a checkpoint belongs to."""
     fixed = {name: value for name, value in asdict(config).items() if name not in _RESUMABLE_FIELDS}
     return hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()
-
-
-@contextmanager
-def disk_errors(path: Path, updates: int) -> Iterator[None]:
-    """Turns a full disk or a lost permission into a `UserError` that says what is safe."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, OSError) and error.errno not in _DISK:
-            raise
-        reason = error.strerror if isinstance(error, OSError) else error  # safetensors wraps what the disk said
-        raise UserError(
-            f"cannot write to {str(path)!r} ({reason}): {updates} updates are safe there; make room, then continue with --resume"
-        ) from error

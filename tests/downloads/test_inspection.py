@@ -128,6 +128,13 @@ def test_a_path_in_the_settings_of_a_tokenizer_is_named(name: str, path: str) ->
             check_tokenizer({name: value}, "it")
 
 
+@pytest.mark.parametrize("name", [".env", ".netrc", "", "vocab.txt\n", "a b", "-x"])
+def test_a_tokenizer_names_visible_files_of_its_model_alone(name: str) -> None:
+    check_tokenizer({"vocab_file": "vocab.txt", "spm_file": "source.spm", "separator": ".", "tokenizer_file": None}, "it")
+    with pytest.raises(UserError, match="its tokenizer's vocab_file is"):
+        check_tokenizer({"vocab_file": name}, "it")
+
+
 def test_an_index_may_name_files_in_its_folder() -> None:
     names = [f"model-0000{number}-of-00002.safetensors" for number in (2, 1, 2)]
     index = {"metadata": {"total_size": 1}, "weight_map": dict(zip("abc", names, strict=True))}

@@ -107,6 +107,8 @@ SETTINGS: dict[str, tuple[Change, str]] = {
     "a beginning that changes the base": (settings(init_lora_weights="pissa"), "its init_lora_weights is 'pissa'"),
     "a quantisation": (settings(loftq_config={"loftq_bits": 4}), "its loftq_config"),
     "a number that is none": (settings(lora_alpha=float("nan")), "its lora_alpha is nan"),
+    "a factor beyond all numbers": (settings(lora_alpha=1e308), "its lora_alpha is 1e+308"),
+    "one in a pattern of factors": (settings(alpha_pattern={"q_proj": 1e308}), "its alpha_pattern"),
     "no JSON": (write(adapter_config_json=b"{"), "adapter_config.json is not JSON"),
     "no object": (write(adapter_config_json=b"[1]"), "adapter_config.json is not a JSON object"),
     "JSON without a floor": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is not JSON"),
@@ -149,6 +151,17 @@ BASES: dict[str, tuple[Change, str, set[str]]] = {
     ),
     "one that is a secret at home": (edit("tokenizer_config.json", vocab_file="~/.netrc"), "its tokenizer's vocab_file", set()),
     "one that is a secret above": (edit("tokenizer_config.json", merges_file="../../.env"), "its tokenizer's merges_file", set()),
+    "one that is hidden": (edit("tokenizer_config.json", vocab_file=".env"), "its tokenizer's vocab_file is '.env'", set()),
+    "a type that writes to the terminal": (
+        edit(CONFIG, model_type="\x1b[2Jgone"),
+        "?[2Jgone",
+        {"model.safetensors"},
+    ),
+    "a template that writes to the terminal": (
+        write(chat_template_jinja=b"{{ raise_exception('\x1b[2Jgone') }}"),
+        "does not work (?[2Jgone)",
+        {"model.safetensors"},
+    ),
     "arguments for the tokenizer": (
         edit("tokenizer_config.json", init_inputs=["/etc/passwd"]),
         "its tokenizer's init_inputs",

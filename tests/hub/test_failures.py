@@ -158,6 +158,14 @@ def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) ->
     assert weights.read_bytes() == (pocket_path() / "model.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["config.json", "chat_template.jinja"])
+def test_a_file_that_arrives_shorter_than_listed_is_one_line(loopback: Loopback, model: str, name: str) -> None:
+    """Another answer than the one that HEAD announced."""
+    loopback.fail("unavailable", where=f"GET .*/resolve/.*/{name}", times=99, status=200)
+    words = refused(play(loopback.owner, model))
+    assert "arrived incomplete: check the network, then run the same command again" in words
+
+
 # ---- no network
 
 

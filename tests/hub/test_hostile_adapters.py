@@ -29,7 +29,7 @@ def test_adapter_settings_not_known_to_be_harmless_are_refused(loopback: Loopbac
     change(files)
     message, ran = loopback.owner.call(open_model, put_here(loopback, files))
     assert words in message
-    assert ("\n" in message, ran) == (False, False)
+    assert (message.isprintable(), ran) == (True, False)
     assert downloaded(loopback) == in_cache(loopback) == {"adapter_config.json"}
 
 
@@ -68,7 +68,7 @@ def test_malformed_adapter_weights_are_refused(loopback: Loopback, sound_adapter
     change(files)
     message, ran = loopback.owner.call(open_model, put_here(loopback, files))
     assert words in message
-    assert ("\n" in message, ran) == (False, False)
+    assert (message.isprintable(), ran) == (True, False)
     assert downloaded(loopback) == ((only or set(sound_adapter)) - {"nothing"})
 
 
@@ -105,7 +105,7 @@ def test_a_stored_prompt_format_that_is_not_built_in_is_refused(loopback: Loopba
     play_settings(text)(files)
     message, ran = loopback.owner.call(open_model, put_here(loopback, files))
     assert words in message
-    assert ("\n" in message, ran) == (False, False)
+    assert (message.isprintable(), ran) == (True, False)
     assert ("adapter_model.safetensors" in downloaded(loopback)) == fetched
 
 

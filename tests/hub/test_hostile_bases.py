@@ -16,7 +16,7 @@ def test_a_hostile_base_is_refused(loopback: Loopback, sound_base: Files, attack
     change(files)
     message, ran = loopback.owner.call(open_model, put_here(loopback, files))
     assert words in message
-    assert ("\n" in message, ran) == (False, False)
+    assert (message.isprintable(), ran) == (True, False)
     assert downloaded(loopback) <= {CONFIG, "tokenizer_config.json", INDEX} | (set(sound_base) if late - {INDEX} else set())
 
 

@@ -1,10 +1,9 @@
-"""A full disk, or a file that may not grow, ends in one readable line, and the last checkpoint stays."""
+"""A full disk, a file that may not grow, or a folder that is gone ends in one readable line; the last checkpoint stays."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,18 +24,6 @@ def assert_said_plainly(ended: Finished, folder: Path) -> None:
     [line] = ended.said
     assert line.startswith(f"error: cannot write to '{folder}' (")
     assert line.endswith(f"): {updates_safe(folder)} updates are safe there; make room, then continue with --resume")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"this user may not mount a file system: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
 
 
 @pytest.mark.parametrize("pages", [0, 5, 8, 40])
@@ -62,3 +49,27 @@ def test_a_file_that_may_not_grow_is_said_plainly(
     assert_said_plainly(msgrpo("train", *flags, "--output-dir", tmp_path / "run", largest_file=largest), tmp_path / "run")
     assert msgrpo("train", *flags, "--resume", "--output-dir", tmp_path / "run").code == 0
     assert_same_run(tmp_path / "run", finished_run)
+
+
+def test_a_run_whose_folder_goes_away_says_that_nothing_is_safe_and_can_start_anew(
+    msgrpo: Command, flags: list[str], finished_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    training = msgrpo.start("train", *flags, "--output-dir", run)
+    until = time.monotonic() + 60
+    while updates_in(run) < 1 and time.monotonic() < until:
+        time.sleep(0.005)
+    run.rename(tmp_path / "elsewhere")
+    ended = training.wait()
+    assert (ended.code, ended.said) == (
+        2,
+        [f"error: cannot write to '{run}', which is gone: nothing of it is safe; run the same command again"],
+    )
+    assert not run.exists()
+    assert msgrpo("train", *flags, "--output-dir", run).code == 0
+    assert_same_run(run, finished_run)
+
+
+def updates_in(run: Path) -> int:
+    """The lines of the metrics, of which each is written before its checkpoint."""
+    return len((run / "metrics.jsonl").read_text().splitlines()) if (run / "metrics.jsonl").exists() else 0
