@@ -144,7 +144,7 @@ def _open(target: Target, hardware: SpaceHardware | None) -> None:
     api = target.api
     with hub_errors(target.repo_id):
         try:
-            api.space_info(target.repo_id)
+            runtime = api.space_info(target.repo_id).runtime
         except RepositoryNotFoundError:
             try:
                 api.create_repo(
@@ -159,7 +159,8 @@ def _open(target: Target, hardware: SpaceHardware | None) -> None:
                     "or `msgrpo space` here"
                 ) from error
         else:
-            if hardware:
+            now = (runtime.requested_hardware or runtime.hardware) if runtime else None
+            if hardware and hardware != now:  # asking again would restart the Space
                 api.request_space_hardware(target.repo_id, hardware)
 
 

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Literal
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is that of httpx2 or of httpx
+    HfHubHTTPError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.downloads.hub_errors import hub_errors, retry_rate_limit
@@ -136,8 +142,23 @@ def upload(
         log.warning("%s has a new commit by another push: pushing onto the new head", target.repo_id)
         return onto_the_head()
 
-    with hub_errors(target.repo_id):
-        return retry_rate_limit(onto_the_head)
+    try:
+        with hub_errors(target.repo_id):
+            return retry_rate_limit(onto_the_head)
+    except UserError as error:
+        raise UserError(f"{error}{_left_empty(target)}") from error
+
+
+def _left_empty(target: Target) -> str:
+    """Says that a failed push has left an empty repository; nothing if it has not, or if the Hub does not answer."""
+    try:
+        private = target.api.repo_info(target.repo_id, repo_type=target.kind).private
+        files = target.api.list_repo_files(target.repo_id, repo_type=target.kind)
+    except (HfHubHTTPError, HTTPError, OfflineModeIsEnabled):
+        return ""
+    if {*files} - {".gitattributes"}:
+        return ""
+    return f"; {target.repo_id!r} is there, {'private' if private else 'public'} and empty, until a push succeeds"
 
 
 def _push(

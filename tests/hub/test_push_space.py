@@ -90,6 +90,13 @@ def test_a_refusal_without_a_paid_plan_names_the_alternatives(loopback: Loopback
     assert loopback.hub.repositories == {}
 
 
+def test_hardware_that_a_space_has_is_not_asked_for_again(loopback: Loopback) -> None:
+    repo = loopback.repository("space")
+    for hardware, asked in (("zero-a10g", 0), ("zero-a10g", 0), ("cpu-upgrade", 1), ("cpu-upgrade", 1)):
+        loopback.owner.call(push_space, repo, hardware=hardware)
+        assert len(loopback.requests("POST .*/hardware$")) == asked
+
+
 def test_a_private_adapter_is_refused(loopback: Loopback, adapter: str) -> None:
     loopback.owner.call(make_private, adapter)
     said = refused(loopback.owner.attempt(msgrpo, "push", "space", loopback.repository("space"), "--adapter", adapter))

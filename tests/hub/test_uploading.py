@@ -263,3 +263,13 @@ def test_hostile_names_of_branches_are_refused(revision: str) -> None:
 def test_plain_names_are_accepted(name: str) -> None:
     if not name.endswith(".git"):
         assert check_repo_id(name) == name
+
+
+def test_a_failed_first_push_says_that_an_empty_repository_is_left(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.fail("commit_fails")
+    left = f"'{repo}' is there, private and empty, until a push succeeds"
+    assert left in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
+    assert loopback.owner.call(push, SMALL, Target(repo_id=repo)).changed
+    loopback.fail("commit_fails")
+    assert "empty" not in said(loopback.owner.attempt(push, SMALL | {"more.txt": b"more"}, Target(repo_id=repo)))
