@@ -139,6 +139,8 @@ class AdapterCard:
     """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
     replayed: int | None
     """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
+    typical: int
+    """Index of a test episode of the first game with about the median reward, which the quick start plays."""
     has_curves: bool
     seconds: Mapping[str, float]
     """Stage (acting, training, evaluating) → seconds."""
@@ -246,11 +248,16 @@ def task_result(score: TaskScore) -> dict[str, Any]:
     )
 
 
+def rounded(value: float | None) -> float | None:
+    """A figure with the digits that a reader needs; results.json has all of them."""
+    return None if value is None else round(value, 4)
+
+
 def _result(dataset: dict[str, Any], figures: tuple[Figure, Figure], arguments: dict[str, Any]) -> dict[str, Any]:
     def metric(kind: str, figure: Figure) -> dict[str, Any]:
         has_interval = None not in (figure.low, figure.high)
-        interval = {"interval_95": [figure.low, figure.high]} if has_interval else {}
-        return {"type": kind, "name": kind.replace("_", " "), "value": figure.mean, "args": {**arguments, **interval}}
+        interval = {"interval_95": [rounded(figure.low), rounded(figure.high)]} if has_interval else {}
+        return {"type": kind, "name": kind.replace("_", " "), "value": rounded(figure.mean), "args": {**arguments, **interval}}
 
     reward, success = figures
     return {

@@ -28,11 +28,13 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import LOCAL, AdapterCard, Base, GameTable, render_adapter
 from msgrpo_hub.hub.bases import find_base, local_base
 from msgrpo_hub.hub.repo_files import PICKLED
+from msgrpo_hub.hub.rollout_reading import check_rollouts
 from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_score
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.config import TrainConfig, to_toml
+from msgrpo_hub.training.rollout_log import run_origin
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""
@@ -80,7 +82,7 @@ def push_adapter(
         create_pr: open a pull request instead.
         commit_message: title of the commit.
         base: `USER/NAME[@revision]` that holds the base, if the run was trained on the built-in base or on a folder.
-        rollouts: `USER/NAME` of a dataset with the training episodes, for the card.
+        rollouts: `USER/NAME` of a public dataset with the training episodes of this run, for the card.
 
     Returns:
         The repository, the commit and what was sent. The commit is tagged `step-N` and with the format's version.
@@ -121,6 +123,8 @@ def stage_adapter(
     check_repo_id(repo_id)
     settings, tensors = read_adapter(run.folder.adapter)
     published = find_base(run.config, base, run.trained_on, token)
+    if rollouts:
+        check_rollouts(rollouts, run_origin(run.config, run.folder).run, token)
     check_effect(run, published)
     config = public_config(run.config, published, run.init_adapter_commit)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
@@ -134,7 +138,7 @@ def stage_adapter(
             raise UserError(f"{str(path)!r} is a link and is not pushed: expected a regular file")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(path.read_bytes())
-    card = adapter_card(run, repo_id, config, published, check_repo_id(rollouts) if rollouts else None)
+    card = adapter_card(run, repo_id, config, published, rollouts)
     _write_json(folder / "results.json", published_results(card))
     (folder / "README.md").write_text(render_adapter(card), encoding="utf-8")
     return run
@@ -222,6 +226,7 @@ def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base
         init_adapter_commit=run.init_adapter_commit,
         scores=tuple(task_score(result) for result in run.results),
         replayed=run.replayed,
+        typical=run.typical,
         has_curves=run.folder.curves.exists(),
         seconds=run.seconds,
         processes=run.processes,

@@ -13,7 +13,7 @@ from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.listing import cached_commit
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.hub.adapter_card import Base
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
 from msgrpo_hub.hub.cards import checked, front_matter, render
@@ -23,6 +23,8 @@ from msgrpo_hub.training.config import TrainConfig
 _PUSHED = (".safetensors", ".json", ".jinja", ".model")
 _LOADED = ("tokenizer.json", "chat_template.jinja", "config.json")
 """Files besides the weights that decide a base's output."""
+
+_LONGEST_LICENSE = 100  # characters of its name
 
 
 def local_base(config: TrainConfig) -> Path | None:
@@ -121,12 +123,12 @@ def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> 
         return Base(repo_id=repo, commit=commit, license=None, built_in=built_in)
     if named in LICENSES and named != "other":
         return Base(repo_id=repo, commit=commit, license=named, built_in=built_in)
-    link = str(metadata.get("license_link") or "")
+    link = plain(str(metadata.get("license_link") or ""))
     return Base(
         repo_id=repo,
         commit=commit,
         license="other",
-        license_name=str(name or (named if named != "other" else "license-of-the-base")),
+        license_name=plain(str(name or (named if named != "other" else "license-of-the-base")))[:_LONGEST_LICENSE],
         license_link=link
         if link.startswith("https://")
         else f"https://huggingface.co/{repo}/blob/{commit}/{link or 'README.md'}",

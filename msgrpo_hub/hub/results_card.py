@@ -36,6 +36,7 @@ def render_results(card: ResultsCard) -> str:
     """The checked README of a results dataset. The dataset's page and `load_dataset` show the table alone."""
     metadata = {
         "pretty_name": f"Results of players of text games: {card.name}",
+        "license": "apache-2.0",
         "language": "en",
         "task_categories": ["reinforcement-learning", "text-generation"],
         "tags": ["msgrpo", "text-games", "reinforcement-learning", "leaderboard"],

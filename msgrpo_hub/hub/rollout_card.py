@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from msgrpo_hub import __version__
-from msgrpo_hub.hub.cards import checked, front_matter, render
+from msgrpo_hub.hub.cards import as_code, as_text, checked, front_matter, render
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT
 from msgrpo_hub.storage.tables import Origin, Rollout
 
@@ -126,10 +126,10 @@ def linked(source: str, revision: str | None) -> str:
     '[ada/lake](https://huggingface.co/ada/lake/tree/0123456789abcdef) at 0123456789ab'
     """
     if not revision:
-        return source
-    is_repository = re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII)
-    name = f"[{source}](https://huggingface.co/{source}/tree/{revision})" if is_repository else f"`{source}`"
-    return f"{name} at {revision[:12]}"
+        return as_text(source)
+    is_repository = re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII) and re.fullmatch(r"\w+", revision, re.ASCII)
+    name = f"[{source}](https://huggingface.co/{source}/tree/{revision})" if is_repository else as_code(source)
+    return f"{name} at {as_text(revision[:12])}"
 
 
 # ---- front matter

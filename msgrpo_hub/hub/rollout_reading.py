@@ -49,6 +49,27 @@ def load_rollouts(
     return [rollout.episode for heads, steps in wanted for rollout in checked_rollouts(heads, steps)]
 
 
+def check_rollouts(repo_id: str, run: str, token: str | None = None) -> str:
+    """Returns the name of a public data set with the training episodes of a run.
+
+    Args:
+        repo_id: `USER/NAME` on the Hub.
+        run: the run as its shards name it (`Origin.run`).
+        token: None uses the token of `hf auth login` or HF_TOKEN.
+
+    Raises:
+        UserError: the data set is missing or private, or holds no training episodes of this run.
+    """
+    check_repo_id(repo_id)
+    with hub_errors(repo_id):
+        info = HfApi(token=token).dataset_info(repo_id)
+    if info.private:
+        raise UserError(f"the rollouts {repo_id!r} are private: expected a public dataset, which readers of the card can open")
+    if not any(entry.rfilename.startswith(f"default/train-{run}-") for entry in info.siblings or ()):
+        raise UserError(f"{repo_id!r} has no training episodes of this run: expected what `msgrpo push rollouts` made of it")
+    return repo_id
+
+
 def _downloaded(repo_id: str, split: str | None, revision: str | None, token: str | None) -> Path:
     """Downloads the shards of one commit and no other files."""
     with hub_errors(repo_id):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, TaskScore
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.metrics import read_metrics
@@ -43,6 +45,8 @@ class FinishedRun:
     boards: Mapping[str, int]
     """Game id → boards of its test episodes; without the games of a run from before boards had splits."""
     replayed: int | None
+    typical: int
+    """Index of the test episode of the first game whose reward is nearest to the adapter's median; 0 without test episodes."""
     seconds: Mapping[str, float]
     processes: int
     threads: int
@@ -83,6 +87,7 @@ def read_run(path: Path) -> FinishedRun:
         players=_players(config, summary),
         boards={game: int(_number(table, "boards")) for game, table in _tables(config, summary).items() if "boards" in table},
         replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,
+        typical=_typical(folder, config),
         seconds={part: _number(summary, f"seconds_{part}") for part in ("acting", "training", "evaluating")},
         processes=int(_number(summary, "processes")),
         threads=int(_number(summary, "threads")),
@@ -92,6 +97,19 @@ def read_run(path: Path) -> FinishedRun:
         lora_layers=_lora_layers(folder),
         results=_results(folder),
     )
+
+
+def _typical(folder: RunFolder, config: TrainConfig) -> int:
+    if not folder.test_episodes.exists():
+        return 0
+    game = next(iter(parse_games(config.game)))
+    rows = read_table(folder.test_episodes, "default", {"game": game}).to_pylist()
+    played = [row for row in rows if (row["player"], row["game"]) == ("adapter", game)]
+    sampled = [row for row in played if row["temperature"] != 0.0] or played  # none if the run's own temperature is 0
+    if not sampled:
+        return 0
+    middle = statistics.median(row["reward"] for row in sampled)
+    return int(min(sampled, key=lambda row: (abs(row["reward"] - middle), row["index"]))["index"])
 
 
 def _lora_layers(folder: RunFolder) -> tuple[str, ...]:

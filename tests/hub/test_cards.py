@@ -84,6 +84,7 @@ CARD = AdapterCard(
     init_adapter_commit="",
     scores=(),
     replayed=7,
+    typical=3,
     has_curves=True,
     seconds={"acting": 100.0, "training": 20.0, "evaluating": 3.0},
     processes=1,
