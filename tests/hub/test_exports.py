@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def test_the_files_of_a_model_are_those_of_the_hub(board: Leaderboard, tmp_path:
     [model] = metadata["model-index"]
     assert model["name"] == "lake"
     values = {result["dataset"]["type"]: result["metrics"][0]["value"] for result in model["results"]}
-    assert values == {result.task: result.summary["reward"]["mean"] for result in board.results}
+    assert values == {result.task: round(result.summary["reward"]["mean"], 4) for result in board.results}
     intervals = [result["metrics"][0]["args"]["interval_95"] for result in model["results"]]
     assert intervals == [[result.summary["reward"][end] for end in ("low", "high")] for result in board.results]
     entries = parse_eval_result_entries(yaml.safe_load((home / ".eval_results/text-games.yaml").read_text()))
@@ -239,3 +240,12 @@ def test_the_command_exports_a_published_leaderboard_with_links_to_its_runs(
     assert all(entry["source"]["url"].startswith(page) for entry in entries)
     assert done.err.endswith(f"Next: hf upload USER/MODEL {out}/models/ada__lake/x\n")
     assert "no runs under" in refused(loopback.nobody.attempt(msgrpo, "export", tmp_path / "out", out))
+
+
+def test_an_export_to_a_full_disk_is_said_in_one_line_and_works_once_there_is_room(board: Leaderboard, disk: Path) -> None:
+    filler = disk / "filler"
+    filler.write_bytes(b"." * (shutil.disk_usage(disk).free - 4096))
+    with pytest.raises(UserError, match=r"\(No space left on device\): the files that are there are whole; make room, then run"):
+        write_exports(board, disk / "out", retrieved=0)
+    filler.unlink()
+    assert len(write_exports(board, disk / "out", retrieved=0)) == 3
