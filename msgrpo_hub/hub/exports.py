@@ -35,7 +35,7 @@ from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.statistics import BOOTSTRAP, LEVEL, RESAMPLES, board_means
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.hub.adapter_card import model_index, task_result
+from msgrpo_hub.hub.adapter_card import model_index, rounded, task_result
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
 from msgrpo_hub.hub.run_results import task_score
 from msgrpo_hub.hub.uploading import check_repo_id
@@ -140,7 +140,7 @@ def eval_results(board: Leaderboard, results: Sequence[Result], benchmark_id: st
         EvalResultEntry(
             dataset_id=benchmark_id,
             task_id=result.task,
-            value=result.summary["reward"]["mean"],
+            value=rounded(result.summary["reward"]["mean"]),
             source_url=_records(board, result) or None,
             source_name="every episode, with its seed" if board.commit else None,
             notes=_notes(result),

@@ -195,7 +195,7 @@ def test_the_files_of_a_model_are_those_of_the_hub(board: Leaderboard, tmp_path:
     values = {result["dataset"]["type"]: result["metrics"][0]["value"] for result in model["results"]}
     assert values == {result.task: round(result.summary["reward"]["mean"], 4) for result in board.results}
     intervals = [result["metrics"][0]["args"]["interval_95"] for result in model["results"]]
-    assert intervals == [[result.summary["reward"][end] for end in ("low", "high")] for result in board.results]
+    assert intervals == [[round(result.summary["reward"][end], 4) for end in ("low", "high")] for result in board.results]
     entries = parse_eval_result_entries(yaml.safe_load((home / ".eval_results/text-games.yaml").read_text()))
     assert [(entry.dataset_id, entry.task_id) for entry in entries] == [("ada/text-games", task) for task in TASKS]
     assert {entry.task_id: entry.value for entry in entries} == values
