@@ -5,18 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TypeVar
 
 from msgrpo_hub.errors import UserError, unknown
 
 T = TypeVar("T")
-
-
-def check_literals(config: Any) -> None:
-    """Checks the fields of a dataclass that take one of some literals. Raises `UserError` for another value."""
-    for name, hint in get_type_hints(type(config)).items():
-        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
-            raise unknown(name.replace("_", "-"), str(getattr(config, name)), get_args(hint))
 
 
 def is_import(name: str) -> bool:
@@ -58,4 +51,6 @@ def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"cannot import the {kind} {name!r} ({error}): expected module:object, found from this folder") from error
     variant: T = imported() if isinstance(imported, type) else imported
+    if all(map(callable, built_in.values())) and built_in and not callable(variant):
+        raise UserError(f"the {kind} {name!r} is of type {type(variant).__name__}: expected a function")
     return variant

@@ -100,7 +100,9 @@ class FunctionCredit:
 
 
 def as_credit(credit: Credit | CreditFunction) -> Credit:
-    """A credit unchanged, or a plain function wrapped."""
+    """A credit unchanged, or a plain function wrapped. Raises `UserError` for anything else."""
+    if not (hasattr(credit, "advantages") or callable(credit)):
+        raise UserError(f"the credit is of type {type(credit).__name__}: expected a function, or an object with `advantages`")
     return credit if hasattr(credit, "advantages") else FunctionCredit(credit)
 
 

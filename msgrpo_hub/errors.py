@@ -22,6 +22,23 @@ def plain(text: str) -> str:
     return "".join(character if character.isprintable() else " " if character.isspace() else "?" for character in text)
 
 
+_LONGEST = 200
+"""Characters of a value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: on one line, and cut where it is long.
+
+    >>> shown("two\\nlines"), len(shown("9" * 400))
+    ("'two\\\\nlines'", 200)
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        text = "a number of thousands of digits"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
 def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "") -> UserError:
     """The error for a name that is not in a list, with the nearest known names.
 
@@ -33,4 +50,4 @@ def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "") -> Us
     options = list(known)
     near = difflib.get_close_matches(given, options, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(options)}"
-    return UserError(f"unknown {kind} {given!r}: {hint}" + (f" {remedy}" if remedy else ""))
+    return UserError(f"unknown {kind} {shown(given)}: {hint}" + (f" {remedy}" if remedy else ""))

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import Episode, Group
+from msgrpo_hub.fields import Count, checked
 
 # Shapes: G episodes of a group, S steps of an episode, K generated tokens.
 
@@ -62,6 +63,7 @@ def unscaled(centred: Tensor) -> Tensor:
 ADVANTAGE_SCALES: dict[str, Scale] = {"std": standard_deviation, "none": unscaled}
 
 
+@checked
 def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tensor:
     """A_j = (C_j − mean(C)) / (std(C) + 1e-8), over the G episodes of one group.
 
@@ -136,11 +138,12 @@ class SelectedEpisode:
     advantages: tuple[float, ...]
 
 
+@checked
 def select_episodes(
     groups: Sequence[Group],
     advantages: Sequence[Tensor],
     step_advantages: Sequence[Sequence[Tensor]],
-    count: int,
+    count: Count,
     sampler: Sampler,
     generator: torch.Generator,
 ) -> list[SelectedEpisode]:
@@ -200,6 +203,7 @@ class LossTerms:
     """The weight of the tokens whose gradient the clip stops."""
 
 
+@checked
 def policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,

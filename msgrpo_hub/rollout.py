@@ -17,6 +17,7 @@ from msgrpo_hub.agent.policy import Interrupted, Policy, SupportsCaching, format
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
+from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import Game, stream
 
 
@@ -142,11 +143,12 @@ def _ask(
         return error.completions, error
 
 
+@checked
 def play_groups(
     game: Game,
     policy: Policy,
     seeds: Sequence[int],
-    group_size: int,
+    group_size: Count,
     on_turn: Callable[[int], None] | None = None,
     *,
     prompt_format: PromptFormat | None = None,

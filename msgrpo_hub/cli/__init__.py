@@ -110,7 +110,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands", parser_class=Parser)
     given = arguments[0] if arguments else ""
-    if given and not given.startswith("-") and given not in COMMANDS:
+    if arguments and not given.startswith("-") and given not in COMMANDS:
         raise unknown("command", given, COMMANDS)
     for name, (module, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgrpo_hub.cli.flags import read_as, read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.errors import UserError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def add_eval(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.cli.flags import add_fields
     from msgrpo_hub.cli.players import PLAYERS
+    from msgrpo_hub.fields import Count, Price
     from msgrpo_hub.players.settings import PlayerSettings
 
     parser.description = (
@@ -29,18 +30,18 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("players", nargs="+", metavar="PLAYER", help=PLAYERS)
     parser.add_argument("--suite", default="quick", help="name of a suite in benchmark/suites, or a TOML file. Default: quick")
     parser.add_argument(
-        "--output-dir", type=Path, default=Path("runs/eval"), metavar="DIR", help="gets the results. Default: runs/eval"
+        "--output-dir", type=read_path, default=Path("runs/eval"), metavar="DIR", help="gets the results. Default: runs/eval"
     )
     parser.add_argument(
         "--repeats",
-        type=int,
+        type=read_as(Count),
         metavar="K",
         help="plays of each board, with dynamics and sampling of its own each time: shows how much a run varies, pass@k, and "
         "what the spread of rewards comes from. Default: 1, or what the suite says",
     )
     parser.add_argument(
         "--batch-size",
-        type=int,
+        type=read_as(Count),
         default=50,
         metavar="N",
         help="episodes played at a time. A model on this machine rounds by the batch: another size is another run. Default: 50",
@@ -52,7 +53,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     )
     for way, what in (("in", "prompts"), ("out", "replies")):
         text = f"with --estimate: what a server charges for {what}, in dollars per million tokens"
-        parser.add_argument(f"--price-{way}", type=float, metavar="RATE", help=text)
+        parser.add_argument(f"--price-{way}", type=read_as(Price), metavar="RATE", help=text)
     add_json(parser)
     add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_eval)
@@ -72,10 +73,6 @@ def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.tables import results_table
     from msgrpo_hub.players.settings import PlayerSettings
 
-    if options.batch_size < 1:
-        raise UserError(f"--batch-size {options.batch_size}: expected at least 1")
-    if options.repeats is not None and options.repeats < 1:
-        raise UserError(f"--repeats {options.repeats}: expected at least 1")
     for name in options.players:
         quiet_loading(name)
     if options.estimate:
@@ -110,8 +107,6 @@ def _estimate(options: argparse.Namespace) -> None:
     from msgrpo_hub.players.settings import PlayerSettings
 
     rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]
-    if not all(0 <= rate < math.inf for rate in rates):
-        raise UserError("--price-in, --price-out: expected at least 0 dollars per million tokens")
     price = Price(tokens_in=options.price_in or 0.0, tokens_out=options.price_out or 0.0) if rates else None
     suite, given = load_suite(options.suite), given_fields(options, PlayerSettings)
     suite = replace(suite, repeats=options.repeats) if options.repeats else suite
@@ -132,7 +127,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         "Compare two evaluated players on the tasks that both have played: paired differences with intervals and p-values."
     )
     for name, text in (("first", "the baseline"), ("second", "the player compared with it")):
-        parser.add_argument(name, type=Path, metavar=name.upper(), help=f"folder with the results of {text}")
+        parser.add_argument(name, type=read_path, metavar=name.upper(), help=f"folder with the results of {text}")
     parser.add_argument(
         "--methods",
         action="store_true",
@@ -179,7 +174,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
         "Replay the stored actions of every episode and recompute scores and summaries. Fails if a record differs from the rules."
     )
     parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="filled by `msgrpo eval`, or by `msgrpo train` with --save-rollouts"
+        "folder", type=read_path, metavar="DIR", help="filled by `msgrpo eval`, or by `msgrpo train` with --save-rollouts"
     )
     add_json(parser)
     parser.set_defaults(run=_verify)
@@ -206,8 +201,8 @@ def _verify(options: argparse.Namespace) -> None:
 
 def add_report(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write one self-contained HTML page with the tables, plots and replays of evaluated players."
-    parser.add_argument("folder", type=Path, metavar="DIR", help="filled by `msgrpo eval`")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page. Default: report.html in DIR")
+    parser.add_argument("folder", type=read_path, metavar="DIR", help="filled by `msgrpo eval`")
+    parser.add_argument("--output", type=read_path, metavar="FILE", help="the page. Default: report.html in DIR")
     add_json(parser, "print the path of the page as JSON")
     parser.set_defaults(run=_report)
 
@@ -215,7 +210,10 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 def _report(options: argparse.Namespace) -> None:
     from msgrpo_hub.rendering.report import write_report
 
-    path = write_report(options.folder, options.output or options.folder / "report.html")
+    output = options.output or options.folder / "report.html"
+    if output.is_dir():
+        raise UserError(f"--output {str(output)!r} is a folder: expected the name of a file")
+    path = write_report(options.folder, output)
     if options.json:
         print_json({"report": str(path)})
     else:

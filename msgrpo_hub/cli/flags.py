@@ -7,12 +7,16 @@ import ast
 import dataclasses
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.downloads.play_settings import Scalar, read_switches
-from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.errors import UserError, shown, unknown
+from msgrpo_hub.fields import misfit
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 def add_fields(
     parser: argparse.ArgumentParser,
-    config: type[Any],
+    config: Any,
     title: str,
     choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
     former_names: Mapping[str, str] = MappingProxyType({}),
@@ -55,10 +59,39 @@ def add_fields(
         elif get_origin(hint) is Literal:
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
-            group.add_argument(flag, type=hint, metavar=hint.__name__, **common)
+            kind = str if field.default == "" else read_as(hint)
+            group.add_argument(flag, type=kind, metavar=hint.__name__, **common)
     for former, name in former_names.items():
         hidden: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-        group.add_argument(f"--{former.replace('_', '-')}", type=hints[name], **hidden)
+        group.add_argument(f"--{former.replace('_', '-')}", type=read_as(hints[name]), **hidden)
+
+
+def read_as(hint: Any) -> Callable[[str], Any]:
+    """Reads the text of a flag as a number or a text, which must be in the range of its type hint, if that has one."""
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"expected {kind.__name__}, not {shown(text)}") from error
+        if expected := misfit(value, hint):
+            raise argparse.ArgumentTypeError(f"{shown(value)}: expected {expected}")
+        return value
+
+    return read
+
+
+def read_path(text: str) -> Path:
+    """Reads the text of a flag as a path that a file or a folder can have."""
+    try:
+        Path(text).stat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # whoever opens it says so
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no path ({why})") from error
+    return Path(text)
 
 
 def _switches(text: str) -> dict[str, Scalar]:
@@ -89,7 +122,8 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def field_docs(config: type[Any]) -> dict[str, str]:
+@cache
+def field_docs(config: Any) -> dict[str, str]:
     """Field → the string under it in the source, also of the dataclasses that this one extends."""
     docs = {}
     for kind in filter(dataclasses.is_dataclass, reversed(config.__mro__)):
@@ -102,9 +136,15 @@ def field_docs(config: type[Any]) -> dict[str, str]:
 
 
 def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
-    """Refuses flags that do not exist, naming the nearest."""
+    """Refuses flags that do not exist, naming the nearest, and empty texts, unless the flag's default is one."""
     known = [option for action in parser._actions for option in action.option_strings]
     for argument in given:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in known:
             raise unknown("flag", name, known)
+    may_be_empty = [option for action in parser._actions if action.type is str for option in action.option_strings]
+    for before, argument in pairwise(["", *given]):
+        flag, equals, value = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
+        if equals and not value and flag not in may_be_empty:
+            where = f"an empty text after {flag}" if flag in known else "an empty argument"
+            raise UserError(f"{where}: expected a value; see {parser.prog} --help")

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from msgrpo_hub.cli.flags import read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError
@@ -87,7 +88,7 @@ def add_push(parser: argparse.ArgumentParser) -> None:
         own = kinds.add_parser(name, help=kind.help, description=kind.help)
         _add_push_flags(own, hidden=set(_SOME) - {*kind.takes})
         if kind.folder:
-            own.add_argument("folder", type=Path, metavar="DIR", help=kind.folder)
+            own.add_argument("folder", type=read_path, metavar="DIR", help=kind.folder)
         own.add_argument("repo", metavar="REPO", help="USER/NAME on the Hub")
         own.set_defaults(run=_push)
 
@@ -115,7 +116,7 @@ def _add_push_flags(flags: argparse.ArgumentParser, hidden: Collection[str] = _S
     some("rollouts", "public dataset with the training episodes of the adapter, for its card", metavar="REPO")
     some("adapter", "that the Space shows, USER/NAME[@revision]; without it, the bundled one", metavar="REPO")
     some("hardware", "of the Space, such as zero-a10g")
-    flags.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
+    flags.add_argument("--dry-run", type=read_path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
     add_json(flags)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
-from msgrpo_hub.cli.flags import add_fields, given_fields
+from msgrpo_hub.cli.flags import add_fields, given_fields, read_as
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.cli.players import PLAYERS, quiet_loading
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Number
 from msgrpo_hub.games import Game, episode_seed, make_game, render_text
 from msgrpo_hub.players.registry import make_player
 from msgrpo_hub.players.sample_play import prompts_of
@@ -23,7 +24,7 @@ from msgrpo_hub.rollout import play_episodes, replayed_states
 def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("game", metavar="GAME", help="id of a game, as `msgrpo games` lists them, or ID:VARIANT")
     parser.add_argument("--player", default="random", help=f"human (you type the actions), or one of {PLAYERS}. Default: random")
-    parser.add_argument("--seed", type=int, default=0, help="number of the test episode. Default: 0")
+    parser.add_argument("--seed", type=read_as(Number), metavar="N", default=0, help="number of the test episode. Default: 0")
     add_json(parser, "print the episode as JSON instead of drawing it")
     add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_play)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgrpo_hub.cli.flags import read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "and Every Eval Ever."
     )
     _add_source(parser)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets the files")
+    parser.add_argument("folder", type=read_path, metavar="FOLDER", help="gets the files")
     parser.add_argument(
         "--benchmark-id", metavar="REPO", help="the benchmark dataset as the Hub knows it; needed for .eval_results only"
     )

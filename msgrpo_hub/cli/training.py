@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.cli.flags import add_fields, given_fields
+from msgrpo_hub.cli.flags import add_fields, given_fields, read_path
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import quiet_loading
@@ -23,8 +23,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "changes one field of it. Every finished update is saved; an interrupted run continues with --resume, byte for byte."
     )
     parser.add_argument("--preset", help=f"one of {', '.join(PRESETS)}")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
-    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="the run folder")
+    parser.add_argument("--config", type=read_path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
+    parser.add_argument("--output-dir", type=read_path, required=True, metavar="DIR", help="the run folder")
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, or start it")
     parser.add_argument(
         "--accept-rounding",
@@ -44,6 +44,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 def _train(options: argparse.Namespace) -> None:
     config = train_config(options)
+    if not options.push_to_hub and (options.base or hasattr(options, "private")):
+        raise UserError("--base, --private and --public are for a push: expected --push-to-hub USER/NAME as well")
     quiet_loading(config.model)
     if options.push_to_hub:
         from msgrpo_hub.hub.adapters import check_push
@@ -97,12 +99,12 @@ def train_config(options: argparse.Namespace) -> Any:
 
     own = options.output_dir / "config.toml"
     flags = given_fields(options, TrainConfig)
-    if options.preset and options.config:
+    if options.preset is not None and options.config:
         raise UserError("--preset and --config are both given: expected one of them")
-    if options.preset:
+    if options.preset is not None:
         base = preset(options.preset)
     elif options.config:
         base = load_config(options.config, typed=flags)
     else:
         base = load_config(own, typed=flags) if options.resume and own.exists() else TrainConfig()
-    return from_values(asdict(base) | flags, "the flags")
+    return from_values(asdict(base) | flags)

@@ -14,6 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError,
 
 from msgrpo_hub.downloads.hub_errors import first_line, hub_errors, retry_rate_limit
 from msgrpo_hub.downloads.inspection import is_revision
+from msgrpo_hub.downloads.names import exists, is_folder
 from msgrpo_hub.errors import UserError
 
 LARGEST_SETTINGS = 1_000_000
@@ -55,10 +56,10 @@ def list_files(source: str, revision: str | None = None) -> Listing:
     Raises:
         UserError: the source cannot be found.
     """
-    if Path(source).is_dir():
+    if is_folder(source):
         folder = Path(source)
         return Listing(source=source, commit="", sizes=_sizes(folder), folder=folder)
-    if not is_repository(source) or Path(source).exists():
+    if not is_repository(source) or exists(source):
         raise no_folder(source, "not a folder")
     if revision is not None and not is_revision(revision):
         raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+
+from msgrpo_hub.errors import UserError
 
 POCKET = "pocket"
 """The name of the built-in base model."""
@@ -14,15 +17,34 @@ def pocket_path() -> Path:
     return Path(str(files("msgrpo_hub") / "pocket" / "model"))
 
 
+def exists(path: str | Path) -> bool:
+    """Whether a file or a folder has this path; none has one that is empty or too long."""
+    with suppress(OSError, ValueError):
+        return bool(str(path)) and Path(path).exists()
+    return False
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether a folder has this path; none has one that is empty or too long."""
+    with suppress(OSError, ValueError):
+        return bool(str(path)) and Path(path).is_dir()
+    return False
+
+
 def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
     """`org/model@revision` → name and revision. An existing path is never split.
+
+    Raises:
+        UserError: the built-in base or a folder is named with a revision, which only a repository has.
 
     >>> split_revision("org/model@v1", None)
     ('org/model', 'v1')
     """
-    if "@" in name and not Path(name).exists():
+    if "@" in name and not exists(name):
         name, _, at = name.rpartition("@")
-        return name, revision or at
+        revision = revision or at
+    if revision is not None and (name == POCKET or is_folder(name)):
+        raise UserError(f"{name!r} has no revision {revision!r}: expected {name!r} alone, or a repository on the Hub")
     return name, revision
 
 
@@ -33,9 +55,9 @@ def split_adapter(name: str) -> tuple[str, str]:
     (('org/model@v1', 'me/adapter'), ('pocket', ''))
     """
     separators = [i for i, character in enumerate(name) if character == "+"]
-    if not separators or Path(name).exists():
+    if not separators or exists(name):
         return name, ""
-    separator = next((i for i in separators if i and Path(name[:i]).exists()), separators[0])
+    separator = next((i for i in separators if i and exists(name[:i])), separators[0])
     return name[:separator], name[separator + 1 :]
 
 
@@ -48,6 +70,6 @@ def named(name: str) -> list[tuple[str, str | None]]:
 def public_name(source: str) -> str:
     """A name that can be published: the last part of a folder's path, or `pocket` for the built-in base."""
     path = Path(source)
-    if source == POCKET or (path.is_dir() and path.resolve() == pocket_path().resolve()):
+    if source == POCKET or (is_folder(path) and path.resolve() == pocket_path().resolve()):
         return POCKET
-    return f"folder:{path.resolve().name}" if path.is_dir() else source
+    return f"folder:{path.resolve().name}" if is_folder(path) else source

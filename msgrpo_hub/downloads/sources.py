@@ -8,7 +8,7 @@ from pathlib import Path
 from msgrpo_hub.downloads.fetching import base_of, read_settings
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.listing import Listing, list_files
-from msgrpo_hub.downloads.names import POCKET, named, pocket_path, public_name
+from msgrpo_hub.downloads.names import POCKET, is_folder, named, pocket_path, public_name
 from msgrpo_hub.errors import UserError
 
 SHORT = 12
@@ -89,4 +89,4 @@ def _commit(listing: Listing) -> str:
 
 
 def _at(source: str, commit: str) -> str:
-    return source if Path(source).is_dir() else f"{source}@{commit}"
+    return source if is_folder(source) else f"{source}@{commit}"

@@ -12,10 +12,12 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import TaskComparison, TaskValues, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names
 from msgrpo_hub.evaluation.suites import same_rules
+from msgrpo_hub.fields import checked
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 
 
+@checked
 def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
     """Compares the second player with the first on every task and seed that both have played.
 

@@ -17,6 +17,7 @@ from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.summary import with_figures_of_now
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
 
@@ -61,13 +62,12 @@ class Result:
 def load_result(folder: Path) -> Result:
     """A stored run. Raises `UserError` if the folder has none."""
     try:
-        config = json.loads((folder / run_files.CONFIG).read_text(encoding="utf-8"))
-        summary = json.loads((folder / run_files.RESULTS).read_text(encoding="utf-8"))
+        config, summary = (read_json(folder / name, "JSON") for name in (run_files.CONFIG, run_files.RESULTS))
         episodes, scores, steps = run_files.read_tables(folder, config["task"])
         failures = run_files.read_failures(folder / run_files.FAILURES)
         seeds = [episode.seed for episode in episodes]
         summary = with_figures_of_now(summary, config["task"], seeds, scores, steps, int(run_hash(config), 16))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
     return Result(folder=folder, config=config, summary=summary, **parts)

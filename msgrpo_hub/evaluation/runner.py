@@ -25,6 +25,7 @@ from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tab
 from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, repeats_of
+from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
@@ -38,14 +39,15 @@ BATCH = 50
 """Default number of episodes played together."""
 
 
+@checked
 def evaluate(
     players: Sequence[str] | str,
     suite: str | Suite = "quick",
     output_dir: Path | str = "runs/eval",
     *,
     settings: PlayerSettings | None = None,
-    batch_size: int = BATCH,
-    repeats: int | None = None,
+    batch_size: Count = BATCH,
+    repeats: Count | None = None,
 ) -> list[Result]:
     """Plays a suite with some players and stores the results in the output folder; an interrupted run resumes.
 
@@ -74,6 +76,8 @@ def evaluate(
     chosen = load_suite(suite) if isinstance(suite, str) else suite
     chosen = replace(chosen, repeats=repeats) if repeats else chosen
     names = [players] if isinstance(players, str) else list(players)
+    if not names:
+        raise UserError("no players: expected the name of at least one")
     tasks = {name: known_tasks(name, chosen) for name in names}
     results = []
     for name in names:

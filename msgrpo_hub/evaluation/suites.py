@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from msgrpo_hub.agent.policy import Chooser, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
+from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.fields import Count, Range, check_fields
 from msgrpo_hub.games import Game, Split, base_game, episode_seed, make_game, stream
 from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.games.splits import Splits
@@ -45,14 +47,19 @@ class Suite:
 
     name: str
     tasks: tuple[str, ...]
-    episodes: int
+    episodes: Annotated[int, Range(1, 100_000)]
     split: Split = "test"
     prompt_format: str = THINK_ACTION.name
     """The built-in format for players without one of their own."""
-    repeats: int = 1
+    repeats: Count = 1
     """How many times each of these boards is played."""
     habit: Mapping[str, float] = field(default_factory=dict)
     """Task → the mean reward of playing the unchanged game; only `semantic` has it (see `evaluation.semantic`)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.tasks:
+            raise UserError("a suite of no tasks: expected at least one")
 
     def seeds(self, task: str) -> list[int]:
         """The seeds of a task's boards."""
@@ -155,15 +162,14 @@ def load_suite(name: str) -> Suite:
         UserError: the suite is unknown, the file is broken, or the game of a task has changed since the suite was frozen.
     """
     path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
-    if not path.exists():
+    if not exists(path):
         raise unknown("suite", name, suite_names(), "(or give the path of a TOML file)")
     if path.parent != _folder() and path.stem in suite_names():
         raise UserError(f"{str(path)!r} has the name of a built-in suite: rename the file, since results are stored by that name")
     suite, tasks = _read(path)
-    counts = (suite.episodes, suite.repeats)
-    if not tasks or any(type(count) is not int or count < 1 for count in counts) or suite.split not in ("validation", "test"):
-        raise UserError(f"{str(path)!r}: expected tasks, episodes and repeats of at least 1, and split validation or test")
-    find_format(str(suite.prompt_format))  # built-in formats only: loading a file never imports code
+    if suite.split == "train":
+        raise UserError(f"{str(path)!r} has the split 'train': expected validation or test")
+    find_format(suite.prompt_format)  # built-in formats only: loading a file never imports code
     for task, frozen in tasks.items():
         if (now := hash_of(task)) != frozen:
             raise UserError(
@@ -178,7 +184,7 @@ def _read(path: Path) -> tuple[Suite, dict[str, str]]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         tasks = dict(values.pop("tasks"))
         return Suite(name=path.stem, tasks=tuple(tasks), **values), tasks
-    except (OSError, ValueError, TypeError, KeyError) as error:  # ValueError: not TOML, not UTF-8, or tasks that are not a table
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:  # ValueError: not TOML, or other values
         raise UserError(f"{str(path)!r} is not a suite ({error}): expected episodes, split, and a table [tasks]") from error
 
 

@@ -18,7 +18,7 @@ from msgrpo_hub.evaluation.verify import agree, reply_problems, unchecked_replie
 from msgrpo_hub.evaluation.verify_updates import unchecked_updates, update_problems
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FIRST_ROLLOUTS, STEP_COLUMNS, Version
-from msgrpo_hub.storage.shards import read_stored, shards
+from msgrpo_hub.storage.shards import missing_updates, read_stored, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, origin_of, read_rollouts, rows_of
 from msgrpo_hub.storage.update_rules import UpdateRules, rules_of
 
@@ -80,6 +80,8 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
             _add(shard, reports)
         except (UserError, ValueError, TypeError) as error:
             reports.setdefault((heads.name, "?"), _Report()).problems.append(str(error))
+    if missing := missing_updates(folder):
+        reports.setdefault(("training", "?"), _Report()).problems.append(f"the episodes of update {missing[0]} are missing")
     return [
         {
             "player": player,

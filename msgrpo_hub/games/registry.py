@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.fields import check
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.snake import APPLE, Item, Snake
@@ -45,6 +46,7 @@ def make_game(game_id: str) -> Game:
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8
     """
+    check("game_id", game_id, str)
     name, colon, variant = game_id.partition(":")
     game = GAMES[name] if name in GAMES else _game_of_another_package(name)
     return make_variant(game, variant) if colon else game

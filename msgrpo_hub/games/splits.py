@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Number, Seed, check
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.registry import make_game
 from msgrpo_hub.games.seeds import Split, candidate_seed, stream
@@ -90,18 +91,24 @@ class Splits:
         )
 
 
-@lru_cache(maxsize=2**17)
 def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
     """A 63-bit seed for episode `index` of a split, whose board belongs to that split; `run` separates training runs.
 
     Variants share their game's seeds. If a game has too few boards to divide, all splits share them.
 
     Raises:
-        UserError: for an unknown game, or one with hardly any board of that split.
+        UserError: for an unknown game or split, a number below 0, or a game with hardly any board of that split.
 
     >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
     False
     """
+    for name, value, hint in (("game_id", game_id, str), ("split", split, Split), ("index", index, Number), ("run", run, Seed)):
+        check(name, value, hint)
+    return _episode_seed(game_id, split, index, run)
+
+
+@lru_cache(maxsize=2**17)
+def _episode_seed(game_id: str, split: Split, index: int, run: int) -> int:
     return splits_of(game_id).seed(split, index, run)
 
 

@@ -24,6 +24,7 @@ from msgrpo_hub.downloads.names import split_revision
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.fields import checked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import LOCAL, AdapterCard, Base, GameTable, render_adapter
 from msgrpo_hub.hub.bases import find_base, local_base
@@ -57,6 +58,7 @@ _OWNED = (
 """Files that a push replaces: those of an earlier push that it does not have are removed."""
 
 
+@checked
 def push_adapter(
     output_dir: str | Path,
     repo_id: str,

@@ -19,6 +19,7 @@ from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation.acting import acting
 from msgrpo_hub.evaluation.not_checked import not_checked
@@ -29,6 +30,7 @@ from msgrpo_hub.evaluation.summary import plays, rank_key
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
 from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
 from msgrpo_hub.evaluation.verify import unchecked
+from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.uploading import Target, listing
 from msgrpo_hub.storage import run_files
 
@@ -83,6 +85,7 @@ class Leaderboard:
         return replace(self, results=tuple(result for result in self.results if result.task == task))
 
 
+@checked
 def read_leaderboard(source: str | Path, *, revision: str | None = None, token: str | None = None) -> Leaderboard:
     """Reads published results at one commit and replays each run.
 
@@ -98,7 +101,7 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
         UserError: the dataset does not exist, the Hub cannot be reached, or the folder has no runs.
     """
     path = Path(source)
-    if path.is_dir():
+    if is_folder(path):
         return read_folder(path)
     target = Target(repo_id=str(source), kind="dataset", token=token)
     with hub_errors(target.repo_id):

@@ -11,11 +11,14 @@ from huggingface_hub import HfApi, snapshot_download
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.verify_rollouts import checked_rollouts
+from msgrpo_hub.fields import checked
+from msgrpo_hub.games import Split
 from msgrpo_hub.hub.uploading import check_repo_id
-from msgrpo_hub.storage.shards import shards
+from msgrpo_hub.storage.shards import missing_updates, shards
 from msgrpo_hub.storage.tables import prompts_of
 
 SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
@@ -25,8 +28,9 @@ LARGEST = 20 * 1024**3
 """Largest download, in bytes."""
 
 
+@checked
 def load_rollouts(
-    repo_or_path: str | Path, *, split: str | None = None, revision: str | None = None, token: str | None = None
+    repo_or_path: str | Path, *, split: Split | None = None, revision: str | None = None, token: str | None = None
 ) -> list[Episode]:
     """The episodes of a rollout data set, equal to those that were played: each is replayed, and its replies are parsed.
 
@@ -41,11 +45,15 @@ def load_rollouts(
             do not give.
     """
     folder = Path(repo_or_path)
-    if not folder.is_dir():
+    if not is_folder(folder):
         folder = _downloaded(check_repo_id(str(repo_or_path)), split, revision, token)
     if not (found := shards(folder)):
         raise UserError(f"no rollouts in {str(repo_or_path)!r}: expected what `msgrpo push rollouts` wrote")
     wanted = [(heads, steps) for heads, steps in found if split in (None, heads.name.partition("-")[0])]
+    if not wanted:
+        raise UserError(f"no episodes of the split {split!r} in {str(repo_or_path)!r}: expected another split, or None for all")
+    if split in (None, "train") and (missing := missing_updates(folder)):
+        raise UserError(f"update {missing[0]} is missing from {str(repo_or_path)!r}: expected the episodes of all updates")
     return [rollout.episode for heads, steps in wanted for rollout in checked_rollouts(heads, steps)]
 
 
@@ -91,6 +99,7 @@ class Example(TypedDict):
     completion: list[Message]
 
 
+@checked
 def supervised(
     episodes: Iterable[Episode],
     keep: Callable[[Episode], bool] = lambda episode: episode.success,

@@ -23,6 +23,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
+from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
@@ -47,6 +48,7 @@ class Shard:
     """Read one after the other, to bound memory."""
 
 
+@checked
 def push_rollouts(
     output_dir: str | Path,
     repo_id: str,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from typing import Any
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.fields import check
 from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, TaskScore
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.curriculum import parse_games
@@ -113,7 +114,8 @@ def _typical(folder: RunFolder, config: TrainConfig) -> int:
 
 
 def _lora_layers(folder: RunFolder) -> tuple[str, ...]:
-    settings = json.loads((folder.adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    settings = read_json(folder.adapter / "adapter_config.json", "the settings of an adapter")
+    check("target_modules", settings.get("target_modules"), Sequence[str], f" in {str(folder.adapter)!r}")
     named = {*settings["target_modules"], *(settings.get("target_parameters") or ())}
     return tuple(sorted(named.difference(settings.get("exclude_modules") or ())))
 
@@ -153,12 +155,9 @@ def _results(folder: RunFolder) -> tuple[Result, ...]:
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(path)!r} cannot be read ({error}): expected the JSON that `msgrpo train` wrote") from error
-    if not isinstance(summary, dict):
-        raise UserError(f"{str(path)!r} is not a JSON object: expected what `msgrpo train` wrote")
+    summary = read_json(path, "what `msgrpo train` wrote")
+    for name, kind in (("versions", dict), ("other_games", list)):
+        check(name, summary.get(name) or kind(), kind, f" in {path}")
     return summary
 
 
@@ -179,6 +178,7 @@ def _tables(config: TrainConfig, summary: Mapping[str, Any]) -> dict[str, Mappin
 
 def _player(summary: Mapping[str, Any], name: str) -> PlayerRow:
     row = summary[name]
+    check(name, row, dict, " in the results of the run")
     return PlayerRow(
         success=_figure(row, "success"),
         reward=_figure(row, "reward"),

@@ -14,6 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.downloads.sources import Sources, resolve
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.card_rules import split_card
@@ -101,7 +102,7 @@ def copy(source: Path, target: Path, kinds: tuple[str, ...]) -> None:
 def public_adapter(name: str, token: str | None) -> Sources:
     """The pinned sources of an adapter that a Space can load without a token. Raises `UserError` for any other adapter."""
     sources = resolve(name)
-    if not sources.adapter or "/" not in sources.adapter or Path(sources.adapter).exists():
+    if not sources.adapter or "/" not in sources.adapter or exists(sources.adapter):
         raise UserError(f"--adapter {name!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one")
     check_repo_id(sources.adapter)
     for repo in (sources.adapter, sources.base):

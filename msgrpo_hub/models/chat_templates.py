@@ -90,6 +90,8 @@ def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | No
             raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
         except UnicodeDecodeError as error:
             raise UserError(f"the chat template {file!r} is not text: expected a Jinja file in UTF-8") from error
+        except ValueError as error:
+            raise UserError(f"cannot read the chat template {file!r} ({error}): expected a Jinja file") from error
     if not tokenizer.chat_template:
         raise UserError(f"{source!r} has no chat template: pass one with --chat-template FILE (Jinja)")
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgrpo_hub.choices import check_literals
+from msgrpo_hub.fields import Range, check_fields
 
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceMap = Literal["none", "auto"]
 EngineName = Literal["auto", "fast", "plain"]
+
+Temperature = Annotated[float, Range(0, 1000)]
+ReplyLength = Annotated[int, Range(1, 1_000_000)]
+TopK = Annotated[int, Range(0, 10_000_000)]
+TopP = Annotated[float, Range(0, 1, open=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,4 +35,4 @@ class LoadOptions:
     """`auto` spreads a model over all GPUs, the memory of the CPU and the disk, if it is larger than one card."""
 
     def __post_init__(self) -> None:
-        check_literals(self)
+        check_fields(self)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.planes import planes
@@ -100,7 +101,7 @@ class DqnPlayer:
 
 def load_dqn(folder: str | Path) -> ScriptedPolicy:
     """The player of a folder with `<game id>.safetensors` for at least one game. Raises `UserError` if there are none."""
-    files = sorted(Path(folder).glob("*.safetensors"))
+    files = [Path(folder, f"{game_id}.safetensors") for game_id in trained_games(folder)]
     if not files:
         raise UserError(f"no DQN in {str(folder)!r}: expected <game id>.safetensors there, from `python -m benchmark.dqn.train`")
     return ScriptedPolicy(DqnPlayer(Path(folder), {path.stem: read_network(path) for path in files}).choose)
@@ -108,4 +109,4 @@ def load_dqn(folder: str | Path) -> ScriptedPolicy:
 
 def trained_games(folder: str | Path) -> tuple[str, ...]:
     """The ids of the games for which a folder has a network."""
-    return tuple(sorted(path.stem for path in Path(folder).glob("*.safetensors")))
+    return tuple(sorted(path.stem for path in Path(folder).glob("*.safetensors"))) if is_folder(folder) else ()

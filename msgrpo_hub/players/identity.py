@@ -17,6 +17,7 @@ from typing import Any
 from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.load_options import LoadOptions
@@ -135,5 +136,5 @@ def _folder_name(name: str) -> str:
     """A name as one folder name: `org/model` becomes `org__model`, and a path is reduced to its last two parts."""
     path = Path(name)
     last = path.parts[-2:] if path.name.strip(".") else path.resolve().parts[-1:]
-    short = "/".join(last) if path.exists() or path.is_absolute() else name
+    short = "/".join(last) if exists(path) or path.is_absolute() else name
     return "".join(c if c.isalnum() or c in "-_.+" else "__" if c == "/" else "-" for c in short).strip("-.") or "player"

@@ -6,14 +6,14 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.downloads.names import split_adapter
+from msgrpo_hub.downloads.names import exists, split_adapter
 from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Game, base_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.scene import has_scene
@@ -54,6 +54,7 @@ GROUP = "msgrpo_hub.players"
 """The entry point group through which other packages add players: the player's name, and a callable that makes its policy."""
 
 
+@checked
 def make_player(name: str, settings: PlayerSettings | None = None, expected_prompts: ExpectedPrompts | None = None) -> Policy:
     """The player of a name.
 
@@ -134,5 +135,5 @@ def can_play(name: str, game: Game) -> bool:
 def check_near_miss(name: str) -> None:
     """Rejects a name close to that of a known player, before the Hub is searched for it."""
     names = [*SCRIPTED, "pocket", *entry_points(group=GROUP).names]
-    if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not Path(name).exists():
+    if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not exists(name):
         raise unknown("player", name, names)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.play_settings import Scalar, check_switches
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.load_options import LoadOptions
+from msgrpo_hub.fields import Range
+from msgrpo_hub.models.load_options import LoadOptions, ReplyLength, Temperature, TopK, TopP
 
 Mode = Literal["generate", "score"]
 """`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
@@ -20,9 +21,9 @@ class PlayerSettings(LoadOptions):
 
     mode: Mode = "generate"
     """How a model acts: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
-    temperature: float = 0.5
+    temperature: Temperature = 0.5
     """Sampling temperature; 0 is greedy."""
-    max_new_tokens: int = 256
+    max_new_tokens: ReplyLength = 256
     """Largest length of a reply, in tokens."""
     chat_template: str = ""
     """File with a Jinja chat template, for a model without one."""
@@ -30,13 +31,13 @@ class PlayerSettings(LoadOptions):
     """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
     chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Variables of the chat template as JSON, such as {"enable_thinking": false}; an adapter has its own."""
-    top_k: int = 0
+    top_k: TopK = 0
     """Sample from this many of the most likely tokens; 0 is all."""
-    top_p: float = 1.0
+    top_p: TopP = 1.0
     """Sample from the most likely tokens that together have this probability; 1 is all."""
     use_generation_config: bool = False
     """Take temperature, top-k and top-p from the model's own generation_config.json, as `model.generate()` does."""
-    concurrency: int = 8
+    concurrency: Annotated[int, Range(1, 1000)] = 8
     """Requests to a server at the same time, at most as many as episodes in a batch; it decides no reply."""
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Atomic file writes: after a kill, the file is either the old one or the new one. Full disks are errors of one line."""
+"""Atomic file writes: after a kill, the file is either the old one or the new one. Full disks and damaged files are one line."""
 
 from __future__ import annotations
 
@@ -100,3 +100,23 @@ def _is_elsewhere(error: OSError, path: Path) -> bool:
     """Whether an error names a file that is neither in `path` nor above it."""
     named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes, Path)) else path
     return not (named.is_relative_to(path) or path.is_relative_to(named))
+
+
+def read_json(path: Path, expected: str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Args:
+        path: of the file.
+        expected: what the file should hold, for the message.
+
+    Raises:
+        UserError: the file is missing, damaged, or holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError(f"it holds {type(value).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{str(path)!r} cannot be read ({why}): expected {expected}") from error
+    return value

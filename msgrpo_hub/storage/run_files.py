@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.shards import read_table, write_table
 from msgrpo_hub.storage.tables import rollout_of, scores_of, step_of, step_row
@@ -86,17 +87,27 @@ def read_log(path: Path, game_id: str) -> Log:
     rows, whole = _whole_rows(path)
     if path.exists() and whole < path.stat().st_size:
         os.truncate(path, whole)
-    near = [row["near_draws"] for row in rows if "near_draws" in row]
-    return Log(
-        episodes={row["index"]: _episode(game_id, row["episode"]) for row in rows},
-        seconds=sum((row["seconds"] for row in rows), 0.0),
-        near_draws=sum(near) if near and len(near) == len(rows) else None,
-    )
+    try:
+        near = [row["near_draws"] for row in rows if "near_draws" in row]
+        return Log(
+            episodes={row["index"]: _episode(game_id, row["episode"]) for row in rows},
+            seconds=sum((row["seconds"] for row in rows), 0.0),
+            near_draws=sum(near) if near and len(near) == len(rows) else None,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path) from error
 
 
 def logged(path: Path) -> set[int]:
     """The indices of the finished episodes of a log, which may be growing meanwhile; the file is not changed."""
-    return {row["index"] for row in _whole_rows(path)[0]}
+    try:
+        return {row["index"] for row in _whole_rows(path)[0]}
+    except (KeyError, TypeError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{str(path)!r} is damaged: expected the episodes that `msgrpo eval` wrote; delete it to play them again")
 
 
 def _whole_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -106,7 +117,7 @@ def _whole_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         try:
             row = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if row is None:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -76,6 +77,21 @@ def shards(folder: Path) -> list[tuple[Path, Path]]:
     """
     root = next((root for root in (folder, folder / "rollouts") if (root / "default").is_dir()), folder)
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]
+
+
+_UPDATES = re.compile(r"train-(?P<run>[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
+"""The name of a shard with the episodes of one update, or of a published one with those of several."""
+
+
+def missing_updates(folder: Path) -> list[int]:
+    """The updates of a training that have no shard below a folder, though later ones have, or `metrics.jsonl` knows them."""
+    metrics = folder / "metrics.jsonl"
+    known = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+    updates: dict[str, set[int]] = {}
+    for heads, _ in shards(folder):
+        if name := _UPDATES.fullmatch(heads.stem):
+            updates.setdefault(name["run"] or "", set()).update(range(int(name["first"]), int(name["last"] or name["first"]) + 1))
+    return sorted(set().union(*({*range(1, max(known, *there) + 1)} - there for there in updates.values())))
 
 
 def read_shard(heads: Path, steps: Path) -> tuple[pa.Table, pa.Table]:

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tomli_w
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
-from msgrpo_hub.choices import check_literals, is_import, resolve
+from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.credit import CREDITS
+from msgrpo_hub.downloads.inspection import LARGEST_RANK
 from msgrpo_hub.downloads.play_settings import PlaySettings, Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.models.load_options import Device, EngineName
+from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
+from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temperature
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.paper import PRESETS as PAPER_PRESETS
 from msgrpo_hub.training.paper import preset_values
 
-_LEAST = (
-    ("updates groups group_size selected_per_group minibatches lora_rank lora_alpha max_new_tokens token_budget max_rows", 1),
-    ("lora_dropout beta epsilon_low epsilon_up format_penalty learning_rate_end eval_temperature", 0),
-    ("seed warmup eval_every eval_episodes test_episodes threads", 0),
-)
-"""Fields and the least value they may have."""
+Episodes = Annotated[int, Range(0, 100_000)]
+Updates = Annotated[int, Range(0, 1_000_000)]
+Factor = Annotated[float, Range(0, 1_000_000)]
 
 CHOICES: dict[str, Mapping[str, object]] = {
     "sampler": SAMPLERS,
@@ -57,15 +55,15 @@ class TrainConfig:
     """Base model: `pocket`, a Hub id or a folder; `name@revision` is allowed."""
     init_adapter: str = ""
     """LoRA adapter to begin with, a Hub id or a folder; by default a fresh one."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the run: its initial states, its sampling and its adapter's first weights follow from it."""
-    updates: int = 100
+    updates: Count = 100
     """Number of updates."""
-    groups: int = 8
+    groups: Annotated[int, Range(1, 10_000)] = 8
     """Groups (initial states) per update; advantages stay per group."""
-    group_size: int = 32
+    group_size: Annotated[int, Range(2, 10_000)] = 32
     """Episodes per group [G]."""
-    selected_per_group: int = 8
+    selected_per_group: Annotated[int, Range(1, 10_000)] = 8
     """Episodes of each group that the update learns from [G']."""
     sampler: str = "absolute-advantage"
     """How they are selected."""
@@ -75,49 +73,49 @@ class TrainConfig:
     """What a group's centred returns are divided by: their standard deviation, or nothing."""
     loss_normalisation: str = "token-mean"
     """What counts the same in the loss: every generated token, every step, or every episode."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Optimiser steps per update; the selected episodes are dealt out to them. With 1 the ratio is 1 and the clip never acts."""
-    format_penalty: float = 1.0
+    format_penalty: Factor = 1.0
     """Taken from the return for each unparsed reply [-Φ]; only while training."""
-    epsilon_low: float = 0.2
+    epsilon_low: Factor = 0.2
     """Clips the ratio from below [ε_low]; without effect unless minibatches > 1."""
-    epsilon_up: float = 0.2
+    epsilon_up: Factor = 0.2
     """Clips the ratio from above [ε_up]; without effect unless minibatches > 1."""
-    beta: float = 0.01
+    beta: Factor = 0.01
     """Weight of the KL penalty towards the base [β]; 0 saves the reference pass."""
-    learning_rate: float = 1e-5
+    learning_rate: Annotated[float, Range(0, 1e30, open=True)] = 1e-5
     """Peak learning rate of AdamW."""
-    learning_rate_end: float = 1.0
+    learning_rate_end: Annotated[float, Range(0, 1)] = 1.0
     """Share of the peak that is left at the last update; the decay is linear."""
-    warmup: int = 0
+    warmup: Updates = 0
     """Updates of linear warm-up."""
-    gradient_clip: float = 1.0
+    gradient_clip: Annotated[float, Range(0, 1e30, open=True)] = 1.0
     """Largest gradient norm."""
     lora_targets: str = "all-linear"
     """Layers that get LoRA: all linear layers but the output head, or names of modules, as in q_proj,v_proj."""
-    lora_rank: int = 16
+    lora_rank: Annotated[int, Range(1, LARGEST_RANK)] = 16
     """Rank of the LoRA matrices."""
-    lora_alpha: int = 32
+    lora_alpha: Count = 32
     """LoRA's alpha; the update is scaled by alpha / rank."""
-    lora_dropout: float = 0.0
+    lora_dropout: Annotated[float, Range(0, 0.99)] = 0.0
     """Share of LoRA's inputs that are dropped while learning; acting drops none, so the ratio is then not 1."""
     rslora: bool = False
     """Scale by alpha / √rank instead, which keeps large ranks stable (rank-stabilised LoRA)."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Range(0.01, 1000)] = 1.0
     """Sampling temperature while training."""
-    eval_temperature: float = 1.0
+    eval_temperature: Temperature = 1.0
     """Sampling temperature in evaluation."""
-    max_new_tokens: int = 64
+    max_new_tokens: ReplyLength = 64
     """Limit of a reply, in tokens."""
-    eval_every: int = 20
+    eval_every: Updates = 20
     """Updates between evaluations on the validation episodes; 0 switches them off."""
-    eval_episodes: int = 50
+    eval_episodes: Episodes = 50
     """Number of validation episodes, the same each time."""
-    test_episodes: int = 200
+    test_episodes: Episodes = 200
     """Number of test episodes of the final table; 0 leaves it out."""
-    token_budget: int = 2048
+    token_budget: Annotated[int, Range(1, 1_000_000_000)] = 2048
     """Most tokens in one forward and backward pass of training; bounds memory, without effect on the gradient beyond rounding."""
-    max_rows: int = 512
+    max_rows: Annotated[int, Range(1, 1_000_000_000)] = 512
     """Most samples that advance together while acting; bounds memory, without effect on results beyond rounding."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the base weights; the adapter is trained in float32 in any case. Not float16: gradients underflow."""
@@ -139,30 +137,18 @@ class TrainConfig:
     """Where metrics go besides metrics.jsonl."""
     save_rollouts: bool = False
     """Keep every training episode in the output folder, to be pushed as a data set."""
-    threads: int = 0
+    threads: Annotated[int, Range(0, 1024)] = 0
     """CPU threads of torch; 0 is torch's choice in a new run, and in a resumed run what it began with."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         parse_games(self.game)
-        check_literals(self)
         check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
         for name, built_in in CHOICES.items():
             if not is_import(getattr(self, name)):
                 resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)
-        for names, least in _LEAST:
-            for name in names.split():
-                value = getattr(self, name)
-                if not (math.isfinite(value) and value >= least):
-                    raise UserError(f"{name} = {value}: expected at least {least}")
-        for name in ("learning_rate", "temperature", "gradient_clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{name} = {getattr(self, name)}: expected more than 0")
-        if self.lora_dropout >= 1:
-            raise UserError(f"lora_dropout = {self.lora_dropout}: expected less than 1")
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
-        if self.group_size < 2:
-            raise UserError("group_size = 1: expected at least 2, since an advantage compares episodes of one group")
         if (selected := self.selected_per_group) > self.group_size:
             raise UserError(
                 f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower --selected-per-group"
@@ -243,24 +229,20 @@ def read_values(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or thousands of digits or brackets
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
     return {FORMER_NAMES.get(name, name): value for name, value in values.items() if name not in FORMER_FIELDS}
 
 
-def from_values(values: dict[str, Any], source: str) -> TrainConfig:
-    """A configuration from plain values, each checked for its name and type."""
-    names = [field.name for field in fields(TrainConfig)]
-    hints = get_type_hints(TrainConfig)
+def from_values(values: dict[str, Any], source: str = "") -> TrainConfig:
+    """A configuration from plain values, each checked; messages name their source, such as a file."""
+    names, hints = [field.name for field in fields(TrainConfig)], get_type_hints(TrainConfig, include_extras=True)
     for name, value in values.items():
         if name not in names:
             raise unknown(f"field in {source}", name, names)
-        hint = get_origin(hints[name]) or hints[name]
-        kind = hint if isinstance(hint, type) else str
-        fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
-        if not fits or (kind is not bool and isinstance(value, bool)):
-            raise UserError(f"{name} = {value!r} in {source}: expected {kind.__name__}")
-    converted: dict[str, Any] = {name: float(value) if hints[name] is float else value for name, value in values.items()}
+        check(name, value, hints[name], source and f" in {source}")
+    kinds = get_type_hints(TrainConfig)
+    converted: dict[str, Any] = {name: float(value) if kinds[name] is float else value for name, value in values.items()}
     return TrainConfig(**converted)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.games import make_game
 
 
@@ -23,8 +23,8 @@ def parse_games(text: str) -> dict[str, int]:
         name, given, weight = part.strip().partition("=")
         if name in weights:
             raise UserError(f"game = {text!r} names {name} twice: expected each game once, with a weight as in {name}=2")
-        if given and not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= 1000):
-            raise UserError(f"game = {text!r}: expected weights from 1 to 1000, as in {name}=2")
+        if given and not (weight.isascii() and weight.isdigit() and len(weight) <= 4 and 1 <= int(weight) <= 1000):
+            raise UserError(f"game = {shown(text)}: expected weights from 1 to 1000, as in {name}=2")
         weights[make_game(name).id] = int(weight or 1)
     return weights
 

@@ -14,6 +14,8 @@ import torch
 
 from msgrpo_hub.credit import StepAdvantages
 from msgrpo_hub.episode import Episode, Group
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import misfit
 
 Metrics = dict[str, float]
 
@@ -83,14 +85,37 @@ def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
 
 
 def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
-    """The lines of a metrics file, up to an update; a torn last line ends them."""
-    lines: list[Metrics] = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            metrics = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if updates is not None and metrics["update"] > updates:
-            break
-        lines.append(metrics)
-    return lines
+    """The lines of a metrics file, one per update; a torn last line is left out.
+
+    Args:
+        path: of the file.
+        updates: how many lines are wanted, all of which must be there; None is all that are there.
+
+    Raises:
+        UserError: a line is missing or damaged.
+    """
+    written = path.read_bytes().splitlines()[:updates] if path.exists() else []
+    lines = [_metrics(line, number) for number, line in enumerate(written, start=1)]
+    if lines and lines[-1] is None and updates is None:
+        lines.pop()
+    whole = [line for line in lines if line is not None]
+    if len(whole) < max(len(lines), updates or 0):
+        damaged = next((number for number, line in enumerate(lines, start=1) if line is None), len(lines) + 1)
+        raise UserError(
+            f"{str(path)!r} has no readable line of update {damaged}: expected one per update; put the file back, or train "
+            "again in another folder"
+        )
+    return whole
+
+
+def _metrics(line: bytes, update: int) -> Metrics | None:
+    """The figures of an update; None if this is not its line."""
+    try:
+        metrics = json.loads(line)
+        numbers = all(misfit(value, float) == "" for value in metrics.values())
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return metrics if numbers and metrics.get("update") == update and metrics.keys() >= _SECONDS else None
+
+
+_SECONDS = {"seconds_acting", "seconds_training"}

@@ -19,7 +19,7 @@ from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.rounding import ROUNDING
+from msgrpo_hub.training.rounding import ROUNDING, read_provenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def pin_sources(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenanc
     Raises:
         UserError: the base is an adapter, a source cannot be found, or is a folder that has changed since the run began.
     """
-    began = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    began = read_provenance(path)
     sources = resolve(config.model)
     if sources.adapter:
         raise UserError(

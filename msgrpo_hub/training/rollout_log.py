@@ -8,7 +8,6 @@ block never changes.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import platform
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.storage.update_rules import UpdateRules, with_rules
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.rounding import read_provenance
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 
 BLOCKS = 32
@@ -44,6 +44,7 @@ class RolloutLog(Callback):
         for left in sorted(self.folder.glob("*/train-*.parquet")):
             if _update(left) > run.updates:
                 left.unlink()
+        check_shards(run.folder, run.updates)
 
     def on_update(self, update: Update) -> None:
         """Writes the episodes of an update. The table of episodes comes last: a shard counts once it is there."""
@@ -66,7 +67,19 @@ class RolloutLog(Callback):
 
 
 def _update(shard: Path) -> int:
-    return int(shard.stem.removeprefix("train-"))
+    """The update of a shard; 0 for a file of another name."""
+    return int(number) if (number := shard.stem.removeprefix("train-")).isdecimal() else 0
+
+
+def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
+    """The shards of a run by their updates. Raises `UserError` if one of the first `updates` is missing."""
+    there = {_update(heads): (heads, steps) for heads, steps in shards(folder) if steps.exists()}
+    if missing := {*range(1, updates + 1)} - {*there}:
+        raise UserError(
+            f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {updates}; "
+            "put them back, or train again in another folder"
+        )
+    return there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +100,10 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     run = RunFolder(folder)
     if not run.config.exists():
         raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
-    config, pieces = stored_config(run.config), {_update(heads): (heads, steps) for heads, steps in shards(folder)}
+    config = stored_config(run.config)
     if not config.save_rollouts:
         raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
-    done = run.updates()
-    if missing := {*range(1, done + 1)} - {*pieces}:
-        raise UserError(f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {done}")
+    pieces = check_shards(folder, done := run.updates())
     origin, size = run_origin(config, run), math.ceil(config.updates / BLOCKS)
     complete = []
     for first in range(1, done + 1, size):
@@ -106,7 +117,7 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
 def run_origin(config: TrainConfig, run: RunFolder) -> Origin:
     """The origin of a run's training episodes."""
     base = public_name(split_revision(config.model, None)[0])
-    commit = json.loads(run.provenance.read_text(encoding="utf-8"))["base_commit"]
+    commit = read_provenance(run.provenance)["base_commit"]
     is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: the folder's name stays private
     return Origin(
         split="train",

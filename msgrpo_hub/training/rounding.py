@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.fields import Count, misfit
+from msgrpo_hub.storage.files import read_json, write_atomically
 from msgrpo_hub.training.config import TrainConfig
 
 ROUNDING = "rounding"
@@ -60,7 +61,7 @@ def check_rounding(now: Mapping[str, Any], provenance: Path, accept: bool) -> No
             f"the run began with {name} = {before!r} and would go on with {after!r}: expected the same, or its adapter is not "
             "that of an uninterrupted run; accept that with --accept-rounding"
         )
-    record = json.loads(provenance.read_text(encoding="utf-8"))
+    record = read_provenance(provenance)
     record[RESUMED] = [*record.get(RESUMED, []), changed]
     record[ROUNDING] = {**began, **now}
     write_atomically(provenance, lambda beside: beside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8"))
@@ -68,4 +69,16 @@ def check_rounding(now: Mapping[str, Any], provenance: Path, accept: bool) -> No
 
 def _began(provenance: Path) -> dict[str, Any]:
     """The settings that a run began with; empty for a new run, and for one of before they were recorded."""
-    return dict(json.loads(provenance.read_text(encoding="utf-8")).get(ROUNDING, {})) if provenance.exists() else {}
+    return dict(read_provenance(provenance).get(ROUNDING, {}))
+
+
+def read_provenance(path: Path) -> dict[str, Any]:
+    """The record of where a run comes from; empty for a new run. Raises `UserError` if it is damaged."""
+    if not path.exists():
+        return {}
+    expected = "what the run wrote there; put it back, or name another --output-dir"
+    values = read_json(path, expected)
+    began = values.get(ROUNDING, {})
+    if not isinstance(values.get("base_commit"), str) or not isinstance(began, dict) or misfit(began.get("threads", 1), Count):
+        raise UserError(f"{str(path)!r} is damaged: expected {expected}")
+    return values

@@ -20,8 +20,10 @@ from tqdm import tqdm
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
+from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import checked
 from msgrpo_hub.games import distinct_boards
 from msgrpo_hub.models.devices import check_device, gpu
 from msgrpo_hub.rendering.curves import plot_curves
@@ -34,13 +36,14 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
-from msgrpo_hub.training.rounding import check_rounding, choose_threads, rounding
+from msgrpo_hub.training.rounding import check_rounding, choose_threads, read_provenance, rounding
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 from msgrpo_hub.training.run_lock import SignOfLife, locked
-from msgrpo_hub.training.summary import episode_table, left_out, play_test, replayed_episode, scores
+from msgrpo_hub.training.summary import episode_table, left_out, play_test, read_summary, replayed_episode, scores
 from msgrpo_hub.training.trainer import Trainer
 
 
+@checked
 def train(
     config: TrainConfig,
     output_dir: str | Path,
@@ -70,14 +73,15 @@ def train(
         UserError: bad input, an unusable folder, or a diverged run; what was saved stays as it was.
     """
     folder = RunFolder(Path(output_dir))
+    made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
     choose_threads(config, folder.provenance)
     accelerator = _accelerator(config, folder)
     if accelerator.is_main_process:
         folder.check(config, resume)
-    with locked(folder.path) if accelerator.is_main_process else nullcontext():
+    with locked(folder.path, made) if accelerator.is_main_process else nullcontext():
         accelerator.wait_for_everyone()
         if folder.summary.exists():
-            return dict(json.loads(folder.summary.read_text(encoding="utf-8")))
+            return read_summary(folder.summary)
         trainer, progress = _prepared(config, folder, accelerator, accept_rounding)
         called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
         try:
@@ -193,7 +197,7 @@ def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
     else:
         summary["game"] = next(iter(trainer.starts.games))
     summary |= _seconds(metrics, time.monotonic() - started)
-    summary |= json.loads(folder.provenance.read_text(encoding="utf-8"))
+    summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
     write_atomically(folder.summary, lambda beside: beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"))
     return summary

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,8 +25,16 @@ STALE_AFTER = 3600
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a run folder. Raises `UserError` if another process trains there."""
+def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
+    """Holds the lock of a run folder.
+
+    Args:
+        folder: of the run.
+        made: the folders that were made for this run, the innermost first; they are removed if nothing is left in them.
+
+    Raises:
+        UserError: another process trains there.
+    """
     lock, holder = FileLock(folder / LOCK), folder / HOLDER
     try:
         lock.acquire(blocking=False)
@@ -43,7 +51,12 @@ def locked(folder: Path) -> Iterator[None]:
         finally:
             holder.unlink(missing_ok=True)
     finally:
+        if made and [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink(missing_ok=True)
         lock.release()
+        with suppress(OSError):  # not empty
+            for path in made:
+                path.rmdir()
 
 
 @dataclass(frozen=True)
@@ -66,8 +79,9 @@ def _lives_elsewhere(holder: Path) -> bool:
 
 def _read(holder: Path) -> dict[str, object]:
     try:
-        return dict(json.loads(holder.read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # not there yet, or cut by a kill
+        known = json.loads(holder.read_text(encoding="utf-8"))
+        return {name: known[name] for name in ("process", "host", "since")}
+    except (OSError, ValueError, TypeError, LookupError):  # not there yet, or cut by a kill
         return {}
 
 

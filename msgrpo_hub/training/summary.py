@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -12,13 +13,16 @@ from peft import PeftModel
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
+from msgrpo_hub.fields import check
 from msgrpo_hub.games import Game, base_game, episode_seed
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.metrics import reply_rates
 
@@ -112,6 +116,21 @@ def replayed_episode(base: Played, adapter: Played) -> int:
     """The index of the test episode that the replay shows: the adapter's largest margin in reward, the first of equals."""
     margins = [a.reward - b.reward for a, b in zip(adapter.sampled, base.sampled, strict=True)]
     return int(np.argmax(margins))
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a finished run. Raises `UserError` if it is damaged."""
+    remedy = "what a finished run writes; delete it, and finish the run again with --resume"
+    summary = read_json(path, remedy)
+    try:
+        for name in ("seconds_acting", "seconds_training", "seconds"):
+            check(name, summary[name], float)
+        check("config", summary["config"], dict)
+        if "players" in summary:
+            table(summary)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{str(path)!r} is damaged ({error}): expected {remedy}") from error
+    return summary
 
 
 def table(summary: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -37,16 +37,16 @@ def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(
             st.from_regex(r"[a-z]\w{0,9}", fullmatch=True, alphabet=st.characters(codec="ascii")), values, max_size=3
         )
-    kinds = {
-        bool: st.booleans(),
-        int: st.integers(1, 50) if field.name == "selected_per_group" else st.integers(50, 10**12),
-        float: st.floats(1e-300, 0.99),
-        str: text,
-    }
-    return kinds[hint]
+    if get_origin(hint) is Annotated:
+        kind, limits = get_args(hint)
+        least, most = limits.least, 50 if field.name == "selected_per_group" else limits.most
+        if kind is float:
+            return st.floats(least, most, exclude_min=limits.open)
+        return st.integers(50 if field.name in ("group_size", "eval_episodes") else least, most)
+    return {bool: st.booleans(), str: text}[hint]
 
 
-HINTS = get_type_hints(TrainConfig)
+HINTS = get_type_hints(TrainConfig, include_extras=True)
 CONFIGS = st.builds(TrainConfig, **{field.name: some(field, HINTS[field.name]) for field in dataclasses.fields(TrainConfig)})
 
 

@@ -162,9 +162,9 @@ def test_repeats_play_each_board_so_often_and_print_what_varies(run: Run, suites
 
 
 BAD = {
-    "no plays of a board": ("eval random --suite @/lake.toml --repeats 0", "--repeats 0: expected at least 1"),
+    "no plays of a board": ("eval random --suite @/lake.toml --repeats 0", "--repeats: 0: expected at least 1"),
     "a price without an estimate": ("eval random --suite @/lake.toml --price-in 1", "expected --estimate as well"),
-    "a price below zero": ("eval random --suite @/lake.toml --estimate --price-out -1", "expected at least 0 dollars"),
+    "a price below zero": ("eval random --suite @/lake.toml --estimate --price-out -1", "--price-out: -1.0: expected at least 0"),
     "no requests at a time": ("eval endpoint:http://h/v1#m --suite @/lake.toml --concurrency 0", "concurrency = 0: expected at"),
     "no player": ("eval", "the following arguments are required: PLAYER; see msgrpo eval --help"),
     "an unknown player": ("eval optimall", "unknown player 'optimall': did you mean 'optimal'?"),
@@ -178,7 +178,7 @@ BAD = {
     ),
     "an unknown mode": ("eval pocket --mode scor", "argument --mode: invalid choice: 'scor'"),
     "an unknown flag": ("eval random --siute quick", "unknown flag '--siute': did you mean '--suite'?"),
-    "no episodes together": ("eval random --batch-size 0", "--batch-size 0: expected at least 1"),
+    "no episodes together": ("eval random --batch-size 0", "--batch-size: 0: expected at least 1"),
     "a batch that is no number": ("eval random --batch-size many", "--batch-size.*'many'"),
     "a temperature below zero": ("eval pocket --temperature -1 --suite @/lake.toml", "temperature = -1.0: expected at least 0"),
     "a temperature that is no number": ("eval pocket --temperature nan --suite @/lake.toml", "temperature = nan: expected"),

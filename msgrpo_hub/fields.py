@@ -1,0 +1,112 @@
+"""Types and ranges of fields and arguments: data beside their names, checked alike for flags, for TOML and in Python."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from msgrpo_hub.errors import UserError, shown, unknown
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field may have, as in `Annotated[int, Range(1, 100)]`. Neither infinity nor NaN is in a range."""
+
+    least: float
+    """The smallest number."""
+    most: float
+    """The largest number."""
+    open: bool = False
+    """Whether the smallest number itself is left out."""
+
+    def misfit(self, value: float) -> str:
+        """What was expected instead of a number; empty if it is in the range."""
+        if not (value > self.least if self.open else value >= self.least):  # NaN is not
+            return f"{'more than' if self.open else 'at least'} {self.least}"
+        return "" if value <= self.most else f"at most {self.most}"
+
+
+Count = Annotated[int, Range(1, 1_000_000)]
+"""How many there are of something, at least one."""
+Number = Annotated[int, Range(0, 2**63 - 1)]
+"""The number of something in a sequence, from 0, as tables store it."""
+Price = Annotated[float, Range(0, 1_000_000)]
+"""Dollars per million tokens."""
+Seed = Annotated[int, Range(0, 2**64 - 1)]
+"""A seed of torch."""
+
+
+def misfit(value: object, hint: Any) -> str:
+    """What a type hint expected instead of a value; empty if the value fits. A hint that cannot be checked fits every value.
+
+    >>> misfit(0, Annotated[int, Range(1, 9)]), misfit("3", int), misfit(3, float), misfit(True, int | None)
+    ('at least 1', 'int', '', 'int or None')
+    """
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind is Annotated:
+        ranges = [part for part in parts[1:] if isinstance(part, Range)]
+        return misfit(value, parts[0]) or next(filter(None, (part.misfit(value) for part in ranges)), "")  # type: ignore[arg-type]
+    if kind in (Union, UnionType):
+        expected = [misfit(value, part) for part in parts]
+        return " or ".join(expected) if all(expected) else ""
+    if kind is Literal:
+        return "" if value in parts else f"one of {', '.join(map(str, parts))}"
+    if not _is(value, kind):
+        return "None" if kind is NoneType else str(kind.__name__)
+    if parts and isinstance(value, list | tuple) and (kind is Sequence or parts[1:] == (...,)):
+        wrong = next(filter(None, (misfit(item, parts[0]) for item in value)), "")
+        return f"{kind.__name__} of {wrong}" if wrong else ""
+    return ""
+
+
+def _is(value: object, kind: Any) -> bool:
+    """Whether a value is of a class: a whole number is a float too, and a truth is no number."""
+    if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
+        return True
+    if isinstance(value, bool) and kind in (int, float):
+        return False
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def check(name: str, value: object, hint: Any, where: str = "") -> None:
+    """Raises `UserError` unless a value fits its type hint.
+
+    >>> check("groups", 3, Count)
+    """
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        raise unknown(name.replace("_", "-"), str(value), get_args(hint))
+    if expected := misfit(value, hint):
+        raise UserError(f"{name} = {shown(value)}{where}: expected {expected}")
+
+
+def check_fields(config: Any) -> None:
+    """Checks every field of a dataclass. Raises `UserError` for one that does not fit its type hint."""
+    kind: Any = type(config)
+    for name, hint in _hints(kind).items():
+        check(name, getattr(config, name), hint)
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Has a function check its arguments against their type hints. It raises `UserError` for one that does not fit."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        hints = _hints(function)
+        for name, value in signature.bind(*arguments, **named).arguments.items():
+            check(name, value, hints[name])
+        return function(*arguments, **named)
+
+    return call
+
+
+@functools.cache
+def _hints(annotated: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
