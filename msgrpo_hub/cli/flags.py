@@ -126,7 +126,8 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
 def field_docs(config: Any) -> dict[str, str]:
     """Field → the string under it in the source, also of the dataclasses that this one extends."""
     docs = {}
-    for kind in filter(dataclasses.is_dataclass, reversed(config.__mro__)):
+    kinds: list[Any] = [kind for kind in reversed(config.__mro__) if dataclasses.is_dataclass(kind)]
+    for kind in kinds:
         [node] = ast.parse(inspect.getsource(kind)).body
         assert isinstance(node, ast.ClassDef)
         for field, text in zip(node.body, node.body[1:], strict=False):
