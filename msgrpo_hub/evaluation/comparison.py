@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean as mean
 
@@ -12,6 +13,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import TaskComparison, TaskValues, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names
 from msgrpo_hub.evaluation.suites import same_rules
+from msgrpo_hub.evaluation.summary import plays
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
@@ -39,7 +41,13 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     for task in common:
         check_rules(a[task], b[task])
         pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(base_game(make_game(task)))
-    return compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
+    compared = compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
+    return [replace(row, not_playing=_not_playing(a[row.task], b[row.task])) for row in compared]
+
+
+def _not_playing(*runs: Result) -> tuple[str, ...]:
+    """The names of the players that do not play."""
+    return tuple(name for name, run in zip(_names(*runs), runs, strict=True) if not plays(run.summary))
 
 
 def check_rules(a: Result, b: Result) -> None:

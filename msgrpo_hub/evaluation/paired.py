@@ -66,6 +66,8 @@ class TaskComparison:
     rewards: Comparison
     success: Comparison
     """The same comparison where every reward is the success: one hypothesis, not two."""
+    not_playing: tuple[str, ...] = ()
+    """Players that do not play this task: under half of their replies parsed, so a verdict is mostly about doing nothing."""
 
 
 TaskValues = tuple[Values, Values, Values, Values]

@@ -169,13 +169,17 @@ DETECTABLE = (
 """What the last columns of a comparison mean."""
 
 
+FEW_PARSED = "under half of its replies parsed: the verdict is mostly about doing nothing"
+
+
 def comparison_table(compared: Sequence[TaskComparison]) -> str:
     """One line per task and hypothesis, with the verdict."""
     head = ["task", "score", "difference", "p (Holm)", "correlation", "detectable", "pairs needed", "n", "verdict"]
     rows = [[row.task, name, *_compared(found)] for row in compared for name, found in hypotheses(row).items()]
     tests = compared[0].success.family if compared else 0
     title = f"second minus first, on the same seeds; {tests} hypothes{'is' if tests == 1 else 'es'}"
-    return f"{noted(f'{title}{chr(10)}{aligned([head, *rows])}')}\n{DETECTABLE}"
+    idle = [f"{row.task}: {short(name)} does not play, {FEW_PARSED}" for row in compared for name in row.not_playing]
+    return "\n".join([noted(f"{title}\n{aligned([head, *rows])}"), *idle, DETECTABLE])
 
 
 def hypotheses(row: TaskComparison) -> dict[str, Comparison]:

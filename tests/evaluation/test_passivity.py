@@ -15,12 +15,12 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation import compare, evaluate
 from msgrpo_hub.evaluation.results import Result, load_result
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import plays
-from msgrpo_hub.evaluation.tables import markdown_table, results_table
+from msgrpo_hub.evaluation.tables import comparison_table, markdown_table, results_table
 from msgrpo_hub.evaluation.verify import problems
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.solving import random_value, silent_value
@@ -60,6 +60,16 @@ def test_the_value_of_silence_is_exact_where_a_game_is_solved() -> None:
     assert silent_value(CliffWalking(), 0) == -20 > random_value(CliffWalking(), 0)
     lake = make_game("FrozenLake-Slippery-v1")
     assert [silent_value(lake, seed) for seed in range(3)] == [0, 0, 0]  # type: ignore[arg-type]
+
+
+def test_a_comparison_says_that_a_player_does_not_play(poisoned: list[Result]) -> None:
+    by_name = {result.player: result for result in poisoned}
+    [row] = compare([by_name["random-safe"]], [by_name["silent"]])
+    assert row.not_playing == ("silent",)
+    assert f"{POISON}: silent does not play, under half of its replies parsed" in comparison_table([row])
+    [other] = compare([by_name["random-safe"]], [by_name["greedy"]])
+    assert other.not_playing == ()
+    assert "does not play" not in comparison_table([other])
 
 
 # ---- where it stands
