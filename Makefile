@@ -8,13 +8,17 @@ DEVELOPMENT := .venv/.installed-dev
 SITE := .venv/.installed-docs
 PINNED := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test test-long check docs wheel clean
+.PHONY: quickstart test test-slow test-long check docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
 
 test: $(DEVELOPMENT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not long"
+
+# What needs a Hub, a browser, a server or whole training runs. CI runs both.
+test-slow: $(DEVELOPMENT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow and not long" tests
 
 # What takes minutes: commit the tests/long.json that it writes. Then properties, each on many more examples.
 test-long: $(DEVELOPMENT)

@@ -19,6 +19,8 @@ from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.verify import problems
 from msgrpo_hub.games import make_game
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -80,7 +82,6 @@ def test_published_figures_stand_in_a_table_of_their_own_with_what_differs() -> 
     assert "authors' later" not in tables
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("player", ["quickstart", *(pytest.param(name, marks=pytest.mark.long) for name in ("pocket", "dqn"))])
 def test_the_stored_runs_of_models_replay_to_the_bit(player: str, stored: list[Result]) -> None:
     results = [result for result in stored if result.folder.relative_to(page.RESULTS).parts[0].startswith(player)]

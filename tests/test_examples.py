@@ -10,6 +10,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 SHOWS = {
@@ -29,13 +31,11 @@ def output(msgrpo: Command, program: str, folder: Path) -> str:
     return done.out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWS)
 def test_the_script_runs_and_shows_what_it_says(msgrpo: Command, name: str, tmp_path: Path) -> None:
     assert re.search(SHOWS[name], output(msgrpo, (EXAMPLES / name).read_text(encoding="utf-8"), tmp_path), re.DOTALL)
 
 
-@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(msgrpo: Command, tmp_path: Path) -> None:
     """Its code cells in one process, in their order: no cell uses what only a notebook has."""
     cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]

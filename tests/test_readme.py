@@ -7,6 +7,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -15,7 +17,6 @@ def example(path: str) -> str:
     return str(block)
 
 
-@pytest.mark.slow
 def test_the_example_in_the_readme_runs(msgrpo: Command, tmp_path: Path) -> None:
     done = msgrpo(program=example("README.md"), folder=tmp_path)
     assert done.code == 0, done.err

@@ -37,6 +37,14 @@ FLAGS = (
 """Of a run of some seconds, at a temperature at which the replies of a group differ enough to learn from."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test here talks to a Hub, most of them from a process of its own."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 def msgrpo(*arguments: object) -> None:
     """The command line, in the client's process."""
     from msgrpo_hub.cli import main

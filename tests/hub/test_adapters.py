@@ -145,7 +145,6 @@ def test_a_dry_run_writes_exactly_what_a_push_sends(loopback: Loopback, trained:
     )
 
 
-@pytest.mark.slow
 def test_training_can_push_when_it_is_done(loopback: Loopback, base: str, tmp_path: Path) -> None:
     repo = loopback.repository()
     flags = ("train", *FLAGS.split(), "--output-dir", tmp_path / "lake", "--push-to-hub", repo, "--private")

@@ -282,7 +282,6 @@ def test_a_custom_chat_template_and_its_switches_are_pushed_and_the_quick_start_
     assert "is not pushed as a chat template" in loopback.owner.attempt(msgrpo, *arguments).err
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_card_train_the_same_weights_again(
     loopback: Loopback, trained: Path, base: str, tmp_path: Path
 ) -> None:

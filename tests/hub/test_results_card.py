@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from msgrpo_hub.hub.card_rules import split_card
 from tests.hub.conftest import msgrpo, run_command
 from tests.hub.pushed_results import folder_as_files, kept, load, push
@@ -71,7 +69,6 @@ def test_the_card_passes_the_rules_shows_the_table_and_its_code_runs(loopback: L
     assert (ran.code, ran.out.split()[0], ran.out.split()[-1]) == (0, "greedy", "30"), ran.err
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_card_add_a_player_and_update_the_page(loopback: Loopback, played: Path, tmp_path: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, played / "random", repo)

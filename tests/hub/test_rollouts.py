@@ -135,7 +135,6 @@ def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback
 # ---- growing
 
 
-@pytest.mark.slow
 def test_more_training_adds_files_in_one_commit_and_rewrites_none(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
     run, repo = tmp_path / "run", loopback.repository("dataset")
     assert loopback.owner.attempt(train_until, 3, *RUN.split(), "--output-dir", run).code == -signal.SIGKILL

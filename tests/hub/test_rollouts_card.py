@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.rollout_reading import load_rollouts, supervised
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
@@ -58,7 +56,6 @@ def examples(card: bytes) -> Iterator[str]:
     yield from re.findall(r"```python\n(.*?)```", card.decode(), re.DOTALL)
 
 
-@pytest.mark.slow
 def test_every_example_of_the_card_runs(loopback: Loopback, saved: Path, evaluated: Path) -> None:
     for folder in (saved, evaluated):
         repo = loopback.repository("dataset")
@@ -121,7 +118,6 @@ def fine_tuned(repo: str) -> tuple[float, float, list[str]]:
     return loss, moved, [trainer.processing_class.decode(ids) for ids in learned]
 
 
-@pytest.mark.slow
 def test_trl_takes_a_step_on_its_prompts_and_completions(loopback: Loopback, saved: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, saved, repo)

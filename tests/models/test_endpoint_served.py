@@ -28,6 +28,8 @@ from tests.models.openai_server import (
     forward_to,
 )
 
+pytestmark = pytest.mark.slow
+
 # --- `transformers serve`: a real server with the built-in base behind it.
 
 POCKET = Path(pocket_init).parent / "model"
@@ -76,7 +78,6 @@ def greedy(url: str, max_new_tokens: int = 64) -> EndpointPolicy:
     return replace(policy, backoff=0.01, timeout=60.0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("game_id", ["Snake-Short-v1", "FrozenLake-Slippery-v1"])
 def test_a_served_model_plays_as_the_loaded_model(served_pocket: str, game_id: str) -> None:
     """Equal texts, tokens, actions and rewards; the server adds the end token's text and splits off the thinking."""
@@ -99,7 +100,6 @@ def test_a_served_model_plays_as_the_loaded_model(served_pocket: str, game_id: s
             assert (mine.completion.prompt_tokens, mine.completion.reply_tokens) == other.completion.usage
 
 
-@pytest.mark.slow
 def test_a_truncated_served_reply_is_marked(served_pocket: str) -> None:
     (episode,) = play_episodes(make_game("FrozenLake-NotSlippery-v1"), greedy(served_pocket, max_new_tokens=4), [(0, 0)])
     assert {(step.status, step.completion.finish) for step in episode.steps} == {("truncated_reply", "length")}
@@ -111,7 +111,6 @@ def direct(served_pocket: str) -> list[Episode]:
     return play_episodes(LAKE, greedy(served_pocket), EPISODE_KEYS[:2])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reset", *(pytest.param(name, marks=pytest.mark.long) for name in ("429", "empty content"))])
 def test_a_served_model_plays_the_same_behind_a_failing_proxy(served_pocket: str, direct: list[Episode], name: str) -> None:
     with OpenAIServer(forward_to(served_pocket), at_first(FAULTS[name][0])) as proxy:
@@ -120,7 +119,6 @@ def test_a_served_model_plays_the_same_behind_a_failing_proxy(served_pocket: str
     assert behind == direct
 
 
-@pytest.mark.slow
 def test_a_served_model_of_another_name_is_a_user_error(served_pocket: str) -> None:
     policy = make_endpoint(f"endpoint:{served_pocket}#org/other", temperature=0.0, max_new_tokens=8)
     with pytest.raises(UserError, match=r"HTTP 400 .*Server is pinned to .*requested 'org/other'"):

@@ -14,6 +14,8 @@ from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
 from tests.players.test_entry_points import FILES, Install, Run, as_ini, distribution, install, run
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
 
 warm = LOADS_MODELS

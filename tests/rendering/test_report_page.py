@@ -14,6 +14,8 @@ from tests.rendering.reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIR
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 TASKS = (CORRIDOR, LAKE, MIRRORED)
 
 

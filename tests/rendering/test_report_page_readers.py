@@ -18,6 +18,8 @@ from tests.rendering.test_report_page import choose, turn
 if TYPE_CHECKING:
     pass
 
+pytestmark = pytest.mark.slow
+
 TASKS = (CORRIDOR, LAKE, MIRRORED)
 
 

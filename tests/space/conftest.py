@@ -13,6 +13,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "space_app"))
 from tests.space.served import Served, serving
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test here starts the demo, or loads what it loads."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("space")) as served:

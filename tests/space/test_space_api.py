@@ -13,8 +13,6 @@ from gradio_client.exceptions import AppError
 
 from tests.space.served import Served
 
-pytestmark = pytest.mark.slow
-
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
 LAKES, SNAKES = (LAKE, SLIPPERY), (SOLO, "Snake-Standard-v1", "Snake-Banana-v1:reflected")
 

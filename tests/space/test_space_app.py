@@ -64,7 +64,6 @@ def test_the_page_and_the_readme_document_every_endpoint() -> None:
     assert all(f"`/{name}`" in readme for name in named)
 
 
-@pytest.mark.slow
 def test_msgrpo_space_serves_it_and_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "msgrpo_hub", "space"],
@@ -99,7 +98,6 @@ def GPU(duration):
 """
 
 
-@pytest.mark.slow
 def test_a_model_borrows_a_gpu_where_there_is_one_to_borrow_and_a_script_never(msgrpo: Command, tmp_path: Path) -> None:
     (tmp_path / "spaces.py").write_text(ZERO)
     program = """

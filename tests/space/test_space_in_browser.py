@@ -21,8 +21,6 @@ from tests.space.served import Served
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
-
 Visit = Callable[..., "Page"]
 LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 

@@ -95,7 +95,6 @@ def test_what_is_not_bundled_is_none() -> None:
     assert replay.bundled_replay(bundled(), "Snake-Fire-v1", 0, "pocket") is None
 
 
-@pytest.mark.slow
 def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
     import players
 

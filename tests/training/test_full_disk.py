@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 from tests.files import sha256
 from tests.training.interrupted import assert_same_run, resumed, updates_safe
 
+pytestmark = pytest.mark.slow
+
 # ---- a full disk
 
 

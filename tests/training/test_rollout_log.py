@@ -28,6 +28,8 @@ from msgrpo_hub.training.rollout_log import BLOCKS, RolloutLog, blocks
 if TYPE_CHECKING:
     from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 MOMENTS = {
     "before the first episodes are in place": ("RolloutLog.on_update", "call", 1),
     "when one of its two tables is in place": ("write_atomically", "return", 5),
@@ -86,7 +88,6 @@ def test_a_run_that_does_not_keep_them_trains_the_same(
         blocks(tmp_path / "run")
 
 
-@pytest.mark.slow
 def test_a_run_killed_at_any_moment_keeps_what_an_uninterrupted_one_keeps(
     msgrpo: Command, short: list[str], uninterrupted: Path, tmp_path: Path
 ) -> None:
