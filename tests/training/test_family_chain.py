@@ -21,8 +21,6 @@ from msgrpo_hub.games import make_game, stream
 from tests.command import Command
 from tests.tiny import tokenizer_of
 
-pytestmark = pytest.mark.slow
-
 KINDS = {
     "softmax attention": "llama",
     "windows": "gemma3_text",
