@@ -39,7 +39,7 @@ def measure(family: str, **options: Any) -> dict[str, Any]:
         prompts = some_prompts()
         samples = engine.sample(prompts, [np.random.default_rng(i) for i in range(len(prompts))], 1.0, NEW_TOKENS)
         forward = engine.choose(prompts[0], NEW_TOKENS)
-        row: dict[str, Any] = {"engine": forward.name}
+        row: dict[str, Any] = {"engine": forward.name.partition(" ")[0]}
         if isinstance(forward, PlainForward):
             row |= {"cached": forward.cached, "why": engine.why}
         row["acting"] = round_up(acting_error(model, samples))

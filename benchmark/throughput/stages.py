@@ -103,10 +103,7 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
         (engine, "fork", "forking rows", True),
         (RowCache, "select", "forking rows", True),
         *((LogitCache, name, "caching", True) for name in ("get", "add")),
-        *(
-            (training, name, "advantages, rows and trees", True)
-            for name in ("select_episodes", "step_advantages", "to_samples", "pack")
-        ),
+        *((training, name, "advantages, rows and trees", True) for name in ("select", "to_samples", "pack")),
         (engine, "token_log_probs", lambda: "training forward" if torch.is_grad_enabled() else "reference forward", True),
         (torch.Tensor, "backward", "training backward", True),
         (torch.optim.AdamW, "step", "optimiser", True),

@@ -223,7 +223,7 @@ def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
 
 def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
     page = visit("Leaderboard")
-    rewards = page.locator("#leaderboard tbody td:nth-child(3)")
+    rewards = page.locator("#leaderboard tbody td:nth-child(4)")
     for falls in (True, False):
         page.get_by_role("button", name="Reward").click()
         values = [float(each.get_attribute("data-value") or "nan") for each in rewards.all()]

@@ -18,6 +18,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.checkpoint import load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import load_config
 from msgrpo_hub.training.run_folder import fingerprint
+from msgrpo_hub.training.run_lock import HOLDER
 from msgrpo_hub.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def test_a_damaged_checkpoint_is_refused_with_its_reason_and_nothing_is_overwrit
 
 
 def assert_refused(msgrpo: Command, run: Path, reason: str) -> None:
+    (run / HOLDER).unlink(missing_ok=True)  # of the process that was killed
     before = hashes(run)
     ended = resumed(msgrpo, run)
     assert (ended.code, ended.out) == (2, ""), ended.err
