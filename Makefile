@@ -18,7 +18,7 @@ test: $(DEVELOPMENT)
 
 # What needs a Hub, a browser, a server or whole training runs. CI runs both.
 test-slow: $(DEVELOPMENT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow and not long" tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and not long" tests
 
 # What takes minutes: commit the tests/long.json that it writes. Then properties, each on many more examples.
 test-long: $(DEVELOPMENT)

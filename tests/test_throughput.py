@@ -21,7 +21,7 @@ from benchmark.throughput.rows import ResultFile
 from benchmark.throughput.stages import OTHER, Stages
 from benchmark.throughput.update import table
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
@@ -143,7 +143,6 @@ def test_the_table_takes_medians_and_ratios_of_them() -> None:
     assert (line["ours_seconds"], line["naive_seconds"], line["ratio_naive"], line["share_of_limit"]) == (2.0, 30.0, 15.0, 0.5)
 
 
-@pytest.mark.long
 def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) -> None:
     script = ROOT / "benchmark" / "throughput" / "gpu.sh"
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 from typing import TextIO
@@ -39,14 +40,14 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore", category=FutureWarning)
     given = sys.argv[1:] if arguments is None else arguments
-    _end_as_by_ctrl_c()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?" for a line of a table
     try:
         options = parse(given)
-        options.run(options)
-        sys.stdout.flush()
+        with _signals_as_ctrl_c():
+            options.run(options)
+            sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -87,13 +88,21 @@ def _is_closed(stream: TextIO) -> bool:
     return False
 
 
-def _end_as_by_ctrl_c() -> None:
+@contextmanager
+def _signals_as_ctrl_c() -> Iterator[None]:
     """Lets SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody handles or, as `nohup`, ignores them."""
+    changed = []
     for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             with suppress(ValueError):  # only the main thread may set a handler
                 signal.signal(number, _ended)
+                changed.append(number)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _ended(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -28,7 +28,7 @@ from tests.models.openai_server import (
     forward_to,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 # --- `transformers serve`: a real server with the built-in base behind it.
 
@@ -111,7 +111,7 @@ def direct(served_pocket: str) -> list[Episode]:
     return play_episodes(LAKE, greedy(served_pocket), EPISODE_KEYS[:2])
 
 
-@pytest.mark.parametrize("name", ["reset", *(pytest.param(name, marks=pytest.mark.long) for name in ("429", "empty content"))])
+@pytest.mark.parametrize("name", ["429", "reset", "empty content"])
 def test_a_served_model_plays_the_same_behind_a_failing_proxy(served_pocket: str, direct: list[Episode], name: str) -> None:
     with OpenAIServer(forward_to(served_pocket), at_first(FAULTS[name][0])) as proxy:
         behind = play_episodes(LAKE, greedy(proxy.url), EPISODE_KEYS[:2])

@@ -1,7 +1,4 @@
-"""Families of models from a folder: act, score, train, save, load by plain PEFT, evaluate and compare.
-
-`make test` takes one family of each kind of layer, `make test-long` all the others that train.
-"""
+"""One family of each kind of layer, from a folder: act, score, train, save, load by plain PEFT, evaluate and compare."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from benchmark.families.__main__ import RESULTS
 from benchmark.families.tiny import tiny_config
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.evaluation.suites import task_hash
@@ -33,11 +29,6 @@ KINDS = {
     "latent attention and experts": "deepseek_v3",
     "per-layer inputs": "gemma4_text",
 }
-OTHERS = [
-    family
-    for family, row in json.loads(RESULTS.read_text(encoding="utf-8"))["families"].items()
-    if "lora" in row and family not in KINDS.values()
-]
 GAME = "FrozenLake-NotSlippery-v1"
 
 
@@ -59,12 +50,6 @@ def saved(family: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", KINDS.values(), ids=KINDS)
 def test_a_family_passes_the_whole_chain(family: str, msgrpo: Command, tmp_path: Path) -> None:
-    whole_chain(family, msgrpo, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("family", OTHERS)
-def test_every_other_family_passes_the_whole_chain(family: str, msgrpo: Command, tmp_path: Path) -> None:
     whole_chain(family, msgrpo, tmp_path)
 
 
