@@ -128,8 +128,7 @@ true and the move is allowed, `way` if the thought names the move, `choose` and 
 {probe}
 
 ## Play
-Sampled at temperature 1, {episodes} validation episodes per game, 95 % intervals (Wilson for rates, a studentised bootstrap
-for other rewards).
+Sampled at temperature 1, {episodes} validation episodes per game, 95 % intervals (Wilson for success, BCa for rewards).
 
 {play}
 
