@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,17 @@ from tests.command import Command
 from tests.files import once
 
 __all__ = ["chromium", "open_page"]
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_in_a_fresh_process() -> None:
+    """Some library that a test before has loaded may have silenced them."""
+    logging.disable(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("msgrpo_hub") and isinstance(logger, logging.Logger):
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

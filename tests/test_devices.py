@@ -28,6 +28,8 @@ from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import CUDA, MPS, OnGpu, OnMps, fake_gpu
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Path) -> TrainConfig:

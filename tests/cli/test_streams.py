@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.suites import write_suite
 
+pytestmark = pytest.mark.slow
+
 LAKE = "FrozenLake-NotSlippery-v1"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 

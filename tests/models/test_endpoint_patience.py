@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from email.utils import formatdate
 from typing import Any
@@ -44,41 +43,33 @@ def test_a_wait_beyond_the_patience_does_not_start(header: str, attempts: str) -
     assert time.monotonic() - began < 30
 
 
-@pytest.fixture
-def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What the endpoint says, also where an earlier test has silenced its logger."""
-    monkeypatch.setattr(endpoint.log, "disabled", False)
-    caplog.set_level(logging.WARNING, endpoint.log.name)
-    return caplog
-
-
-def test_a_wait_of_an_hour_is_told_at_once_and_once(heard: pytest.LogCaptureFixture) -> None:
+def test_a_wait_of_an_hour_is_told_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
     began = time.monotonic()
     with OpenAIServer(model(), always(send(429, b"quota spent", {"Retry-After": "3600"}))) as server:
         completions = player(server).complete(*first_prompts(SNAKE, 20))
     assert {completion.error for completion in completions} == {
         "HTTP 429 after 1 attempt (the server asked to wait 3600 s): quota spent"
     }
-    assert heard.messages == [
+    assert caplog.messages == [
         f"endpoint:{server.url}#m: HTTP 429 (quota spent): the server asks to wait 3600 s, and a reply may take 600 s; "
         "episodes that need it now stop unscored"
     ]
     assert time.monotonic() - began < 30
 
 
-def test_a_long_wait_is_told_before_it_is_slept(heard: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_is_told_before_it_is_slept(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "LONG_PAUSE", 0.5)  # seconds, so that one second is long
     seen = []
 
     def fault(body: Body, before: int) -> Fault | None:  # noqa: ARG001
-        seen.append(list(heard.messages))
+        seen.append(list(caplog.messages))
         return None if before else send(503, b"starting", {"Retry-After": "1"})
 
     with OpenAIServer(model(), fault) as server:
         assert ask_once(player(server)).error == ""
     told = f"endpoint:{server.url}#m: HTTP 503 (starting): next attempt in 1 s, as the server asks"
     assert seen == [[], [told]]
-    assert heard.messages == [told]
+    assert caplog.messages == [told]
 
 
 @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])

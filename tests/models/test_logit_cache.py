@@ -21,6 +21,8 @@ from msgrpo_hub.rollout import play_episodes
 from tests.examples import examples
 from tests.models.engines import END, LIMIT, adapted_model, assert_same, distinct_contexts, generators, sampled, some_prompts
 
+pytestmark = pytest.mark.slow
+
 MODEL = adapted_model()
 ROW = 4 * 300
 """Bytes of the logits at one node."""

@@ -18,6 +18,8 @@ from msgrpo_hub.pocket.pretraining_tasks import GameVariant
 from msgrpo_hub.pocket.probe import ask
 from msgrpo_hub.rollout import play_episodes
 
+pytestmark = pytest.mark.slow
+
 GAMES = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
 
 
@@ -32,7 +34,6 @@ def test_it_is_small_enough_to_ship(pocket: LanguageModel) -> None:
     assert pocket.model.config.model_type == "qwen2"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("game_id", GAMES)
 def test_it_reads_the_board_on_held_out_states(pocket: LanguageModel, game_id: str) -> None:
     game = make_game(game_id)
@@ -40,7 +41,6 @@ def test_it_reads_the_board_on_held_out_states(pocket: LanguageModel, game_id: s
     assert all(score >= 0.95 for kind, score in scores.items() if kind in BOARD_KINDS), scores
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("game_id", GAMES)
 def test_it_plays_no_better_than_random_legal_and_safe_players_and_keeps_the_format(pocket: LanguageModel, game_id: str) -> None:
     game = make_game(game_id)

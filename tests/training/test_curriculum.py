@@ -20,6 +20,8 @@ from msgrpo_hub.training.curriculum import dealing_order, parse_games
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.start_states import StartStates
 
+pytestmark = pytest.mark.slow
+
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
 

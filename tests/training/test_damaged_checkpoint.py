@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 from tests.files import hashes
 from tests.training.interrupted import resumed
 
+pytestmark = pytest.mark.slow
+
 # ---- damaged or foreign checkpoints
 
 

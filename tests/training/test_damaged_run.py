@@ -12,6 +12,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.training import train
 from msgrpo_hub.training.config import stored_config
 
+pytestmark = pytest.mark.slow
+
 
 def cut_line(path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)

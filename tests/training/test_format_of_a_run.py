@@ -16,6 +16,8 @@ from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
 if TYPE_CHECKING:
     from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 OWN = """
 from msgrpo_hub.agent import PromptFormat
 from msgrpo_hub.agent.prompt_formats import conversation, system_text

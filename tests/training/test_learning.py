@@ -23,6 +23,8 @@ from msgrpo_hub.training.trainer import Trainer
 from tests.command import Command
 from tests.training.trainers import trainer_of, weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def config(tiny_model: Path) -> TrainConfig:

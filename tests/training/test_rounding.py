@@ -17,6 +17,8 @@ from tests.training.interrupted import assert_same_run, resumed, updates_safe
 if TYPE_CHECKING:
     from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def stopped(msgrpo: Command, flags: list[str], tmp_path: Path) -> Path:

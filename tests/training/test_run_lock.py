@@ -18,6 +18,8 @@ from tests.training.interrupted import resumed
 if TYPE_CHECKING:
     from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_second_training_is_refused_and_names_the_first(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()

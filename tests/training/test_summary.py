@@ -24,6 +24,8 @@ from msgrpo_hub.training.trainer import Trainer
 if TYPE_CHECKING:
     from tests.command import Command
 
+pytestmark = pytest.mark.slow
+
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 PLAYERS = {LAKE: ["random", "base", "adapter", "optimal"], SNAKE: ["random", "random-safe", "base", "adapter", "greedy"]}
 FIGURES = ["success", "success_greedy", "reward", "reward_greedy"]
