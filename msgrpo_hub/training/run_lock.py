@@ -51,8 +51,9 @@ def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
         finally:
             holder.unlink(missing_ok=True)
     finally:
-        if made and [path.name for path in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink(missing_ok=True)
+        with suppress(OSError):  # the folder is gone
+            if made and [path.name for path in folder.iterdir()] == [LOCK]:
+                (folder / LOCK).unlink(missing_ok=True)
         lock.release()
         with suppress(OSError):  # not empty
             for path in made:

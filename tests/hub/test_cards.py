@@ -287,7 +287,8 @@ def test_the_commands_of_the_card_train_the_same_weights_again(
 ) -> None:
     repo = loopback.repository()
     assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base).code == 0
-    [commands] = re.findall(r"```bash\n(.*?)```", loopback.files(repo)["README.md"].decode(), re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", loopback.files(repo)["README.md"].decode(), re.DOTALL)
+    [commands] = [block for block in blocks if "msgrpo train" in block]
     for command in commands.splitlines():
         done = loopback.owner.attempt(run_command, command, tmp_path)
         assert done.code == 0, done.err
