@@ -51,6 +51,8 @@ def main() -> None:
 def measure(options: argparse.Namespace, suite: Suite, task: str) -> dict[str, Any]:
     """Seconds of both sides on one task; ours includes everything that `msgrpo eval` does after loading the model."""
     player = identify(options.player, SETTINGS)
+    policy: Any = player.policy
+    policy.engine.threads = options.threads
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         result = run_task(player, suite, task, Path(folder), batch_size=suite.episodes)

@@ -38,7 +38,7 @@ SHAPES: dict[str, dict[str, Any]] = {
             **{"vocab_size": 1024, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 4},
             **{"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True},
         }
-        for width in (64, 128, 256, 512)
+        for width in (64, 128, 256, 512, 1024, 1536)
     },
 }
 """Name → configuration of Qwen2; those of Qwen2.5 are as published."""
