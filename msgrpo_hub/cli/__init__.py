@@ -22,6 +22,7 @@ COMMANDS = {
     "games": ("games", "List the games."),
     "play": ("play", "Play one episode and draw it in the terminal."),
     "train": ("training", "Train a LoRA adapter with MS-GRPO."),
+    "curves": ("curves", "Draw the learning curves of several runs together, with intervals over training seeds."),
     "eval": ("evaluation", "Evaluate players on the fixed episodes of a suite."),
     "compare": ("evaluation", "Compare two evaluated players, episode by episode."),
     "verify": ("evaluation", "Replay stored episodes and check every record against the rules."),
@@ -54,6 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt as end:
         number = end.args[0] if end.args else signal.SIGINT
         kept = "finished updates are saved, continue with --resume" if given[:1] == ["train"] else "finished episodes are kept"
+        kept = "; ".join(getattr(end, "__notes__", [])) or kept
         print(f"{'interrupted' if number == signal.SIGINT else f'ended by {number.name}'}; {kept}", file=sys.stderr)
         sys.exit(128 + number)
     except OSError as error:

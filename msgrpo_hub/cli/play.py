@@ -11,6 +11,7 @@ from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.cli.flags import add_fields, given_fields, read_as
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.cli.players import PLAYERS, quiet_loading
+from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number
@@ -36,7 +37,8 @@ def _play(options: argparse.Namespace) -> None:
     episode_key = (episode_seed(game.id, "test", options.seed), 0)
     [episode] = play_episodes(game, _policy(options, settings), [episode_key], prompt_format=settings.chosen_format)
     if episode.error:
-        raise UserError(f"{options.player!r} gave no reply on turn {len(episode.steps) + 1} ({episode.error}): try again later")
+        player, turn = without_secrets(options.player), len(episode.steps) + 1
+        raise UserError(f"{player!r} gave no reply on turn {turn} ({episode.error}): try again later")
     if options.json:
         print_json(_episode_json(episode))
     else:

@@ -7,11 +7,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.cli.flags import add_fields, given_fields, read_path
+from msgrpo_hub.cli.flags import add_fields, given_fields, read_as, read_path
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import quiet_loading
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, shown
+from msgrpo_hub.fields import Count, Seed
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +26,18 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", help=f"one of {', '.join(PRESETS)}")
     parser.add_argument("--config", type=read_path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
     parser.add_argument("--output-dir", type=read_path, required=True, metavar="DIR", help="the run folder")
+    parser.add_argument(
+        "--seeds",
+        type=read_seeds,
+        metavar="LIST",
+        help="train several seeds, as in 0-4 or 0,2,5, each in DIR/seed-N, and sum them up",
+    )
+    parser.add_argument(
+        "--parallel",
+        type=read_as(Count),
+        metavar="N",
+        help="with --seeds: how many train at once; new runs share the CPU threads unless --threads says how many. Default: 1",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, or start it")
     parser.add_argument(
         "--accept-rounding",
@@ -42,7 +55,33 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_train)
 
 
+_MOST_SEEDS = 1000
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Reads a list of training seeds.
+
+    >>> read_seeds("0-2,7")
+    (0, 1, 2, 7)
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        begin, end = (read_as(Seed)(end) for end in (first, last if dash else first))
+        if end < begin or end - begin >= _MOST_SEEDS:
+            raise argparse.ArgumentTypeError(f"{shown(part)}: expected the smaller seed first, and at most {_MOST_SEEDS} seeds")
+        seeds += range(begin, end + 1)
+    if len({*seeds}) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{shown(text)} has a seed twice: expected each once, as in 0-4 or 0,2,5")
+    return tuple(seeds)
+
+
 def _train(options: argparse.Namespace) -> None:
+    if options.parallel and not options.seeds:
+        raise UserError("--parallel is for several seeds: expected --seeds as well, such as --seeds 0-4")
+    if options.seeds:
+        _train_seeds(options)
+        return
     config = train_config(options)
     if not options.push_to_hub and (options.base or hasattr(options, "private")):
         raise UserError("--base, --private and --public are for a push: expected --push-to-hub USER/NAME as well")
@@ -65,6 +104,30 @@ def _train(options: argparse.Namespace) -> None:
         _push(options)
 
 
+def _train_seeds(options: argparse.Namespace) -> None:
+    """Several seeds into one folder, each in a process of its own."""
+    folder = options.output_dir
+    if hasattr(options, "seed"):
+        raise UserError("--seed and --seeds are both given: expected one of them")
+    if options.push_to_hub or options.base or hasattr(options, "private"):
+        raise UserError(f"--push-to-hub is for one seed: expected `msgrpo push adapter {folder}/seed-N USER/NAME` after training")
+    config = train_config(options)
+    from msgrpo_hub.training.seed_sets import data_of
+    from msgrpo_hub.training.seed_table import seed_table
+    from msgrpo_hub.training.seeds import CURVES, SUMMARY, train_seeds
+
+    how = {"resume": options.resume, "accept_rounding": options.accept_rounding}
+    variant = train_seeds(config, folder, options.seeds, parallel=options.parallel or 1, **how)
+    if options.json:
+        print_json(data_of(variant))
+    else:
+        print(seed_table([variant]))
+        print(
+            f"\nThe adapters are in {folder}/seed-N/adapter, the figures in {folder}/{SUMMARY}, the curves in {folder}/{CURVES}"
+        )
+    print_next(f"msgrpo curves {folder}", f"msgrpo push adapter {folder}/seed-{options.seeds[0]} USER/NAME")
+
+
 def _push(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub import push_adapter
 
@@ -80,6 +143,10 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
         print(table(summary))
     print(f"{summary['seconds_acting']:.0f} s acting, {summary['seconds_training']:.0f} s training", end="")
     print(f", {summary['seconds']:.0f} s in all with the evaluation\n")
+    if why := summary.get("learned_nothing"):
+        print(f"It learned nothing: {why}")
+    if summary["config"].get("keep") == "best":
+        print(f"Kept: update {summary['adapter_update']}, the best on the validation episodes")
     print(f"The adapter is in {folder}/adapter, the learning curves in {folder}/curves.png, a replay in {folder}/replay.svg")
 
 
@@ -97,7 +164,8 @@ def train_config(options: argparse.Namespace) -> Any:
 
     from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
 
-    own = options.output_dir / "config.toml"
+    runs = [options.output_dir / f"seed-{seed}" for seed in options.seeds] if options.seeds else [options.output_dir]
+    own = next((run / "config.toml" for run in runs if (run / "config.toml").exists()), options.output_dir / "config.toml")
     flags = given_fields(options, TrainConfig)
     if options.preset is not None and options.config:
         raise UserError("--preset and --config are both given: expected one of them")

@@ -16,8 +16,8 @@ import numpy as np
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, student_t
-from msgrpo_hub.evaluation.comparison import check_rules
-from msgrpo_hub.evaluation.paired import Floats, Verdict, holm
+from msgrpo_hub.evaluation.comparison import check_rules, tasks_in_common
+from msgrpo_hub.evaluation.paired import Floats, Verdict, holm, verdict
 from msgrpo_hub.evaluation.power import SIZE
 from msgrpo_hub.evaluation.results import Result, find_results, player_key
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Interval
@@ -50,10 +50,8 @@ class MethodComparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether b is the better method. "inconclusive" is not "equal"."""
-        if self.p_adjusted >= SIZE:
-            return "inconclusive"
-        return "better" if self.difference > 0 else "worse"
+        """Whether b is the better method."""
+        return verdict(self.difference, self.p_adjusted)
 
 
 def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
@@ -67,10 +65,7 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
         UserError: a side has fewer than 3 checkpoints of a task, they have no task in common, or their rules or episodes differ.
     """
     a, b = _by_task(first), _by_task(second)
-    common = [task for task in a if task in b]
-    if not common:
-        raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two methods on one suite")
-    alone = [_compared(task, a[task], b[task]) for task in common]
+    alone = [_compared(task, a[task], b[task]) for task in tasks_in_common(a, b)]
     adjusted = holm([found.p for found in alone])
     return [replace(found, p_adjusted=p) for found, p in zip(alone, adjusted, strict=True)]
 

@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 Metrics = Sequence[Mapping[str, float]]
 """One mapping per update, as in `metrics.jsonl`; a key may be missing from some of them."""
 
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = "#0969da", "#d9730d", "#1a7f37", "#cf222e", "#8250df", "#59636e"
-_INK, _FAINT = "#1f2328", "#d8dee4"
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, GREY = "#0969da", "#d9730d", "#1a7f37", "#cf222e", "#8250df", "#59636e"
+INK, FAINT = "#1f2328", "#d8dee4"
 _TOP = 1.0
 """Height of a title, in heights of its axes. A fixed value saves the layout search, a third of the time."""
 
@@ -37,22 +37,22 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
     figure.subplots_adjust(**_MARGINS)
     axes = figure.subplots(2, 3, sharex=True).flat
     for axis, draw in zip(axes, (_reward, _success, _replies, _policy, _signal, _seconds), strict=True):
-        _plain(axis)
+        plain(axis)
         draw(axis, metrics)
     for axis in figure.axes:
         _legend(axis)
     for axis in figure.axes[3:6]:
-        axis.set_xlabel("update", color=_GREY)
+        axis.set_xlabel("update", color=GREY)
     figure.savefig(path, format="png", facecolor="white")
 
 
 def _reward(axis: Axes, metrics: Metrics) -> None:
-    _title(axis, "Reward", "mean return of an episode")
+    title(axis, "Reward", "mean return of an episode")
     _learning(axis, metrics, "reward", "validation_reward")
 
 
 def _success(axis: Axes, metrics: Metrics) -> None:
-    _title(axis, "Success", "share of episodes")
+    title(axis, "Success", "share of episodes")
     _learning(axis, metrics, "success", "validation_success")
     _as_share(axis)
     axis.set_ylim(-0.02, 1.02)
@@ -69,7 +69,7 @@ def _learning(axis: Axes, metrics: Metrics, train: str, validation: str) -> None
 
 
 def _replies(axis: Axes, metrics: Metrics) -> None:
-    _title(axis, "Replies", "share of all replies")
+    title(axis, "Replies", "share of all replies")
     updates = _column(metrics, "update")
     for key, color, name in (
         ("unreadable_rate", _RED, "unparsed"),
@@ -82,17 +82,17 @@ def _replies(axis: Axes, metrics: Metrics) -> None:
 
 
 def _policy(axis: Axes, metrics: Metrics) -> None:
-    _title(axis, "Policy", "nats per token")
+    title(axis, "Policy", "nats per token")
     _two_scales(axis, metrics, ("entropy", "entropy", _GREEN), ("kl", "KL from the base", _PURPLE))
 
 
 def _signal(axis: Axes, metrics: Metrics) -> None:
-    _title(axis, "Signal", "what the updates learn from")
+    title(axis, "Signal", "what the updates learn from")
     _two_scales(axis, metrics, ("gradient_norm", "gradient norm", _BLUE), ("zero_variance_groups", "zero-variance groups", _RED))
 
 
 def _seconds(axis: Axes, metrics: Metrics) -> None:
-    _title(axis, "Seconds", "of each update")
+    title(axis, "Seconds", "of each update")
     updates = _column(metrics, "update")
     parts = [np.nan_to_num(_column(metrics, f"seconds_{part}")) for part in ("acting", "training")]
     if len(updates) > 1:
@@ -110,10 +110,10 @@ Line = tuple[str, str, str]
 def _two_scales(axis: Axes, metrics: Metrics, left: Line, right: Line) -> None:
     """Two metrics of different magnitude, each with its own scale and colour."""
     other = axis.twinx()
-    _plain(other)
+    plain(other)
     other.set_title("", y=_TOP)
     other.grid(visible=False)
-    other.spines["right"].set(visible=True, color=_FAINT)
+    other.spines["right"].set(visible=True, color=FAINT)
     updates = _column(metrics, "update")
     for scale, (key, label, color) in ((axis, left), (other, right)):
         _line(scale, updates, _column(metrics, key), color)
@@ -129,7 +129,7 @@ def _line(
     """A metric: its values faint, their rolling mean bold; a dot if there is only one update."""
     axis.plot(updates, values, color=color, alpha=0.25, linewidth=1)
     axis.plot(
-        updates, _rolling_mean(values), "o" if len(updates) == 1 else "-", color=color, linewidth=2, markersize=4.5, label=label
+        updates, rolling_mean(values), "o" if len(updates) == 1 else "-", color=color, linewidth=2, markersize=4.5, label=label
     )
 
 
@@ -139,28 +139,28 @@ def _column(metrics: Metrics, key: str) -> npt.NDArray[np.float64]:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The mean of each value and those before it, over a window of a twentieth of the run."""
     window = max(1, len(values) // 20)
     return np.array([values[max(0, end - window) : end].mean() for end in range(1, len(values) + 1)])
 
 
-def _plain(axis: Axes) -> None:
+def plain(axis: Axes) -> None:
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        axis.spines[side].set_color(_FAINT)
-    axis.tick_params(length=0, labelsize=9, labelcolor=_GREY)
-    axis.grid(color=_FAINT, linewidth=0.6)
+        axis.spines[side].set_color(FAINT)
+    axis.tick_params(length=0, labelsize=9, labelcolor=GREY)
+    axis.grid(color=FAINT, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.margins(x=0.02)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     axis.yaxis.set_major_locator(MaxNLocator(5))
 
 
-def _title(axis: Axes, name: str, explanation: str) -> None:
-    axis.set_title(name, loc="left", y=_TOP, fontsize=12, fontweight="bold", color=_INK)
-    axis.set_title(explanation, loc="right", y=_TOP, fontsize=9, color=_GREY)
+def title(axis: Axes, name: str, explanation: str) -> None:
+    axis.set_title(name, loc="left", y=_TOP, fontsize=12, fontweight="bold", color=INK)
+    axis.set_title(explanation, loc="right", y=_TOP, fontsize=9, color=GREY)
 
 
 def _as_share(axis: Axes) -> None:
@@ -169,4 +169,4 @@ def _as_share(axis: Axes) -> None:
 
 def _legend(axis: Axes) -> None:
     if axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=9, labelcolor=_INK, loc="best", ncols=2 if axis.get_title("left") == "Seconds" else 1)
+        axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best", ncols=2 if axis.get_title("left") == "Seconds" else 1)

@@ -54,7 +54,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     base = cast(PreTrainedModel, agent.model)
     without_dropout(base)
     adapted = given_adapter(agent, config) if config.init_adapter else fresh_lora(base, config)
-    return replace(agent, model=adapted, max_rows=config.max_rows)
+    return replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets those of torch
 
 
 def training_device(wanted: str, accelerator: Accelerator) -> str:

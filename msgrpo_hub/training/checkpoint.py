@@ -1,7 +1,8 @@
 """Checkpoints: one safetensors file, replaced atomically after every update, checked when it is read.
 
-It holds the adapter, the moments of AdamW and what a credit has learned. Nothing else is needed to resume bit for bit:
-every random stream is a function of (seed, update), so there is no generator state to keep.
+It holds the adapter, the moments of AdamW and what a credit has learned; with `--keep best` also the best weights so far.
+Nothing else is needed to resume bit for bit: every random stream is a function of (seed, update), so there is no generator
+state to keep.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ from msgrpo_hub.storage.files import write_atomically
 
 FORMAT = "msgrpo_hub-checkpoint-1"
 
-_CREDIT = "credit"
+_CREDIT, _BEST = "credit", "best"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Progress:
     updates: int = 0
     best_update: int = 0
     best_reward: float = float("-inf")
+    best_weights: Mapping[str, Tensor] = field(default_factory=dict)
+    """The adapter of the best update by name; empty in a run that keeps the last."""
 
 
 def save_checkpoint(
@@ -57,6 +60,7 @@ def save_checkpoint(
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"{key}/{name}"] = value
     tensors |= {f"{_CREDIT}/{name}": value.detach() for name, value in (credit or {}).items()}
+    tensors |= {f"{_BEST}/{name}": value for name, value in progress.best_weights.items()}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     state = {"updates": progress.updates, "best_update": progress.best_update, "best_reward": progress.best_reward}
     metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
@@ -85,7 +89,10 @@ def load_checkpoint(
         raise _refused(path, f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
     if metadata.pop("digest", "") != _digest(metadata, tensors):
         raise _refused(path, "its checksum is wrong, so it is damaged")
-    credit = {name.partition("/")[2]: tensors.pop(name) for name in [*tensors] if name.startswith(f"{_CREDIT}/")}
+    credit, best = (
+        {name.partition("/")[2]: tensors.pop(name) for name in [*tensors] if name.startswith(f"{part}/")}
+        for part in (_CREDIT, _BEST)
+    )
     weights = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
     if metadata["run"] != run or weights != set(parameters):
         raise _refused(path, "it belongs to a run with another configuration")
@@ -96,7 +103,7 @@ def load_checkpoint(
             moments.pop("weight")
             if moments:
                 optimizer.state[parameter] = {k: v.clone().to(_place(k, parameter)) for k, v in moments.items()}
-    return Progress(**json.loads(metadata["progress"])), credit
+    return Progress(**json.loads(metadata["progress"]), best_weights=best), credit
 
 
 def _place(key: str, parameter: nn.Parameter) -> torch.device:

@@ -113,6 +113,8 @@ class TrainConfig:
     """Number of validation episodes, the same each time."""
     test_episodes: Episodes = 200
     """Number of test episodes of the final table; 0 leaves it out."""
+    keep: Literal["last", "best"] = "last"
+    """Which weights adapter/ and the final table have: the last, or the best on the validation episodes."""
     token_budget: Annotated[int, Range(1, 1_000_000_000)] = 2048
     """Most tokens in one forward and backward pass of training; bounds memory, without effect on the gradient beyond rounding."""
     max_rows: Annotated[int, Range(1, 1_000_000_000)] = 512
@@ -138,7 +140,7 @@ class TrainConfig:
     save_rollouts: bool = False
     """Keep every training episode in the output folder, to be pushed as a data set."""
     threads: Annotated[int, Range(0, 1024)] = 0
-    """CPU threads of torch; 0 is torch's choice in a new run, and in a resumed run what it began with."""
+    """CPU threads of torch; 0 is one for a small model and every core for others, and in a resumed run what it began with."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -149,10 +151,17 @@ class TrainConfig:
                 resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
+        if self.keeps_best and not self.eval_every:
+            raise UserError("keep = 'best' with eval_every = 0: expected validation episodes to choose by; raise --eval-every")
         if (selected := self.selected_per_group) > self.group_size:
             raise UserError(
                 f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower --selected-per-group"
             )
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the run ends with the weights that were best on the validation episodes."""
+        return self.keep == "best"
 
     @property
     def play_settings(self) -> PlaySettings:

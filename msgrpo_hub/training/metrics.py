@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
+from torch import Tensor
 
 from msgrpo_hub.credit import StepAdvantages
 from msgrpo_hub.episode import Episode, Group
@@ -20,8 +21,15 @@ from msgrpo_hub.fields import misfit
 Metrics = dict[str, float]
 
 
-def play_metrics(groups: Sequence[Group], advantages: StepAdvantages, seconds: float) -> Metrics:
-    """The figures of acting: rewards, rates per step, entropy per token (nats), and speed."""
+def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages: StepAdvantages, seconds: float) -> Metrics:
+    """The figures of acting: rewards, rates per step, entropy per token (nats), and speed.
+
+    Args:
+        groups: the groups of an update.
+        returns: per group (G,), the composite returns C. Advantages come from their spread within a group.
+        advantages: per group and episode, what the credit gave each step.
+        seconds: spent acting.
+    """
     episodes = [episode for group in groups for episode in group.episodes]
     steps = [step for episode in episodes for step in episode.steps]
     tokens = sum(len(step.completion.token_ids) for step in steps)
@@ -29,6 +37,8 @@ def play_metrics(groups: Sequence[Group], advantages: StepAdvantages, seconds: f
     return {
         "reward": float(np.mean([episode.reward for episode in episodes])),
         "reward_std": float(np.mean(spreads)),
+        "composite_return": float(torch.cat([*returns]).mean()),
+        "composite_return_std": float(np.mean([float(of_group.std(correction=0)) for of_group in returns])),
         "success": float(np.mean([episode.success for episode in episodes])),
         "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),

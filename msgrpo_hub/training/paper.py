@@ -71,6 +71,7 @@ SETTINGS: dict[str, Setting] = {
     "eval_every": Setting(50),
     "eval_episodes": _paper(50, "the same episodes each time"),
     "test_episodes": Setting(200),
+    "keep": Setting("last"),
     "prompt_format": _later("think-action", "sections, tags, parser; that only the current state is shown is the paper's"),
     "dtype": Setting("bfloat16"),
     "load_in_4bit": Setting(False),

@@ -16,6 +16,7 @@ import torch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, misfit
+from msgrpo_hub.models.threads import default_threads
 from msgrpo_hub.storage.files import read_json, write_atomically
 from msgrpo_hub.training.config import TrainConfig
 
@@ -34,9 +35,9 @@ def rounding(config: TrainConfig, processes: int, device: str, engine: str) -> d
     return here | {name: getattr(config, name) for name in _FIELDS} | {name: version(name) for name in _PACKAGES}
 
 
-def choose_threads(config: TrainConfig, provenance: Path) -> None:
-    """Sets the CPU threads of torch: those given, else those that the run began with, else torch's choice."""
-    if threads := config.threads or _began(provenance).get("threads", 0):
+def choose_threads(config: TrainConfig, provenance: Path, parameters: int) -> None:
+    """Sets the CPU threads of torch: those given, else those that the run began with, else those for a model of its size."""
+    if threads := config.threads or _began(provenance).get("threads") or default_threads(parameters):
         torch.set_num_threads(threads)
 
 

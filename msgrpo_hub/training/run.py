@@ -26,6 +26,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import distinct_boards
 from msgrpo_hub.models.devices import check_device, gpu
+from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
@@ -34,6 +35,7 @@ from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
+from msgrpo_hub.training.outcome import learned_nothing
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
 from msgrpo_hub.training.rounding import check_rounding, choose_threads, read_provenance, rounding
@@ -57,9 +59,9 @@ def train(
 
     Args:
         config: what to train, on what, and how.
-        output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights), best/
-            (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and summary.json; with
-            `save_rollouts` also rollouts/, the training episodes.
+        output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights, or
+            with `keep` the best), best/ (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and
+            summary.json; with `save_rollouts` also rollouts/, the training episodes.
         resume: continue the run in that folder, or start a new one. A finished run returns its summary.
         accept_rounding: resume also where threads, batches, processes, device or versions are not those that the run began with.
             Its adapter may then differ from that of an uninterrupted run; summary.json says so.
@@ -74,11 +76,10 @@ def train(
     """
     folder = RunFolder(Path(output_dir))
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
-    choose_threads(config, folder.provenance)
     accelerator = _accelerator(config, folder)
     if accelerator.is_main_process:
         folder.check(config, resume)
-    with locked(folder.path, made) if accelerator.is_main_process else nullcontext():
+    with on_threads(None), locked(folder.path, made) if accelerator.is_main_process else nullcontext():
         accelerator.wait_for_everyone()
         if folder.summary.exists():
             return read_summary(folder.summary)
@@ -88,8 +89,8 @@ def train(
             with folder.disk_errors():
                 for callback in called:
                     callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
-                _learn(trainer, folder, progress, called, show_progress)
-                summary = _finish(trainer, folder) if accelerator.is_main_process else {}
+                progress = _learn(trainer, folder, progress, called, show_progress)
+                summary = _finish(trainer, folder, progress) if accelerator.is_main_process else {}
                 for callback in called:
                     callback.on_end(summary)
                 return summary
@@ -103,6 +104,7 @@ def _prepared(
     """A trainer in the state that the run is in; the folder now belongs to this run."""
     pinned, provenance = pin_sources(config, folder.provenance)
     trainer = Trainer(pinned, accelerator)
+    choose_threads(config, folder.provenance, trainer.agent.model.num_parameters())
     device, engine = trainer.model.device.type, trainer.chosen_engine()
     now = rounding(config, accelerator.num_processes, device, engine)
     if accelerator.is_main_process:
@@ -132,7 +134,9 @@ def _resumed(trainer: Trainer, folder: RunFolder) -> Progress:
     return progress
 
 
-def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: Sequence[Callback], show_progress: bool) -> None:
+def _learn(
+    trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: Sequence[Callback], show_progress: bool
+) -> Progress:
     """Runs the remaining updates; after each, the metrics and the checkpoint are safe on the disk."""
     config, main = trainer.config, trainer.accelerator.is_main_process
     if main:
@@ -155,6 +159,7 @@ def _learn(trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: S
                 _save(trainer, folder, progress)
             bar.update()
             bar.set_postfix(reward=f"{update.metrics['reward']:.2f}", success=f"{update.metrics['success']:.2f}")
+    return progress
 
 
 def _save(trainer: Trainer, folder: RunFolder, progress: Progress) -> None:
@@ -169,7 +174,9 @@ def _keep_best(trainer: Trainer, folder: RunFolder, progress: Progress, reward: 
     if reward <= progress.best_reward:
         return progress
     save_adapter(trainer, folder.best)
-    return replace(progress, best_update=progress.updates, best_reward=reward)
+    weights = {name: parameter.detach().cpu().clone() for name, parameter in trainer.parameters.items()}
+    kept = weights if trainer.config.keeps_best else {}
+    return replace(progress, best_update=progress.updates, best_reward=reward, best_weights=kept)
 
 
 def save_adapter(trainer: Trainer, path: Path) -> None:
@@ -184,9 +191,19 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
     beside.rmdir()
 
 
-def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
+def _kept(trainer: Trainer, progress: Progress) -> int:
+    """Gives the trainer the weights that the run keeps. Returns the update that they are of."""
+    if not trainer.config.keeps_best:
+        return progress.updates
+    with torch.no_grad():
+        for name, parameter in trainer.parameters.items():
+            parameter.copy_(progress.best_weights[name])
+    return progress.best_update
+
+
+def _finish(trainer: Trainer, folder: RunFolder, progress: Progress) -> dict[str, Any]:
     """Adapter, curves, final tables and replay."""
-    config = trainer.config
+    config, adapter_update = trainer.config, _kept(trainer, progress)
     save_adapter(trainer, folder.adapter)
     metrics = read_metrics(folder.metrics)
     write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside))
@@ -197,6 +214,9 @@ def _finish(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
     else:
         summary["game"] = next(iter(trainer.starts.games))
     summary |= _seconds(metrics, time.monotonic() - started)
+    summary |= {"adapter_update": adapter_update, "best_update": progress.best_update}
+    if why := learned_nothing(config, metrics, trainer.parameters):
+        summary["learned_nothing"] = why
     summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
     write_atomically(folder.summary, lambda beside: beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"))

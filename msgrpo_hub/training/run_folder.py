@@ -9,6 +9,7 @@ import tempfile
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -18,6 +19,9 @@ from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 
 _RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
+
+_LATER_FIELDS = {"keep": "last"}
+"""Fields that are younger than some runs, with what those runs did: with this value a run is the same as before the field."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,11 @@ class RunFolder:
         Raises:
             UserError: it holds another run, or cannot be written.
         """
-        if self.config.exists():
-            if not resume:
-                raise UserError(
-                    f"{str(self.path)!r} already holds a run: continue it with --resume, or name another --output-dir"
-                )
-            self._check_same(config)
-        elif (foreign := [p.name for p in (self.metrics, self.checkpoint, self.summary) if p.exists()]) != []:
-            raise UserError(f"{str(self.path)!r} holds {foreign[0]} but no config.toml: name an empty or a new --output-dir")
+        self.check_run(config, resume)
+        self.check_writable()
+
+    def check_writable(self) -> None:
+        """Makes the folder if it is missing. Raises `UserError` if it cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
@@ -61,6 +62,17 @@ class RunFolder:
                 f"cannot write to the output folder {str(self.path)!r} ({error.strerror}): expected a writable folder, "
                 "name another --output-dir"
             ) from error
+
+    def check_run(self, config: TrainConfig, resume: bool) -> None:
+        """Checks that the folder holds nothing, or the same run to be resumed. Raises `UserError` otherwise."""
+        if self.config.exists():
+            if not resume:
+                raise UserError(
+                    f"{str(self.path)!r} already holds a run: continue it with --resume, or name another --output-dir"
+                )
+            self._check_same(config)
+        elif (foreign := [p.name for p in (self.metrics, self.checkpoint, self.summary) if p.exists()]) != []:
+            raise UserError(f"{str(self.path)!r} holds {foreign[0]} but no config.toml: name an empty or a new --output-dir")
 
     def claim(self, config: TrainConfig) -> None:
         """Removes what a killed run left half-written, and writes the configuration. The folder now belongs to this run."""
@@ -91,15 +103,21 @@ class RunFolder:
 
     def _check_same(self, config: TrainConfig) -> None:
         stored = stored_config(self.config)
-        for name, value in asdict(config).items():
-            if name not in _RESUMABLE_FIELDS and getattr(stored, name) != value:
+        for name, value in fixed_fields(config).items():
+            if getattr(stored, name) != value:
                 raise UserError(
                     f"{str(self.path)!r} holds a run with {name} = {getattr(stored, name)!r}, not {value!r}: "
                     "resume with the same configuration, or name another --output-dir"
                 )
 
 
+def fixed_fields(config: TrainConfig) -> dict[str, Any]:
+    """The fields that may not change when a run resumes, with their values."""
+    return {name: value for name, value in asdict(config).items() if name not in _RESUMABLE_FIELDS}
+
+
 def fingerprint(config: TrainConfig) -> str:
     """Identifies the run that a checkpoint belongs to."""
-    fixed = {name: value for name, value in asdict(config).items() if name not in _RESUMABLE_FIELDS}
+    values = fixed_fields(config)
+    fixed = {name: value for name, value in values.items() if name not in _LATER_FIELDS or value != _LATER_FIELDS[name]}
     return hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()

@@ -62,7 +62,8 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
 
 def references(game: Game) -> tuple[list[str], list[str]]:
     """The scripted players of the table, above the models and below them."""
-    return (["random"], ["optimal"]) if is_solvable(base_game(game)) else (["random", "random-safe"], ["greedy"])
+    solved = is_solvable(base_game(game))
+    return (["silent", "random"], ["optimal"]) if solved else (["silent", "random", "random-safe"], ["greedy"])
 
 
 def left_out(game: Game) -> list[str]:

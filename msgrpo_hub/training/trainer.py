@@ -66,7 +66,7 @@ class Trainer:
             learned |= {f"credit/{name}": value for name, value in own.items()}
         metrics = {
             "update": float(index),
-            **play_metrics(groups, chosen.step_advantages, acted - started),
+            **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started),
             **learned,
             "seconds_training": time.monotonic() - acted,
             "memory_mb": memory_mb(self.model.device.type),

@@ -1,0 +1,73 @@
+"""Folders of finished runs that differ in their seed, with the figures of scripted play on real test boards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.games.game import Game
+from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.metrics import append_metrics
+from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.summary import Played, references, scores
+
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+EPISODES = 12
+
+
+def row(game: Game, name: str, first: int) -> dict[str, Any]:
+    """The row of a scripted player on test episodes from a first one on."""
+    keys = [(episode_seed(game.id, "test", first + index), 0) for index in range(EPISODES)]
+    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[name]), keys)
+    return scores(game, Played(name, episodes, episodes))
+
+
+def write_run(folder: Path, seed: int, updates: int = 20, done: int | None = None, gain: float = 0.5, **changes: Any) -> Path:
+    """A run as `train` leaves it: its adapter's figures are those of random legal play, of other episodes for each seed.
+
+    Args:
+        folder: of the run.
+        seed: of the run.
+        updates: of its configuration.
+        done: how many of them it has; by default all, and then a summary.
+        gain: what its reward gains over the training, beside noise.
+        changes: of the configuration.
+    """
+    config = TrainConfig(**{"updates": updates, "seed": seed, "test_episodes": EPISODES, "eval_every": 5, **changes})
+    folder.mkdir(parents=True, exist_ok=True)
+    run, noise = RunFolder(folder), np.random.default_rng(seed).normal(size=updates)
+    run.claim(config)
+    run.metrics.touch()
+    for index in range(1, (updates if done is None else done) + 1):
+        reward = 0.1 + gain * index / updates + 0.05 * float(noise[index - 1])
+        line = {"update": float(index), "reward": reward, "seconds_acting": 1.0 + 0.1 * seed, "seconds_training": 0.5}
+        append_metrics(run.metrics, line | ({"validation_reward": reward + 0.1} if index % 5 == 0 else {}))
+    if done is None:
+        game = make_game(config.game)
+        _, [after] = references(game)
+        known = {"random": row(game, "random", 0), "adapter": row(game, "random-legal", 50 * seed), after: row(game, after, 0)}
+        times = {"seconds_acting": 1.0, "seconds_training": 1.0, "seconds": 2.0}
+        summary = {"game": game.id, "episodes": EPISODES, "players": [*known], **known, **times, "config": asdict(config)}
+        run.summary.write_text(json.dumps(summary))
+    return folder
+
+
+def write_set(folder: Path, seeds: int, **given: Any) -> Path:
+    """A folder of finished runs, as `train --seeds` leaves it."""
+    for seed in range(seeds):
+        write_run(folder / f"seed-{seed}", seed, **given)
+    return folder
+
+
+def rewards(folder: Path) -> list[float]:
+    """The adapter's test reward of every run of a set."""
+    summaries = [json.loads(path.read_text()) for path in sorted(folder.glob("seed-*/summary.json"))]
+    return [summary["adapter"]["reward"] for summary in summaries]

@@ -1,0 +1,81 @@
+"""`--keep`: which weights adapter/ and the final table have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.run_folder import fingerprint, fixed_fields
+from tests.files import once, sha256
+from tests.training.interrupted import resumed
+
+if TYPE_CHECKING:
+    from tests.command import Command
+
+WEIGHTS = "adapter_model.safetensors"
+BEST = ["--keep", "best", "--game", "Snake-Solo-v1", "--eval-every", "1"]
+
+
+@pytest.fixture(scope="module")
+def best(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that keeps the best, which is not the last."""
+
+    def train(folder: Path) -> None:
+        done = msgrpo("train", *flags, *BEST, "--output-dir", folder)
+        (folder / "said.txt").write_text(done.out)
+
+    return once(tmp_path_factory, "keeps-best", train)
+
+
+def test_a_run_that_keeps_the_last_is_the_same_run_as_before_there_was_a_choice() -> None:
+    config = TrainConfig()
+    before = {name: value for name, value in fixed_fields(config).items() if name != "keep"}
+    assert fingerprint(config) == hashlib.sha256(repr(sorted(before.items())).encode()).hexdigest()
+    assert fingerprint(TrainConfig(keep="best")) != fingerprint(config)
+    assert "keep" in asdict(config)
+
+
+@pytest.mark.slow
+def test_the_adapter_is_the_best_on_the_validation_episodes_and_the_summary_says_so(best: Path) -> None:
+    rewards = [line["validation_reward"] for line in read_metrics(best / "metrics.jsonl")]
+    summary = json.loads((best / "summary.json").read_text())
+    update = 1 + int(np.argmax(rewards))
+    assert 1 <= update < 6
+    assert (summary["adapter_update"], summary["best_update"], summary["config"]["keep"]) == (update, update, "best")
+    assert sha256(best / "adapter" / WEIGHTS) == sha256(best / "best" / WEIGHTS)
+    assert f"Kept: update {update}, the best on the validation episodes\n" in (best / "said.txt").read_text()
+
+
+@pytest.mark.slow
+def test_the_final_table_is_that_of_the_kept_weights(best: Path) -> None:
+    summary = json.loads((best / "summary.json").read_text())
+    game, config = make_game(summary["game"]), summary["config"]
+    model = LanguageModel.from_pretrained(str(best / "adapter"), temperature=1.0, max_new_tokens=config["max_new_tokens"])
+    episodes = play_episodes(game, model, [(episode_seed(game.id, "test", index), 0) for index in range(4)])
+    assert summary["adapter"]["reward"] == np.mean([episode.reward for episode in episodes])
+
+
+@pytest.mark.slow
+def test_the_best_weights_are_in_the_checkpoint_so_a_killed_run_keeps_them(
+    best: Path, msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
+    """Also where its folder best/ is gone."""
+    for moment in (("Trainer.learn", "call", 5), ("_finish", "call", 1)):
+        ended = msgrpo("train", *flags, *BEST, "--resume", "--output-dir", tmp_path / "run", die_at=moment)
+        assert ended.code == -signal.SIGKILL
+        shutil.rmtree(tmp_path / "run" / "best")
+    assert resumed(msgrpo, tmp_path / "run").code == 0
+    assert sha256(tmp_path / "run" / "adapter" / WEIGHTS) == sha256(best / "adapter" / WEIGHTS)

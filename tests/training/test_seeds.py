@@ -1,0 +1,150 @@
+"""`msgrpo train --seeds`: every seed is the run that it would be alone; a set can be interrupted, resumed and enlarged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.training.config import stored_config
+from msgrpo_hub.training.seeds import SeedSet
+from tests.files import hashes, once, sha256
+from tests.training.interrupted import assert_same_run, updates_safe
+from tests.training.seed_runs import write_run, write_set
+
+if TYPE_CHECKING:
+    from tests.command import Command
+
+WEIGHTS = "adapter/adapter_model.safetensors"
+
+# ---- what a folder may hold
+
+
+def test_a_set_is_refused_in_the_folder_of_a_run_and_beside_other_settings(tmp_path: Path) -> None:
+    config = stored_config(write_run(tmp_path / "one", 0) / "config.toml")
+    with pytest.raises(UserError, match="holds a run of one seed: name another --output-dir for several"):
+        SeedSet(folder=tmp_path / "one", configs={0: config}).check(resume=True)
+    write_set(tmp_path / "set", 2)
+    with pytest.raises(UserError, match="seed-0' already holds a run: continue it with --resume"):
+        SeedSet(folder=tmp_path / "set", configs={0: config}).check(resume=False)
+    other = replace(config, seed=7, beta=0.5)
+    with pytest.raises(UserError, match=r"seed-0' holds a run with beta = 0\.01, not 0\.5"):
+        SeedSet(folder=tmp_path / "set", configs={7: other}).check(resume=True)
+    SeedSet(folder=tmp_path / "set", configs={7: replace(config, seed=7)}).check(resume=False)
+
+
+def test_the_state_of_a_set_names_what_is_finished_and_how_far_the_others_are(tmp_path: Path, finished_run: Path) -> None:
+    write_set(tmp_path, 2)
+    config = stored_config(finished_run / "config.toml")
+    write_run(tmp_path / "seed-2", 2, done=3)
+    shutil.copy(finished_run / "checkpoint.safetensors", tmp_path / "seed-2")
+    runs = SeedSet(folder=tmp_path, configs={seed: replace(config, seed=seed, updates=20) for seed in range(4)})
+    assert runs.state() == "2 of 4 seeds are finished; seed 2 has 6 of 20 updates; continue with --resume"
+
+
+def test_a_set_under_a_launcher_of_several_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="expected one process"):
+        SeedSet(folder=tmp_path, configs={}).check(resume=False)
+
+
+# ---- whole sets
+
+
+@pytest.fixture(scope="module")
+def trained(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seeds 0 and 1, trained at once. Not to be changed: copy it."""
+
+    def train(folder: Path) -> None:
+        done = msgrpo("train", *flags, "--seeds", "0,1", "--parallel", "2", "--output-dir", folder)
+        assert done.code == 0, done.err
+        (folder / "said.txt").write_text(done.out)
+
+    return once(tmp_path_factory, "seeds-0-and-1", train)
+
+
+@pytest.mark.slow
+def test_each_seed_is_bit_for_bit_the_run_that_it_is_alone(trained: Path, finished_run: Path) -> None:
+    assert_same_run(trained / "seed-0", finished_run)
+    assert sha256(trained / "seed-0" / WEIGHTS) != sha256(trained / "seed-1" / WEIGHTS)
+    assert stored_config(trained / "seed-1" / "config.toml").seed == 1
+
+
+@pytest.mark.slow
+def test_the_summary_over_seeds_has_the_figures_of_every_run(trained: Path) -> None:
+    data = json.loads((trained / "seeds.json").read_text())
+    for seed in ("0", "1"):
+        summary = json.loads((trained / f"seed-{seed}" / "summary.json").read_text())
+        assert data["players"]["adapter"][summary["game"]]["reward"]["by_seed"][seed] == summary["adapter"]["reward"]
+        assert data["runs"][seed]["finished"]
+    assert (trained / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "an interval needs 3 finished seeds" in (trained / "said.txt").read_text()
+
+
+@pytest.mark.slow
+def test_finished_seeds_are_not_run_again_an_interrupted_one_resumes_and_a_new_one_joins(
+    trained: Path, stopped: Path, msgrpo: Command, finished_run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "set")
+    shutil.rmtree(tmp_path / "set" / "seed-0")
+    shutil.copytree(stopped, tmp_path / "set" / "seed-0")
+    before = hashes(tmp_path / "set" / "seed-1")
+    done = msgrpo("train", "--seeds", "0-2", "--resume", "--output-dir", tmp_path / "set")
+    assert done.code == 0, done.err
+    assert hashes(tmp_path / "set" / "seed-1") == before
+    assert_same_run(tmp_path / "set" / "seed-0", finished_run)
+    assert [*json.loads((tmp_path / "set" / "seeds.json").read_text())["runs"]] == ["0", "1", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_set_ends_its_processes_and_says_in_one_line_what_is_finished(
+    number: signal.Signals, msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
+    long = [*flags, "--updates", "100000", "--eval-every", "0"]
+    folder = tmp_path / "set"
+    running = msgrpo.start("train", *long, "--seeds", "0", "--output-dir", folder)
+    for _ in range(6000):
+        if updates_safe(folder / "seed-0"):
+            break
+        time.sleep(0.01)
+    process = json.loads((folder / "seed-0" / ".lock.json").read_text())["process"]
+    running.send(number)
+    ended = running.wait()
+    if number == signal.SIGKILL:
+        assert ended.code == -number
+    else:
+        assert ended.code == 128 + number
+        [line] = ended.said
+        assert line.startswith("ended by SIGTERM; 0 of 1 seeds are finished; seed 0 has ")
+        assert line.endswith(" of 100000 updates; continue with --resume")
+    for _ in range(500):
+        if not _lives(process):
+            break
+        time.sleep(0.01)
+    assert not _lives(process)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+
+
+@pytest.mark.slow
+def test_a_seed_that_cannot_begin_ends_the_set_in_one_line_and_leaves_nothing(msgrpo: Command, tmp_path: Path) -> None:
+    ended = msgrpo("train", "--model", tmp_path / "none", "--seeds", "3-5", "--output-dir", tmp_path / "set")
+    assert (ended.code, len(ended.said)) == (2, 1), ended.err
+    assert ended.said[0].startswith("error: seed 3 failed: ")
+    assert ended.said[0].endswith("; 0 of 3 seeds are finished; continue with --resume")
+    assert not (tmp_path / "set").exists()
