@@ -1,0 +1,58 @@
+"""`python -m benchmark.experiments list|run|figures|check [NAME…]`, from the root of the clone.
+
+Without a name, every experiment.
+
+list      the experiments, and how many of their units have run
+run       runs the units that have not run yet, and then makes the page; may be stopped and started again at any time, and
+          several processes share the units of an experiment
+figures   makes every page and every figure from the raw results
+check     fails if one of them is stale
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from benchmark.experiments import page, rows
+from benchmark.experiments.experiment import HERE, load, names
+from msgrpo_hub.errors import UserError, unknown
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the command."""
+    command, *given = arguments or [""]
+    if command not in COMMANDS:
+        raise unknown("command", command, COMMANDS)
+    for name in given or names():
+        COMMANDS[command](name)
+
+
+def run(name: str) -> None:
+    torch.set_num_threads(1)  # so that processor time does not depend on the number of cores
+    rows.run(name, load(name), HERE / name, rows.SCRATCH / name)
+    figures(name)
+
+
+def figures(name: str) -> None:
+    page.write(name, load(name), HERE / name)
+
+
+def check(name: str) -> None:
+    page.check(name, load(name), HERE / name)
+
+
+def show(name: str) -> None:
+    experiment = load(name)
+    print(f"{name}: {len(rows.read_rows(experiment, HERE / name))} of {len(experiment.units)} units. {experiment.question}")
+
+
+COMMANDS = {"list": show, "run": run, "figures": figures, "check": check}
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

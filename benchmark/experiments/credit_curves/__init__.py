@@ -1,0 +1,1 @@
+"""Learning curves of the credits at equal seconds."""

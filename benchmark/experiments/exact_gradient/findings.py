@@ -1,0 +1,290 @@
+"""What was found, from the raw results: the answer, the tables and the figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmark.experiments.exact_gradient.comparison import TARGET
+from benchmark.experiments.exact_gradient.estimators import ESTIMATORS, EXACT, MS_GRPO, Estimator
+from benchmark.experiments.experiment import Values, configuration
+from msgrpo_hub.evaluation.tables import markdown
+
+CONFIGURATION = configuration("exact_gradient")
+EPISODES = CONFIGURATION["groups"] * CONFIGURATION["group_size"]
+"""Episodes that an update plays."""
+
+RESOLVED = 0.05
+"""Largest standard error of a cosine of the expectation that is shown."""
+
+PAPER, ALL = Estimator(MS_GRPO, "AAW"), Estimator(MS_GRPO)
+"""The paper's estimator, and the same from all episodes of a group."""
+
+
+class Checkpoint(NamedTuple):
+    """The values of one unit."""
+
+    game: str
+    update: int
+    values: Values
+
+    @property
+    def name(self) -> str:
+        return f"{self.game}, {self.update}"
+
+    def of(self, estimator: Estimator, statistic: str) -> float:
+        """A statistic; infinite where it is not finite."""
+        value = self.values["estimators"][estimator.name][statistic][0]
+        return math.inf if value is None else float(value)
+
+    def error(self, estimator: Estimator, statistic: str) -> float:
+        """Its standard error; infinite where it is not finite."""
+        error = self.values["estimators"][estimator.name][statistic][1]
+        return math.inf if error is None else float(error)
+
+    def resolves(self, estimator: Estimator) -> bool:
+        """Whether the simulated updates are enough to know the expectation of an estimator."""
+        return self.error(estimator, "cosine_of_mean") <= RESOLVED
+
+    def episodes(self, estimator: Estimator) -> float:
+        """Episodes to play until the mean of their updates has cosine `TARGET`; infinite if the bias forbids it."""
+        return float(self.of(estimator, "updates_needed") * EPISODES)
+
+    def seconds(self, estimator: Estimator) -> float:
+        """Processor time of acting, crediting and learning for as many episodes."""
+        spent = self.values["seconds"]
+        learning = spent["learning all" if estimator.selection == "all" else "learning selected"]
+        critic = spent["critic update"] if estimator.credit.startswith("critic") else 0.0
+        crediting = self.values["credit_seconds"][estimator.credit] + critic
+        return float(self.of(estimator, "updates_needed") * (spent["acting"] + learning + crediting))
+
+
+def checkpoints_of(rows: Mapping[str, Values]) -> list[Checkpoint]:
+    """The units by their names."""
+    parts = [(unit.split("-"), values) for unit, values in rows.items()]
+    return [Checkpoint(game, int(update.removeprefix("update")), values) for (game, _, update), values in parts]
+
+
+def span(values: Sequence[float], digits: int = 3) -> str:
+    """The smallest and the largest."""
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def relative(points: Sequence[Checkpoint], cost: Callable[[Checkpoint, Estimator], float], estimator: Estimator) -> str:
+    """The geometric mean over checkpoints of a cost as a multiple of that of all episodes with the paper's credit."""
+    ratios = [cost(point, estimator) / cost(point, ALL) for point in points if point.resolves(ALL)]
+    finite = [ratio for ratio in ratios if math.isfinite(ratio)]
+    never = f" (never at {len(ratios) - len(finite)} of {len(ratios)})" if len(finite) < len(ratios) else ""
+    return f"{math.exp(np.mean(np.log(finite))):.2f}×{never}" if finite else "never"
+
+
+def summary(points: Sequence[Checkpoint]) -> str:
+    """A line per estimator, over all checkpoints."""
+    head = ["estimator", "cosine of one update", "lowest of the expectation", "episodes needed", "seconds needed"]
+    lines = [
+        [
+            estimator.name,
+            span([point.of(estimator, "cosine") for point in points]),
+            _lowest(points, estimator).partition(" (")[0],
+            relative(points, Checkpoint.episodes, estimator),
+            relative(points, Checkpoint.seconds, estimator),
+        ]
+        for estimator in ESTIMATORS
+    ]
+    return markdown(head, lines)
+
+
+def answer(rows: Mapping[str, Values]) -> str:
+    points = checkpoints_of(rows)
+    found = [part(points) for part in (_credits, _spread, _selection, _noise)]
+    return "\n".join([_policy(points), "", *found, LIMITS, "", summary(points), NOTES])
+
+
+def _policy(points: Sequence[Checkpoint]) -> str:
+    inside = max(1 - point.values["mass_outside"] for point in points)
+    return (
+        "The policy is the built-in base with an adapter, restricted to five replies: one per action, and one without an action"
+        " (⊥). Its probabilities are renormalised over the five, so the policy, its Q and its gradient are exact. Without the"
+        f" restriction the model would write something else: the five replies have a probability of at most {inside:.0e} in all."
+        f" The {len(points)} checkpoints are those of runs of MS-GRPO with AAW on this policy."
+    )
+
+
+def _cosines(points: Sequence[Checkpoint], estimator: Estimator) -> str:
+    return span([point.of(estimator, "cosine") for point in points], 2)
+
+
+def _needed(points: Sequence[Checkpoint], estimator: Estimator) -> str:
+    return relative(points, Checkpoint.episodes, estimator)
+
+
+def _lowest(points: Sequence[Checkpoint], estimator: Estimator) -> str:
+    """The lowest cosine of the expectation, with its standard error, and where it is."""
+    lowest = min((point for point in points if point.resolves(ALL)), key=lambda point: point.of(estimator, "cosine_of_mean"))
+    value, error = lowest.of(estimator, "cosine_of_mean"), lowest.error(estimator, "cosine_of_mean")
+    return f"{value:.3f} ± {error:.3f} ({lowest.name} updates)"
+
+
+def _credits(points: Sequence[Checkpoint]) -> str:
+    critic = Estimator("critic, λ = 0.5")
+    return (
+        f"- **Credit.** With the exact advantage, one update has cosine {_cosines(points, Estimator(EXACT))} to the exact"
+        " gradient,"
+        f" {_cosines(points, critic)} with a critic (λ = 0.5, the best of three), {_cosines(points, ALL)} with the paper's credit"
+        " on all episodes."
+        f" For a cosine of {TARGET:g}, the exact advantage needs {_needed(points, Estimator(EXACT))} the episodes of the paper's"
+        f" credit, the critic {_needed(points, critic)}, anchor states {_needed(points, Estimator('anchor states / std'))},"
+        f" reward-to-go {_needed(points, Estimator('reward-to-go / std'))}."
+    )
+
+
+def _spread(points: Sequence[Checkpoint]) -> str:
+    plain = Estimator("whole episode")
+    return (
+        "- **The group's standard deviation.** Dividing by it turns the expected direction: the lowest cosine of the expectation"
+        f" is {_lowest(points, ALL)}, and {_lowest(points, plain)} without it. Without it, {_needed(points, plain)} the episodes"
+        " are needed."
+    )
+
+
+def _selection(points: Sequence[Checkpoint]) -> str:
+    fixed, uniform = Estimator(MS_GRPO, "AAW, corrected"), Estimator(MS_GRPO, "uniform")
+    kept, size = CONFIGURATION["selected_per_group"], CONFIGURATION["group_size"]
+    acting, every, few = (
+        np.mean([point.values["seconds"][part] for point in points]) for part in ("acting", "learning all", "learning selected")
+    )
+    return (
+        f"- **AAW.** Selecting {kept} of {size} by AAW has a lowest cosine of the expectation of {_lowest(points, PAPER)}, and"
+        f" {_lowest(points, fixed)} if corrected by inclusion probabilities. AAW needs {_needed(points, PAPER)} the episodes of"
+        f" learning from all, AAW corrected {_needed(points, fixed)}, uniform selection {_needed(points, uniform)}. Per update,"
+        f" acting takes {acting:.2f} s of processor time, learning from all episodes {every:.2f} s, and from the selected ones"
+        f" {few:.2f} s: equal prompts and replies are computed once, so selection saves little here."
+    )
+
+
+def _noise(points: Sequence[Checkpoint]) -> str:
+    """What is known of the checkpoints at which the reference is too noisy."""
+    noisy = [point for point in points if not point.resolves(ALL)]
+    head = (
+        f"- **Noise.** {CONFIGURATION['simulated_updates']} updates resolve the expectation of the paper's credit to {RESOLVED:g}"
+        f" at {len(points) - len(noisy)} of {len(points)} checkpoints; minima and costs are over these."
+    )
+    if not noisy:
+        return head
+    return (
+        f"{head} At the others ({'; '.join(point.name for point in noisy)} updates), one update has cosine {_cosines(noisy, ALL)}"
+        f" with the paper's credit, {_cosines(noisy, Estimator('critic, λ = 0.5'))} with the critic and"
+        f" {_cosines(noisy, Estimator(EXACT))} with the exact advantage: credit matters most there. We take it that the luck"
+        " of the game hides what the actions are worth; that was not measured."
+    )
+
+
+LIMITS = (
+    "- **Limits.** One training seed per game. Each checkpoint is measured on the starts of the run's next update: J differs"
+    " between checkpoints because the starts do, and the noise is that of play and selection alone. The critic first learned"
+    f" from {CONFIGURATION['warmup']} updates of the same policy, which favours it over a critic within a run. The"
+    f" limit of {RESOLVED:g} was chosen after the results were seen. Seconds are of a busy machine. Whether a better cosine"
+    " learns faster is the question of [credit_curves](../credit_curves/README.md). HGPO and ECPO are not among the estimators."
+)
+
+NOTES = f"""
+Cosines are to the exact gradient: ranges, and minima with their standard errors, over checkpoints. The last two columns are
+geometric means over checkpoints, as multiples of the first line, of what it takes until the mean of several updates has
+cosine {TARGET:g}; an estimator whose expectation has a lower cosine never gets there. Fewer than {EPISODES} episodes mean
+fewer starts, with groups of the same size. Seconds are processor time of acting, crediting and learning. A question mark
+below stands for an expectation with a standard error over {RESOLVED:g}."""
+
+
+def tables(rows: Mapping[str, Values]) -> str:
+    points = checkpoints_of(rows)
+    games = dict.fromkeys(point.game for point in points)
+    parts = ["## Checkpoints", checkpoint_table(points), "## Bias, variance and cosine at every checkpoint"]
+    for game in games:
+        of_game = [point for point in points if point.game == game]
+        parts += [f"**{game}**: cosine of one update / of the expectation", by_checkpoint(of_game, _both_cosines)]
+        parts += [f"**{game}**: bias / bias after the best scaling / variance", by_checkpoint(of_game, _errors)]
+        parts += [f"**{game}**: episodes (processor seconds) until the cosine is {TARGET:g}", by_checkpoint(of_game, _cost)]
+    return "\n\n".join(parts)
+
+
+def checkpoint_table(points: Sequence[Checkpoint]) -> str:
+    """The policies that the estimators were measured on."""
+    head = ["game, updates", "J", "optimum", "prompts", "groups without variance", "⊥", "mass outside the replies", "norm of ∇J"]
+    lines = []
+    for point in points:
+        values = point.values
+        shares = [f"{values[name]:.3g}" for name in ("groups_without_variance", "no_action", "mass_outside", "gradient_norm")]
+        lines.append([point.name, f"{values['value']:.3f}", f"{values['optimal']:.3f}", str(values["prompts"]), *shares])
+    return markdown(head, lines)
+
+
+def by_checkpoint(points: Sequence[Checkpoint], cell: Callable[[Checkpoint, Estimator], str]) -> str:
+    """A table of estimators by checkpoints."""
+    head = ["estimator", *(f"{point.update} updates" for point in points)]
+    return markdown(head, [[e.name, *(cell(point, e) for point in points)] for e in ESTIMATORS])
+
+
+def _both_cosines(point: Checkpoint, estimator: Estimator) -> str:
+    mean = f"{point.of(estimator, 'cosine_of_mean'):.3f}" if point.resolves(estimator) else "?"
+    return f"{point.of(estimator, 'cosine'):.3f} / {mean}"
+
+
+def _errors(point: Checkpoint, estimator: Estimator) -> str:
+    if not point.resolves(estimator):
+        return "?"
+    return " / ".join(f"{point.of(estimator, name):.3g}" for name in ("bias", "scaled_bias", "variance"))
+
+
+def _cost(point: Checkpoint, estimator: Estimator) -> str:
+    if not point.resolves(estimator):
+        return "?"
+    episodes = point.episodes(estimator)
+    return "never" if math.isinf(episodes) else f"{episodes:,.0f} ({point.seconds(estimator):.2g} s)"
+
+
+def figure(rows: Mapping[str, Values]) -> Figure:
+    """A panel per game and checkpoint: the cosine of one update and of the expectation, for every estimator."""
+    points = checkpoints_of(rows)
+    games, updates = (list(dict.fromkeys(point[part] for point in points)) for part in (0, 1))
+    drawn = Figure(figsize=(2.1 * len(updates) + 2.4, 3.5 * len(games) + 0.6), layout="constrained", facecolor="white")
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots(len(games), len(updates), sharex=True, sharey=True, squeeze=False)
+    for axis in axes.flatten():
+        axis.set_visible(False)
+    for point in points:
+        axis = axes[games.index(point.game), updates.index(point.update)]
+        axis.set_visible(True)
+        _draw(axis, point)
+        values = point.values
+        axis.set_title(f"{point.name} updates\nJ = {values['value']:.2f} of {values['optimal']:.2f}", fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xlabel("cosine to the exact gradient", fontsize=7)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return drawn
+
+
+MARKS = {
+    "cosine": ("o", "#1f6fb4", f"one update of {EPISODES} episodes (± 2 standard errors)"),
+    "cosine_of_mean": ("|", "#d9822b", "the expectation: bias alone"),
+}
+"""Statistic → how it is drawn."""
+
+
+def _draw(axis: Axes, point: Checkpoint) -> None:
+    for name, (mark, colour, label) in MARKS.items():
+        shown = [(k, e) for k, e in enumerate(ESTIMATORS) if name == "cosine" or point.resolves(e)]
+        values, errors = zip(*((point.of(e, name), 2 * point.error(e, name)) for _, e in shown), strict=True)
+        size = 4 if mark == "o" else 10
+        axis.errorbar(values, [k for k, _ in shown], xerr=errors, fmt=mark, color=colour, ms=size, mew=2, lw=1, label=label)
+    axis.set_yticks(range(len(ESTIMATORS)), [estimator.name for estimator in ESTIMATORS], fontsize=7)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.set_ylim(len(ESTIMATORS) - 0.5, -0.5)
+    axis.grid(alpha=0.3)
