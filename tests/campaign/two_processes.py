@@ -1,0 +1,38 @@
+"""A training on two processes, of which one or both are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from dataclasses import dataclass, field
+
+import psutil
+
+from tests.command import Finished, Running
+
+FIRST, SECOND, BOTH = slice(0, 1), slice(1, 2), slice(None)
+"""Which processes a signal goes to."""
+
+
+@dataclass
+class TwoProcesses:
+    """The first process, which forks the second. When one has died, the other fails to reach it and ends."""
+
+    first: Running
+    victims: slice
+    second: list[psutil.Process] = field(default_factory=list, init=False)
+    reached: bool = field(default=False, init=False)
+
+    def send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.first.pid)
+            self.second = first.children()
+            for process in [first, *self.second][self.victims]:
+                process.send_signal(number)
+                self.reached = True
+
+    def wait(self) -> Finished:
+        """Waits for the end of both. If a signal reached one and the first failed, that counts as killed."""
+        ended = self.first.wait()
+        psutil.wait_procs(self.second, timeout=120)
+        return Finished(-signal.SIGKILL, ended.out, ended.err) if self.reached and ended.code else ended
