@@ -6,30 +6,40 @@ visitor: what a tab shows lives in the visitor's page.
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "100")  # after each request gradio makes a table of so many before it
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100")
 
 import gradio as gr
+import lines
 import players
 import present
 import theme
 import validation
 from compare import MOST_EPISODES, compare
-from components import Function, endpoint, game_input, lead, note, player_input, replay_player, seed_input, show_user_errors
+from components import answer, endpoint, game_input, lead, note, player_input, replay_player, seed_input, show_user_errors
+from door import Door
 from human import play_result, play_step
 from leaderboard import leaderboard, table
-from rules import LONGEST_TEXT, MOST_STARTS, PRESETS, change_rules, words
+from rules import LONGEST_TEXT, MOST_STARTS, OPENING, PRESETS, asked_first, bundled, change_rules, words
+from starlette.middleware import Middleware
+from unread import Unread
 from watch import FIRST, watch
 
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES
 
 TITLE = "Small models that act"
+
+MOST_WAITING = 200
+"""Requests that gradio keeps waiting while it works on `lines.MOST_THREADS` others."""
+
+MOST_SESSIONS = 200
+"""Pages whose components gradio remembers, about a hundred kilobytes each. Nothing is lost with one: the page has it all."""
 
 
 def watch_tab() -> None:
@@ -109,10 +119,10 @@ def play_tab() -> None:
         return json.dumps(play_step(game, seed, []) | {"player": player})
 
     def step(asked: dict[str, Any]) -> dict[str, Any]:
-        return _answer(play_step, asked)
+        return answer(play_step, asked)
 
     def result(asked: dict[str, Any]) -> dict[str, Any]:
-        return _answer(play_result, asked)
+        return answer(play_result, asked)
 
     board = gr.HTML(
         begin(*FIRST),
@@ -135,26 +145,13 @@ def play_tab() -> None:
     endpoint(play_result)
 
 
-def _answer(function: Function, given: Any) -> dict[str, Any]:
-    """Answers the page's script, which shows `error` to the visitor."""
-    try:
-        inspect.signature(function).bind(**given)
-    except TypeError:
-        return {"error": "expected the names and values that the page sends"}
-    try:
-        found: dict[str, Any] = function(**given)
-    except UserError as error:
-        return {"error": str(error)}
-    return found
-
-
 def rules_tab() -> None:
     lead("Change what the agent is told about the game. Does it read the rules, or follow a habit?")
-    names = GAMES["Snake-Solo-v1"].actions
-    first = words("Snake-Solo-v1", "poisoned")
+    first, opening = asked_first(), bundled()
+    names = GAMES[first["game"]].actions
     with gr.Row(elem_classes="asks"):
-        game, seed, player = game_input(list(GAMES), "Snake-Solo-v1"), seed_input(0), player_input("snake-adapter")
-        change = gr.Dropdown(list(PRESETS), value="poisoned", label="Prepared changes", min_width=170, scale=2)
+        game, seed, player = game_input(list(GAMES), first["game"]), seed_input(first["seed"]), player_input(first["player"])
+        change = gr.Dropdown(list(PRESETS), value=OPENING[3], label="Prepared changes", min_width=170, scale=2)
     with gr.Row(equal_height=True):
         instructions = gr.Textbox(first["instructions"], label="Instructions", lines=3, max_lines=8, min_width=280)
         rules = gr.Textbox(first["rules"], label="Rules, one per line", lines=3, max_lines=12, min_width=280)
@@ -170,11 +167,11 @@ def rules_tab() -> None:
             min_width=220,
         )
     with gr.Row(elem_classes="asks"):
-        episodes = gr.Slider(1, MOST_STARTS, value=40, step=1, label="Starts", min_width=220, scale=3)
+        episodes = gr.Slider(1, MOST_STARTS, value=first["episodes"], step=1, label="Starts", min_width=220, scale=3)
         go = gr.Button("Try it", variant="primary", min_width=110, scale=1)
         stop = gr.Button("Stop", min_width=90, scale=1)
-    verdict = gr.HTML(elem_id="rules-verdict", elem_classes="told", apply_default_css=False)
-    stage = replay_player(None, "rules-stage")
+    verdict = gr.HTML(present.bundled(opening), elem_id="rules-verdict", elem_classes="told", apply_default_css=False)
+    stage = replay_player(json.dumps(opening["film"]), "rules-stage")
 
     def fill(game: str, change: str) -> list[Any]:
         found = words(game, change)
@@ -203,8 +200,9 @@ def rules_tab() -> None:
     stop.click(None, None, None, cancels=[event], api_visibility="private")
     note(
         "Only the words change; the game, its random numbers and its rewards stay. The score counts rewards collected: apples "
-        "eaten, or the goal reached. Any text that a small model has never seen may disturb it: try *other words*, which mean "
-        "the same, before you conclude that it reads."
+        "eaten, or the goal reached. Any new text disturbs a small model. So each start is also played with *The weather is nice "
+        "today.* in the place of your words, as often as it takes to be as long. Only a difference from that, beyond its 95 % "
+        "interval, is a sign of reading or of habit."
     )
     endpoint(words)
     endpoint(change_rules)
@@ -273,13 +271,23 @@ def build() -> gr.Blocks:
                     tab()
         endpoint(options)
         note("Every tab is an endpoint for programs, under a stable name: `/watch`, `/compare`, `/play_step`, `/change_rules` …")
-    page.queue(default_concurrency_limit=4, max_size=64)
+    # Requests wait in the lines of lines.py, not in the queue, where a bundled replay would wait behind a model.
+    page.queue(default_concurrency_limit=None, max_size=MOST_WAITING, api_open=False)
+    page._queue.pending_messages_per_session = Unread(page._queue)
     return page
 
 
 def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
-    build().launch(theme=theme.theme(), head=theme.head(), ssr_mode=False, footer_links=["api"], max_file_size="1mb")
+    build().launch(
+        theme=theme.theme(),
+        head=theme.head(),
+        ssr_mode=False,
+        footer_links=["api"],
+        max_threads=lines.MOST_THREADS,
+        state_session_capacity=MOST_SESSIONS,
+        app_kwargs={"middleware": [Middleware(Door)]},
+    )
 
 
 if __name__ == "__main__":

@@ -41,12 +41,13 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
     names = [players.check_player(name, rules) for name in (player_a, player_b)]
     played: tuple[list[Episode], list[Episode]] = ([], [])
     shown = None
-    for batch in batches(first, wanted, names):
-        seeds = [replay.seed_of(rules, number) for number in batch]
-        for name, episodes_so_far in zip(names, played, strict=True):
-            episodes_so_far += players.play(name, rules, seeds)
-        shown = shown or _first_replay(rules, first, names, [each[0] for each in played])
-        yield {"film": shown, "wanted": wanted, **score(names, *played)}
+    with players.line(*names).place():
+        for batch in batches(first, wanted, names):
+            seeds = [replay.seed_of(rules, number) for number in batch]
+            for name, episodes_so_far in zip(names, played, strict=True):
+                episodes_so_far += players.play(name, rules, seeds)
+            shown = shown or _first_replay(rules, first, names, [each[0] for each in played])
+            yield {"film": shown, "wanted": wanted, **score(names, *played)}
 
 
 def batches(first: int, wanted: int, names: Sequence[str]) -> Iterator[range]:

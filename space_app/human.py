@@ -90,9 +90,10 @@ def play_result(game: str, seed: int, player: str) -> dict[str, Any]:
     rules, number = validation.game(game), validation.number(seed)
     best = "optimal" if can_play("optimal", rules) else "planner" if can_play("planner", rules) else "random-safe"
     found = {}
-    for role, name in (("agent", players.check_player(player, rules)), ("best", best)):
-        [episode] = players.play(name, rules, [replay.seed_of(rules, number)])
-        found[role] = replay.player_data(rules, name, episode, players.asked_in(name))
+    with players.line(players.check_player(player, rules)).place():
+        for role, name in (("agent", player), ("best", best)):
+            [episode] = players.play(name, rules, [replay.seed_of(rules, number)])
+            found[role] = replay.player_data(rules, name, episode, players.asked_in(name))
     fields = ("player", "reward", "success", "value_optimal")
     results = {role: {name: data[name] for name in fields} | {"turns": len(data["steps"])} for role, data in found.items()}
     return {**results, "film": replay.combine(number, [found["agent"]])}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import lines
 import players
 
 from msgrpo_hub.errors import UserError
@@ -18,8 +18,6 @@ from msgrpo_hub.hub import read_leaderboard
 from msgrpo_hub.hub.leaderboard import as_rows
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[\w./-]{1,95})?", re.ASCII)
-
-_one_at_a_time = threading.Lock()
 
 
 def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
@@ -56,7 +54,7 @@ def published(source: str) -> list[dict[str, Any]]:
     if not isinstance(source, str) or len(source) > 200 or not _REPO.fullmatch(source) or ".." in source or Path(source).exists():
         raise UserError(f"{str(source)[:60]!r} is not a dataset: expected USER/NAME or USER/NAME@REVISION")
     repo, _, revision = source.partition("@")
-    with _one_at_a_time:
+    with lines.DATASETS.place(), lines.DATASETS.turn():
         found = read_leaderboard(repo, revision=revision or None)
     return as_rows(found)
 

@@ -1,4 +1,4 @@
-"""Makes the adapters and replays of `bundle/`, which the Space shows without a network.
+"""Makes the adapters, replays and first results of `bundle/`, which the Space shows without a network.
 
 bundle/README.md has the command; it runs in a clone. The leaderboard of the bundle is written by `python -m benchmark report`."""
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import players
 import replay
+import rules
 
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players import can_play
@@ -36,6 +37,7 @@ def main() -> None:
     for name, run in (("lake-adapter", options.lake), ("snake-adapter", options.snake)):
         copy_adapter(run / "adapter", players.BUNDLED[name])
     write(players.BUNDLE / "replays.json", replays())
+    write(players.BUNDLE / "rules.json", list(rules.change_rules(**rules.asked_first()))[-1])
 
 
 def copy_adapter(source: Path, target: Path) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+import lines
 
 from msgrpo_hub.agent import THINK_ACTION, Policy, PromptFormat, format_of
 from msgrpo_hub.downloads.sources import resolve
@@ -37,7 +38,7 @@ LARGEST = 4_000_000_000
 """Bytes of weights that are loaded at most: about two thousand million parameters in 16 bits."""
 
 KEPT = 2
-"""Models that stay loaded."""
+"""Models from the Hub that stay loaded. The built-in ones, of a few megabytes, all do."""
 
 LONGEST_NAME = 200
 
@@ -45,7 +46,7 @@ _SOURCE = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[A-Za-z0-9][\w./-
 _NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
 
 _models: OrderedDict[str, Policy] = OrderedDict()
-_one_at_a_time = threading.Lock()
+_formats: dict[str, PromptFormat] = {}
 
 Play = TypeVar("Play", bound=Callable[..., Any])
 
@@ -91,25 +92,30 @@ def check_player(name: str, game: Game) -> str:
     return name
 
 
+def line(*names: str) -> lines.Line:
+    """The line in which a request for these players waits."""
+    return lines.SCRIPTED if all(name in SCRIPTED for name in names) else lines.MODELS
+
+
 def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
-    """Plays one episode from each seed. One model is loaded and plays at a time; other requests wait.
+    """Plays one episode from each seed, when it is this player's turn. A request has taken a place in the line before.
 
     Raises:
         UserError: an unknown player, a model that is too large or cannot be loaded, or a prompt longer than its context.
     """
     check_player(name, game)
     episode_keys = [(seed, 0) for seed in seeds]
-    if name in SCRIPTED:
-        return play_episodes(game, make_player(name), episode_keys)
-    variant = game.id.partition(":")[2] in VARIANTS
-    with _one_at_a_time:
+    with line(name).turn():
+        if name in SCRIPTED:
+            return play_episodes(game, make_player(name), episode_keys)
+        variant = game.id.partition(":")[2] in VARIANTS
         _model(name, game)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
         return _play_model(name, game.id if variant else game, episode_keys)
 
 
 def asked_in(name: str) -> PromptFormat:
-    """The prompt format of a player that has just played: a model's own, or think-action."""
-    return format_of(_models[name]) if name in _models else THINK_ACTION
+    """The prompt format of a player that has played: a model's own, or think-action."""
+    return _formats.get(name, THINK_ACTION)
 
 
 @on_gpu
@@ -119,12 +125,14 @@ def _play_model(name: str, game: Game | str, episode_keys: list[tuple[int, int]]
 
 
 def _model(name: str, game: Game) -> Policy:
-    """A loaded model. The `KEPT` models used last stay loaded; a new one must have room for the game's prompts."""
+    """A loaded model, which stays loaded for a while; a new one must have room for the game's prompts."""
     if name not in _models:
         loaded = _load(name, game)
-        while len(_models) >= KEPT:
-            _models.popitem(last=False)
+        from_hub = [each for each in (*_models, name) if each not in BUILT_IN]
+        for oldest in from_hub[:-KEPT]:
+            del _models[oldest]
         _models[name] = loaded
+        _formats[name] = format_of(loaded)  # stays when another request's model takes its place
     _models.move_to_end(name)
     return _models[name]
 

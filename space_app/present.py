@@ -76,11 +76,11 @@ def progress(found: dict[str, Any]) -> str:
 
 def judgement(found: dict[str, Any]) -> str:
     """The verdict on an agent with changed rules, and the figures behind it."""
-    difference, sign = found["difference"], "+" if found["difference"]["mean"] > 0 else ""
+    titles = (("own", "as written"), ("control", "with a sentence that says nothing"), ("changed", "in your words"))
     rows = "".join(
         f'<tr><th scope="row">{title}</th><td>{number(found[side]["per_game"], 2)}</td>'
         f"<td>{100 * found[side]['unreadable']:.0f} %</td></tr>"
-        for side, title in (("control", "as written"), ("changed", "in your words"))
+        for side, title in titles
     )
     return (
         f"{progress(found)}"
@@ -89,5 +89,15 @@ def judgement(found: dict[str, Any]) -> str:
         '<thead><tr><th scope="col">The agent, on the same starts</th>'
         '<th scope="col">Apples or goals per game</th><th scope="col">Unparsed replies</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
-        f'<p class="count">Difference {sign}{number(difference["mean"], 2)} {interval(difference)}.</p>'
+        f'<p class="count">Your words against a sentence that says nothing: {_signed(found["difference"])}. '
+        f"That sentence against the game as written: {_signed(found['disturbance'])}.</p>"
     )
+
+
+def _signed(difference: dict[str, Any]) -> str:
+    return f"{'+' if difference['mean'] > 0 else ''}{number(difference['mean'], 2)} {interval(difference)}"
+
+
+def bundled(found: dict[str, Any]) -> str:
+    """The verdict that comes with the Space."""
+    return f'{judgement(found)}<p class="count">This result came with the Space. <b>Try it</b> computes it anew.</p>'

@@ -1,41 +1,39 @@
 """The Rules tab: the same game in other words. Does the agent read the rules, or follow a habit?
 
-Only the prompt changes. The game, its random numbers and its rewards stay, so that the agent's episodes with both prompts can
-be compared start by start.
+Only the prompt changes. The game, its random numbers and its rewards stay, so that the agent's episodes can be compared start
+by start: with the game's own words, with a sentence that says nothing, and with the words of the visitor.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import players
 import replay
 import validation
-from compare import batches, ends
+from compare import batches
+from verdicts import Arms, Asked, Expected, judged
 
 from msgrpo_hub.agent import PromptFormat
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.evaluation import Comparison, compare_paired
 from msgrpo_hub.games import GAMES, Game, Variant, make_game
 
 LONGEST_TEXT = 4_000
 """Largest number of characters in the instructions, and in the rules."""
 
 MOST_STARTS = 100
-"""Largest number of starts; each is played twice."""
+"""Largest number of starts; each is played three times."""
 
-FEWEST_STARTS = 30
-"""With fewer starts there is no verdict."""
+OPENING = ("Snake-Solo-v1", 0, "snake-adapter", "poisoned", 40)
+"""Game, seed, player, prepared change and starts that the page opens with; their result is in `bundle/rules.json`."""
 
-RARE = 0.1
-"""Pickups per game below which a change of the agent's play would not show."""
-
-Expected = Literal["less", "same"]
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _MOVES = "Up and Down change the row by one, Left and Right change the column by one."
 _WAYS = {"Left": "the column by -1", "Down": "the row by 1", "Right": "the column by 1", "Up": "the row by -1"}
 
@@ -133,15 +131,44 @@ def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]
     return Reworded(own, f"{own.id}:told", names=changed, instructions=text, rules=tuple(lines.splitlines()))
 
 
+def control_game(game: str, told: Reworded) -> Reworded:
+    """Returns the game with as many other words as the visitor's, in the same places, that say nothing about it.
+
+    A small model is disturbed by the length and the place of new words as much as by what they say.
+    """
+    own, variant = registered_game(game), make_game(f"{game}:irrelevant-sentence")
+    assert isinstance(variant, Variant)
+    instructions = _irrelevant(told.instructions, own.instructions, variant.sentence)
+    longer = len("\n".join(told.rules)) - len("\n".join(own.rules))
+    added = max(round(longer / len(variant.sentence)), int(instructions == own.instructions))  # at least one sentence in all
+    rules = (*own.rules[:-1], *[variant.sentence] * added, own.rules[-1])
+    return Reworded(own, f"{own.id}:control", instructions=instructions, rules=rules)
+
+
+def _irrelevant(told: str, own: str, sentence: str) -> str:
+    """Replaces every sentence that is not the game's own by one that says nothing, repeated to about its length.
+
+    >>> _irrelevant("You steer a snake. Apples kill, so do not eat them.", "You steer a snake. Eat.", "It rains today.")
+    'You steer a snake. It rains today. It rains today.'
+    """
+    of_game = _SENTENCE_END.split(own)
+    return " ".join(
+        each if each in of_game else " ".join([sentence] * max(1, round(len(each) / len(sentence))))
+        for each in _SENTENCE_END.split(told)
+    )
+
+
 def change_rules(
     game: str, seed: int, player: str, instructions: str, rules: str, names: list[str], expected: Expected, episodes: int
 ) -> Iterator[dict[str, Any]]:
-    """Plays the same starts with the game's own words and with other words. Yields the scores so far, about every 25 starts.
+    """Plays the same starts with the game's own words, with a sentence that says nothing, and with other words.
+
+    Yields the scores so far, about every 25 starts.
 
     Args:
         game: id of a registered game, without a variant.
         seed: number of the first test episode; the others follow it.
-        player: as for watch; scripted players ignore the words.
+        player: as for watch; scripted players do not read.
         instructions: up to 4,000 characters.
         rules: up to 4,000 characters, one rule a line.
         names: new names of the actions Left, Down, Right, Up; an empty one keeps the old name.
@@ -149,24 +176,32 @@ def change_rules(
         episodes: number of starts, 1 to 100.
 
     Yields:
-        `film` (the replay of the first start with both prompts); `told` (the new prompt); `episodes` and `wanted`; `control`
-        and `changed`, each with the apples eaten or goals reached per game (`per_game`) and the share of unparsed replies
-        (`unreadable`); `difference` with its interval and p; `verdict` and the `sentence` that explains it.
+        `film` (the replay of the first start with the game's own words and with yours); `told` (the new prompt); `episodes` and
+        `wanted`; `own`, `control` and `changed`, each with the apples eaten or goals reached per game (`per_game`) and the share
+        of unparsed replies (`unreadable`); `difference` (changed − control) and `disturbance` (control − own), with interval and
+        p; `verdict` and the `sentence` that explains it.
     """
-    own, other = registered_game(game), reworded_game(game, instructions, rules, names)
+    own, told = registered_game(game), reworded_game(game, instructions, rules, names)
     first, wanted = validation.number(seed), validation.number(episodes, 1, MOST_STARTS, "number of episodes")
     players.check_player(player, own)
     if expected not in ("less", "same"):
         raise unknown("expectation", str(expected)[:40], ("less", "same"))
-    control: list[Episode] = []
-    changed: list[Episode] = []
+    asked = Asked(
+        expected=expected,
+        reads=player not in players.SCRIPTED,
+        renamed=bool(told.names),
+        changed=bool(told.names) or (told.instructions, told.rules) != (own.instructions, own.rules),
+    )
+    arms = Arms(own=[], control=[], changed=[])
+    worded = ((own, arms.own), (control_game(game, told), arms.control), (told, arms.changed))
     shown: replay.Data | None = None
-    for batch in batches(first, wanted, [player]):
-        seeds = [replay.seed_of(own, number) for number in batch]
-        control += players.play(player, own, seeds)
-        changed += players.play(player, other, seeds)
-        shown = shown or _first_replay(first, players.asked_in(player), (own, control[0]), (other, changed[0]))
-        yield {"film": shown, "wanted": wanted, **judged(expected, control, changed), **_prompt(shown)}
+    with players.line(player).place():
+        for batch in batches(first, wanted, [player]):
+            seeds = [replay.seed_of(own, number) for number in batch]
+            for each, played in worded:
+                played += players.play(player, each, seeds)
+            shown = shown or _first_replay(first, players.asked_in(player), (own, arms.own[0]), (told, arms.changed[0]))
+            yield {"film": shown, "told": shown["players"][1]["system"], "wanted": wanted, **judged(asked, arms)}
 
 
 def _first_replay(number: int, asked_in: PromptFormat, *episodes: tuple[Game, Episode]) -> replay.Data:
@@ -175,60 +210,13 @@ def _first_replay(number: int, asked_in: PromptFormat, *episodes: tuple[Game, Ep
     return replay.combine(number, data)
 
 
-def _prompt(shown: replay.Data) -> dict[str, str]:
-    """The new prompt, and in place of the verdict that it is the old one."""
-    before, after = (data["system"] for data in shown["players"])
-    same = {"verdict": "the same words", "sentence": "Nothing was changed."}
-    return {"told": after, **(same if before == after else {})}
+def asked_first() -> dict[str, Any]:
+    """What `change_rules` is asked for the result that the page opens with."""
+    game, seed, player, preset, starts = OPENING
+    return {"game": game, "seed": seed, "player": player, **words(game, preset), "episodes": starts}
 
 
-def judged(expected: Expected, control: Sequence[Episode], changed: Sequence[Episode]) -> dict[str, Any]:
-    """The figures of both prompts, and the verdict."""
-    before, after = [[pickups(e) for e in episodes] for episodes in (control, changed)]
-    bounds = 0.0, float(make_game(control[0].game_id).horizon)  # at most one pickup a turn
-    compared = compare_paired(before, after, seed=0, bounds=bounds)
-    kind, sentence = verdict(expected, sum(before) / len(before), compared)
-    return {
-        "episodes": len(control),
-        "control": _done(before, control),
-        "changed": _done(after, changed),
-        "difference": {"mean": compared.difference, **ends(compared.interval), "p": compared.p},
-        "verdict": kind,
-        "sentence": sentence,
-    }
-
-
-def pickups(episode: Episode) -> int:
-    """How often an episode collected a reward: apples eaten, or the goal reached."""
-    return sum(step.reward > 0 for step in episode.steps)
-
-
-def _done(counts: Sequence[int], episodes: Sequence[Episode]) -> dict[str, float]:
-    steps = sum(len(e.steps) for e in episodes)
-    return {"per_game": sum(counts) / len(counts), "unreadable": sum(e.unreadable for e in episodes) / max(steps, 1)}
-
-
-def verdict(expected: Expected, control: float, compared: Comparison) -> tuple[str, str]:
-    """Words or habit, from the difference in pickups per game and its 95 % interval.
-
-    "Less" needs an interval below 0, "less than half" one below −control / 2, "more than half" one above that. Any other
-    interval allows no verdict.
-    """
-    if compared.n < FEWEST_STARTS:
-        return "too few", f"{compared.n} starts say nothing yet: a verdict takes {FEWEST_STARTS}."
-    if control < RARE:
-        return "nothing to see", "Told as it is, the agent hardly ever does what the words are about."
-    interval, half = compared.interval, -control / 2
-    if interval is None or interval.low <= half <= interval.high >= 0:
-        return "cannot tell", f"{compared.n} starts are too few to tell: play more."
-    left = "little" if interval.high < half else "all" if interval.high >= 0 else "most" if interval.low > half else "about half"
-    return {
-        ("less", "little"): ("follows the words", "It does less than half of what the words forbid, beyond chance."),
-        ("less", "about half"): ("follows in part", "It does less of what the words forbid, but about half of it still."),
-        ("less", "most"): ("mostly habit", "It does a little less of what the words forbid, but more than half of it still."),
-        ("less", "all"): ("keeps its habit", "It goes on as before, whatever the words say."),
-        ("same", "little"): ("keeps its habit", "It loses more than half of what it could do: it does not act by the new words."),
-        ("same", "about half"): ("follows in part", "It loses about half of what it could do."),
-        ("same", "most"): ("mostly follows", "It does a little worse than before, but keeps more than half."),
-        ("same", "all"): ("follows the words", "It does as well as before: it acts by the new words."),
-    }[expected, left]
+def bundled() -> dict[str, Any]:
+    """The last answer of `change_rules` to that."""
+    found: dict[str, Any] = json.loads((players.BUNDLE / "rules.json").read_text(encoding="utf-8"))
+    return found

@@ -31,7 +31,8 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
     stored = replay.bundled_replay(bundled(), rules.id, number, player)
     if stored is not None:
         return stored
-    [episode] = players.play(player, rules, [replay.seed_of(rules, number)])
+    with players.line(player).place():
+        [episode] = players.play(player, rules, [replay.seed_of(rules, number)])
     return replay.combine(number, [replay.player_data(rules, player, episode, players.asked_in(player))])
 
 

@@ -10,7 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "space_app"))
 
+from tests.space.pages import visit
 from tests.space.served import Served, serving
+
+__all__ = ["visit"]
 
 
 @pytest.hookimpl(tryfirst=True)

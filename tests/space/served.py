@@ -22,6 +22,7 @@ class Served:
 
     url: str
     log: Path
+    pid: int
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def serving(folder: Path, **settings: str) -> Iterator[Served]:
         )
         try:
             _wait(url, process, log)
-            yield Served(url=url, log=log)
+            yield Served(url=url, log=log, pid=process.pid)
         finally:
             process.terminate()
             process.wait(20)

@@ -89,8 +89,8 @@ def test_words_are_what_change_rules_takes(client: Client) -> None:
     job.result()
     found = job.outputs()[-1]
     assert words["instructions"] in found["told"]
-    assert found["control"] == found["changed"]  # a scripted player does not read
-    assert found["verdict"] == "keeps its habit"
+    assert found["own"] == found["control"] == found["changed"]
+    assert found["verdict"] == "does not read"  # it is a scripted player
 
 
 def test_the_leaderboard_has_scores_with_intervals(client: Client) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -133,3 +134,22 @@ def test_the_adapter_that_it_was_deployed_with_is_shown_first(tmp_path: Path, mo
     settings.write_text(json.dumps({"adapter": f"ada/lake@{'0' * 40}"}))
     monkeypatch.setattr(players, "SETTINGS", settings)
     assert players.shown_first() == f"ada/lake@{'0' * 40}"
+
+
+def test_answers_that_nobody_fetches_are_forgotten() -> None:
+    import app
+    from gradio.queueing import Event
+    from unread import KEPT
+
+    page: Any = app.build()
+    queue, nobody = page._queue, cast(Any, None)
+    unread = queue.pending_messages_per_session
+    for session in ("left", "waits"):
+        unread[session] = "answers"
+        queue.pending_event_ids_session[session] = {"a"}
+    queue.event_ids_to_events["a"] = Event("waits", page.fns[0], nobody, None)
+    for session in unread.busy_at:
+        unread.busy_at[session] -= KEPT + 1
+    unread["new"] = "answers"
+    assert set(unread) == {"waits", "new"}
+    assert set(queue.pending_event_ids_session) == {"waits"}

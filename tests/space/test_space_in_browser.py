@@ -7,55 +7,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from compare import compare
-from playwright.sync_api import TimeoutError
 
 from tests.browser import OpenPage
+from tests.space.pages import Visit, pick, ready, turn
 from tests.space.served import Served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Visit = Callable[..., "Page"]
 LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-
-
-@pytest.fixture
-def visit(space: Served, open_page: OpenPage) -> Visit:
-    def visit(tab: str = "Watch", **options: object) -> Page:
-        page = open_page(space.url, inside=space.url, **options)
-        page.set_default_timeout(60_000)
-        page.wait_for_selector(".board")
-        if tab != "Watch":
-            page.get_by_role("tab", name=tab).click()
-        return page
-
-    return visit
-
-
-def pick(page: Page, label: str, value: str) -> None:
-    """Chooses in a list of the tab that is open, as a visitor does: types, and takes what is offered or what was typed."""
-    box = page.get_by_label(label, exact=True).locator("visible=true")
-    box.fill(value)
-    offered = page.locator(f"#{box.get_attribute('aria-controls')}").get_by_role("option", name=value, exact=True)
-    try:
-        offered.click(timeout=3_000)
-    except TimeoutError:
-        box.press("Enter")
-    assert box.input_value() == value
-
-
-def turn(page: Page, stage: str) -> int:
-    return int(page.locator(f"{stage} input[type=range]").input_value())
-
-
-def ready(page: Page, stage: str, player: str) -> None:
-    page.locator(f"{stage} article[aria-label='{player}'] .board").wait_for()
 
 
 def test_the_first_board_is_drawn_in_under_three_seconds(space: Served, open_page: OpenPage) -> None:
@@ -200,27 +165,6 @@ def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(vis
     )
 
 
-def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
-    page = visit("Rules")
-    pick(page, "Game", LAKE)
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('textarea')].some((each) => each.value.includes('The goal gives -1'))"
-    )
-    pick(page, "Player", "lake-adapter")
-    pick(page, "Prepared changes", "new names")
-    page.wait_for_function("() => [...document.querySelectorAll('input')].some((each) => each.value === 'West')")
-    page.get_by_role("button", name="Try it").click()
-    page.locator("#rules-verdict .count").get_by_text("40 episodes", exact=True).wait_for(timeout=180_000)
-    assert page.locator("#rules-verdict .verdict .word").inner_text() == "Keeps its habit."
-    assert (
-        page.locator("#rules-stage article[aria-label='in your words'] .replay-actions li")
-        .all_inner_texts()[0]
-        .startswith("West")
-    )
-    told = page.locator("#rules-stage article[aria-label='in your words'] .replay-system").text_content() or ""
-    assert "West changes the column by -1; South changes the row by 1" in told
-
-
 def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
     page = visit("Leaderboard")
     rewards = page.locator("#leaderboard tbody td:nth-child(4)")
@@ -275,6 +219,7 @@ def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, 
     page.get_by_role("tab", name="Rules").click()
     pick(page, "Player", "greedy")
     page.get_by_role("button", name="Try it").click()
+    page.get_by_text("This result came with the Space").wait_for(state="detached")
     page.locator("#rules-verdict .count").get_by_text("40 episodes", exact=True).wait_for()
     assert serious(page) == {}
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -64,11 +64,12 @@ def test_no_other_text_is_a_name(name: str) -> None:
     assert len(str(caught.value)) < 600
 
 
-def test_two_models_stay_loaded_and_the_oldest_goes() -> None:
-    game = make_game(LAKE)
-    for name in ("pocket", "lake-adapter", "pocket", "snake-adapter"):
-        assert players.play(name, game, [episode_seed(LAKE, "test", 0)])
-    assert list(players._models) == ["pocket", "snake-adapter"]
+def test_two_models_of_the_hub_stay_loaded_and_the_built_in_ones_always_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose_greedy))
+    monkeypatch.setattr(players, "_models", OrderedDict())
+    for name in ("pocket", "org/a", "org/b", "lake-adapter", "org/a", "org/c", "snake-adapter"):
+        assert players.play(name, make_game(LAKE), [episode_seed(LAKE, "test", 0)])
+    assert set(players._models) == {"pocket", "lake-adapter", "snake-adapter", "org/a", "org/c"}
 
 
 def test_a_context_too_short_for_the_game_is_told_before_the_weights_are_loaded(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 import rules
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from verdicts import pickups
 
 from msgrpo_hub.agent import Prompt, build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import compare_paired
 from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.players import make_player
 from msgrpo_hub.rollout import play_episodes
@@ -34,7 +35,7 @@ def test_poisoned_apples_are_said_to_take_and_still_give() -> None:
     told = rules.reworded_game(SOLO, **{k: v for k, v in rules.words(SOLO, "poisoned").items() if k != "expected"})
     assert "An apple gives -1" in prompt(SOLO, "poisoned").system
     [episode] = play_episodes(told, make_player("greedy"), [(episode_seed(SOLO, "test", 0), 0)])
-    assert rules.pickups(episode) > 0
+    assert pickups(episode) > 0
 
 
 @pytest.mark.parametrize("preset", ["new names", "swapped names"])
@@ -76,44 +77,54 @@ def test_control_characters_are_left_out_and_lines_are_kept() -> None:
     assert (told.instructions, told.rules) == ("go[2J on", ("one", "two"))
 
 
-def judge(expected: rules.Expected, control: list[int], changed: list[int]) -> str:
-    return rules.verdict(expected, sum(control) / len(control), compare_paired(control, changed, seed=0))[0]
+def control(instructions: str, lines: str, names: list[str]) -> Any:
+    return rules.control_game(SOLO, rules.reworded_game(SOLO, instructions, lines, names))
 
 
-@pytest.mark.parametrize(
-    ("expected", "control", "changed", "word"),
-    [
-        ("less", [1] * 29, [0] * 29, "too few"),
-        ("less", [0] * 60, [0] * 60, "nothing to see"),
-        ("less", [1] * 60, [0] * 60, "follows the words"),
-        ("less", [1] * 60, [1] * 60, "keeps its habit"),
-        ("same", [1] * 60, [1] * 60, "follows the words"),
-        ("same", [1] * 60, [0] * 60, "keeps its habit"),
-        ("less", [1] * 60, [1] * 48 + [0] * 12, "mostly habit"),
-        ("same", [1] * 60, [1] * 48 + [0] * 12, "mostly follows"),
-        ("less", [1] * 60, [1, 0] * 30, "follows in part"),
-        ("same", [1] * 60, [1, 0] * 30, "follows in part"),
-        ("less", [1, 0] * 15, [0, 1, 0] * 10, "cannot tell"),
-    ],
-)
-def test_the_verdict_says_what_the_interval_says(
-    expected: rules.Expected, control: list[int], changed: list[int], word: str
-) -> None:
-    assert judge(expected, control, changed) == word
+def test_the_control_changes_as_much_in_the_same_places_and_says_nothing() -> None:
+    own, weather = rules.words(SOLO), "The weather is nice today."
+    poisoned = control(*[rules.words(SOLO, "poisoned")[name] for name in ("instructions", "rules", "names")])
+    assert poisoned.instructions == f"You steer a snake. {weather} {weather}"
+    assert poisoned.rules == make_game(SOLO).rules
+    renamed = control(own["instructions"], own["rules"], ["West", "South", "East", "North"])
+    assert (renamed.instructions, renamed.actions) == (own["instructions"], make_game(SOLO).actions)
+    assert renamed.rules == make_game(f"{SOLO}:irrelevant-sentence").rules
+    longer = control(own["instructions"], own["rules"] + "\n" + "x" * 80, [""] * 4)
+    assert longer.rules.count(weather) == 3
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=30, max_size=60), st.sampled_from(["less", "same"]))
-@settings(deadline=None)
-def test_every_outcome_has_a_verdict(pairs: list[tuple[int, int]], expected: rules.Expected) -> None:
-    control, changed = [list(each) for each in zip(*pairs, strict=True)]
-    assert judge(expected, control, changed)
+def test_told_about_the_weather_an_agent_is_compared_with_the_weather() -> None:
+    """Measured: "the weather is nice today" cost an adapter half of its apples, and the verdict was "follows in part"."""
+    own, weather = rules.words(SOLO), "The weather is nice today."
+    for told in (weather, f"{own['instructions']} {weather}"):
+        assert control(told, own["rules"], own["names"]).instructions == told
+        assert control(told, own["rules"], own["names"]).rules == make_game(SOLO).rules
 
 
-def test_an_agent_that_reads_is_told_from_one_that_has_a_habit() -> None:
-    """Both ways of the same starts are played with the same chance: a player who does not read does just the same."""
-    words = rules.words(LAKE, "poisoned")
+def test_the_bundled_adapter_that_never_read_of_poison_gives_no_sign() -> None:
+    found = rules.bundled()
+    assert found["verdict"] == "no sign either way"
+    assert found["changed"]["per_game"] < 0.8 * found["own"]["per_game"]  # though it collects less than as written
+
+
+@pytest.mark.parametrize("preset", ["poisoned", "other words", "new names"])
+def test_greedy_which_reads_nothing_gets_no_verdict_about_reading(preset: str) -> None:
+    """It once was said to follow the words."""
+    words = rules.words(LAKE, preset)
     given = (words["instructions"], words["rules"], words["names"], words["expected"])
-    *_, found = rules.change_rules(LAKE, 0, "optimal", *given, episodes=40)
-    assert (found["episodes"], found["verdict"]) == (40, "keeps its habit")
-    assert found["film"]["divergence"] is None
-    assert "trap" in found["told"]
+    *_, found = rules.change_rules(LAKE, 0, "greedy", *given, episodes=30)
+    assert found["verdict"] == "does not read"
+    assert found["own"] == found["control"] == found["changed"]
+
+
+def test_the_bundled_result_is_the_answer_to_what_the_page_asks_first() -> None:
+    asked, found = rules.asked_first(), rules.bundled()
+    assert found["episodes"] == found["wanted"] == asked["episodes"]
+    assert found["film"]["players"][0]["game"]["title"] == asked["game"]
+    assert all(line in found["told"] for line in [asked["instructions"], *asked["rules"].splitlines()])
+
+
+@pytest.mark.long
+def test_computed_anew_the_bundled_result_is_the_same() -> None:
+    *_, found = rules.change_rules(**rules.asked_first())
+    assert json.loads(json.dumps(found)) == rules.bundled()

@@ -1,0 +1,101 @@
+"""The Space under load: crowds and hostile requests do not keep a visitor from an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import present
+import pytest
+from leaderboard import table
+
+from tests.space.hostile import BODIES
+from tests.space.served import Served
+
+LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+NAME = '<img src="http://198.51.100.1/x"><b>'
+
+
+class Visitor:
+    """A page or a program at one address."""
+
+    def __init__(self, space: Served, address: str) -> None:
+        self.http = httpx.Client(base_url=space.url, headers={"x-forwarded-for": address}, timeout=60)
+        config = self.http.get("config").json()
+        self.board = next(each["id"] for each in config["components"] if each["props"].get("elem_id") == "play-board")
+
+    def play(self, name: str, **given: Any) -> tuple[float, dict[str, Any]]:
+        """What the Play tab asks. Returns seconds and the answer."""
+        began = time.monotonic()
+        asked = {"data": given, "component_id": self.board, "session_hash": "a", "fn_name": name}
+        found: dict[str, Any] = self.http.post("gradio_api/component_server", json=asked).json()
+        return time.monotonic() - began, found
+
+    def watch(self, game: str, seed: int, player: str) -> tuple[float, str]:
+        """Returns seconds and the stream of the answer."""
+        began = time.monotonic()
+        asked = {"game": game, "seed": seed, "player": player}
+        event = self.http.post("gradio_api/call/v2/watch", json=asked).json()["event_id"]
+        return time.monotonic() - began, self.http.get(f"gradio_api/call/v2/watch/{event}").text
+
+
+def test_sixty_calls_of_play_at_once_leave_every_other_visitor_an_answer(space: Served) -> None:
+    crowd, other = Visitor(space, "10.0.0.1"), Visitor(space, "10.0.0.2")
+    with ThreadPoolExecutor(61) as threads:
+        calls = [threads.submit(crowd.play, "result", game=LAKE, seed=30, player="pocket") for _ in range(60)]
+        while not any(call.done() for call in calls):  # the line has refused somebody, so it is full
+            time.sleep(0.01)
+        began = time.monotonic()
+        for player, seed in (("lake-adapter", 3), ("random", 30)):  # a bundled replay, and a scripted player
+            _, answer = other.watch(LAKE, seed, player)
+            assert "event: complete" in answer
+        assert other.play("step", game=LAKE, seed=3, actions=[], action="Down")[1]["turns_left"] == 7
+        assert not all(call.done() for call in calls)
+        assert time.monotonic() - began < 10
+        assert "event: complete" in other.watch(LAKE, 30, "pocket")[1]  # the crowd has but half of the line
+        found = [call.result() for call in calls]
+    refused = [(seconds, answer["error"]) for seconds, answer in found if "error" in answer]
+    assert len(refused) == 54
+    assert all(re.search(r"6 requests from your address .* try again in about \d+ seconds$", said) for _, said in refused)
+    assert sum(seconds < 5 for seconds, _ in refused) > 50
+
+
+@pytest.mark.parametrize("number", range(len(BODIES)))
+def test_a_malformed_request_is_refused(space: Served, number: int) -> None:
+    path, body = BODIES[number]
+    try:
+        answer = httpx.post(f"{space.url}gradio_api/{path}", content=body, headers={"content-type": "application/json"})
+    except (httpx.ReadError, httpx.WriteError):
+        assert len(body) > 2_000_000  # refused unread
+        return
+    if answer.status_code == 200:
+        answer = httpx.get(f"{space.url}gradio_api/{path}/{answer.json()['event_id']}")
+        assert "event: error" in answer.text
+        assert len(answer.text) < 1_000
+    else:
+        assert 400 <= answer.status_code <= 500
+
+
+@pytest.mark.parametrize(
+    "path", ["upload", "file=https://example.org/x.png", "file=http://127.0.0.1/", "proxy=https://example.org"]
+)
+def test_the_server_takes_no_file_and_fetches_no_url_of_a_visitor(space: Served, path: str) -> None:
+    assert httpx.post(f"{space.url}gradio_api/{path}", content=b"x").status_code == 403
+    assert httpx.get(f"{space.url}gradio_api/{path}").status_code == 403
+
+
+def test_no_table_shows_a_name_as_html() -> None:
+    score = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    figures = {"player": NAME, "reward": score, "success": score}
+    compared = {"a": figures, "b": figures, "difference": score | {"p": 0.5, "verdict": "inconclusive", "detectable": 0.1}}
+    rows = json.loads((Path(present.__file__).parent / "bundle" / "leaderboard.json").read_text())
+    hostile = [{**row, "player": NAME, "task": NAME, "link": NAME, "rank": [1, 2]} for row in rows[:3]]
+    for html in (present.comparison(compared | {"episodes": 1, "wanted": 1}), table(hostile)):
+        assert "<img" not in html
+        assert "<b>" not in html.replace('<p class="verdict"><b>', "")
+        assert "&lt;img" in html

@@ -1,0 +1,122 @@
+"""Verdicts on what an agent read: none without an interval that excludes the effect of a sentence that says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import replay
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verdicts import Arms, Asked, Expected, judged, pickups
+
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.games import make_game
+from msgrpo_hub.players import make_player
+from msgrpo_hub.rollout import play_episodes
+
+LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+READER = Asked(expected="less", reads=True, renamed=False, changed=True)
+RENAMED = Asked(expected="same", reads=True, renamed=True, changed=True)
+
+
+@cache
+def played(player: str, starts: int = 40) -> list[Episode]:
+    """The same starts of a snake."""
+    game = make_game(SOLO)
+    return play_episodes(game, make_player(player), [(replay.seed_of(game, n), 0) for n in range(starts)])
+
+
+@cache
+def unparsed(starts: int = 40) -> list[Episode]:
+    return [replay.play_replies(make_game(SOLO), number, [{"text": "North!"}] * 20) for number in range(starts)]
+
+
+def judge(asked: Asked, own: list[Episode], control: list[Episode], changed: list[Episode]) -> dict[str, Any]:
+    return judged(asked, Arms(own=own, control=control, changed=changed))
+
+
+def test_an_agent_that_loses_as_much_to_the_weather_as_to_poison_gives_no_sign_either_way() -> None:
+    """Measured: 6.03 apples as written, 3.03 told about the weather, 3.07 told of poison; the verdict was "follows in part"."""
+    found = judge(READER, played("greedy"), played("random-safe"), played("random-safe"))
+    assert found["verdict"] == "no sign either way"
+    assert found["disturbance"]["high"] < 0  # the sentence about the weather costs it apples
+    assert found["difference"]["low"] < 0 < found["difference"]["high"]
+
+
+def test_an_agent_that_loses_more_to_poison_than_to_the_weather_follows_the_words() -> None:
+    assert judge(READER, played("greedy"), played("greedy"), played("random"))["verdict"] == "follows the words"
+
+
+@pytest.mark.parametrize("asked", [READER, RENAMED])
+def test_unparsed_replies_are_no_habit(asked: Asked) -> None:
+    """Measured: renamed actions with 100 % unparsed replies; the verdict was "keeps its habit"."""
+    found = judge(asked, played("greedy"), played("greedy"), unparsed())
+    assert found["changed"]["unreadable"] == 1.0
+    assert found["verdict"] == "unparsed"
+    assert judge(asked, unparsed(), unparsed(), unparsed())["verdict"] == "does not play"
+
+
+def test_no_change_is_no_sign_either_way() -> None:
+    for expected in ("less", "same"):
+        asked = Asked(expected=expected, reads=True, renamed=False, changed=True)  # type: ignore[arg-type]
+        assert judge(asked, played("greedy"), played("greedy"), played("greedy"))["verdict"] == "no sign either way"
+
+
+def test_unchanged_words_and_few_starts_have_no_verdict() -> None:
+    same = Asked(expected="same", reads=True, renamed=False, changed=False)
+    assert judge(same, *[played("greedy")] * 3)["verdict"] == "the same words"
+    assert judge(READER, *[played("greedy", 29)] * 3)["verdict"] == "too few"
+
+
+@cache
+def walk(reaches_the_goal: int) -> Episode:
+    """A lake where the goal is reached, or not."""
+    game = make_game(LAKE)
+    if not reaches_the_goal:
+        return replay.play_replies(game, 3, [{"text": "<action>Up</action>"}] * 8)
+    return play_episodes(game, make_player("optimal"), [(replay.seed_of(game, 3), 0)])[0]
+
+
+def walks(goals: Sequence[int]) -> list[Episode]:
+    return [walk(each) for each in goals]
+
+
+@pytest.mark.parametrize(
+    ("expected", "renamed", "control", "changed", "word"),
+    [
+        ("less", False, [1] * 60, [0] * 60, "follows the words"),
+        ("less", False, [1] * 60, [1] * 48 + [0] * 12, "follows in part"),
+        ("less", False, [1, 0] * 15, [0, 1, 0] * 10, "no sign either way"),
+        ("less", False, [1, 0] * 30, [1] * 60, "no sign either way"),
+        ("same", True, [1] * 60, [1] * 60, "follows the words"),
+        ("same", True, [1] * 60, [0] * 60, "keeps its habit"),
+        ("same", True, [1] * 60, [1, 0] * 30, "no sign either way"),
+        ("same", False, [1] * 60, [1] * 30 + [0] * 30, "disturbed by the words"),
+        ("same", False, [1, 0] * 30, [1] * 60, "helped by the words"),
+        ("less", False, [0] * 60, [0] * 60, "disturbed by any words"),
+    ],
+)
+def test_the_verdict_says_what_the_interval_says(
+    expected: Expected, renamed: bool, control: list[int], changed: list[int], word: str
+) -> None:
+    asked = Asked(expected=expected, reads=True, renamed=renamed, changed=True)
+    assert judge(asked, walks([1] * len(control)), walks(control), walks(changed))["verdict"] == word
+
+
+def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:
+    assert judge(READER, *[walks([0] * 60)] * 3)["verdict"] == "nothing to see"
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=30, max_size=60), st.sampled_from([READER, RENAMED]))
+@settings(deadline=None, max_examples=20)
+def test_every_outcome_has_a_verdict(goals: list[tuple[int, int, int]], asked: Asked) -> None:
+    own, control, changed = [walks(each) for each in zip(*goals, strict=True)]
+    assert judge(asked, own, control, changed)["sentence"]
+
+
+def test_pickups_are_apples_and_goals() -> None:
+    assert [pickups(walk(each)) for each in (0, 1)] == [0, 1]
+    assert max(map(pickups, played("greedy"))) > 3
