@@ -6,7 +6,9 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DEVELOPMENT := .venv/.installed-dev
 SITE := .venv/.installed-docs
-PINNED := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# Only what is imported gets compiled, on its first import.
+PINNED := $(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test test-slow test-long check docs wheel clean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -17,6 +18,16 @@ The rounding is about 2e-5 nats, which moves a boundary by less than 2e-5. Types
 
 ReplyStatus = Literal["ok", "unreadable", "truncated_reply"]
 """Whether a reply was parsed. `unreadable`: it ended without an action; `truncated_reply`: it was cut at the token limit."""
+
+
+def known_sum(counts: Sequence[int | None]) -> int | None:
+    """The sum of some counts; None if one of them is unknown, or if there are none.
+
+    >>> known_sum([1, 2]), known_sum([1, None]), known_sum([])
+    (3, None, None)
+    """
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +96,7 @@ class Episode:
     @property
     def near_draws(self) -> int | None:
         """The number of draws that another rounding may turn; None if that is not known of a reply."""
-        counts = [step.completion.near_draws for step in self.steps]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known and len(known) == len(counts) else None
+        return known_sum([step.completion.near_draws for step in self.steps])
 
     @property
     def unreadable(self) -> int:

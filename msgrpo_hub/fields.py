@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -87,10 +87,11 @@ def check(name: str, value: object, hint: Any, where: str = "") -> None:
 
 
 def check_fields(config: Any) -> None:
-    """Checks every field of a dataclass. Raises `UserError` for one that does not fit its type hint."""
+    """Checks every field that a dataclass is given. Raises `UserError` for one that does not fit its type hint."""
     kind: Any = type(config)
-    for name, hint in _hints(kind).items():
-        check(name, getattr(config, name), hint)
+    for field in fields(kind):
+        if field.init:
+            check(field.name, getattr(config, field.name), _hints(kind)[field.name])
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""The `msgrpo` command and Python programs in processes of their own, one at a time, without a network."""
+"""The `msgrpo` command and Python programs in processes of their own, one at a time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 SERVER = """
-import json, os, resource, signal, sys, traceback
+import importlib, json, os, resource, signal, sys, traceback
 from msgrpo_hub.cli import main
 from msgrpo_hub.training import run, summary
+for name in sys.argv[1:]:
+    importlib.import_module(name)
 
 def die_at(place, event, times):
     def seen(frame, what, argument):
@@ -98,14 +101,20 @@ class Running:
 
 
 class Command:
-    """`msgrpo` with some arguments, one process at a time, without a network."""
+    """`msgrpo` with some arguments, one process at a time.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: gets what the commands print.
+        environment: of the commands; by default that of the tests, without a network.
+        modules: imported once, for commands that need more than a training.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, modules: Sequence[str] = ()) -> None:
         self.folder, self.started = folder, 0
         self.running: Running | None = None
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        environment = environment or os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         self.server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", SERVER, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def start(

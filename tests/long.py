@@ -1,4 +1,7 @@
-"""`python -m tests.long`: runs the tests marked `long` and writes what came of them to `tests/long.json`, which is committed."""
+"""`python -m tests.long [FILE…]`: runs the tests marked `long` and writes what came of them to `tests/long.json`, committed here.
+
+Every result names the day and the git tree of the package that ran, since they need not be of one run.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +42,20 @@ def package() -> str:
     return git("rev-parse", "HEAD:msgrpo_hub") + ("-dirty" if git("status", "--porcelain", "msgrpo_hub") else "")
 
 
-def main() -> int:
-    recorder, tree = Recorder(), package()
-    code = pytest.main(["-m", "long", "-n", "2", "--dist", "worksteal", "tests"], plugins=[recorder])
+def main(paths: list[str]) -> int:
+    """Runs the long tests of some files, by default of all; the results of the others stay."""
+    recorder, run = Recorder(), {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package()}
+    code = pytest.main(["-m", "long", "-n", "2", "--dist", "worksteal", *(paths or ["tests"])], plugins=[recorder])
+    others = json.loads(RESULTS.read_text())["tests"] if paths else {}
     record = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "msgrpo_hub": tree,
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "cores": os.cpu_count(),
-        "tests": dict(sorted(recorder.tests.items())),
+        "tests": dict(sorted((others | {name: run | test for name, test in recorder.tests.items()}).items())),
     }
     RESULTS.write_text(json.dumps(record, indent=2) + "\n")
     return int(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

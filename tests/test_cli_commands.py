@@ -10,6 +10,7 @@ import pytest
 from msgrpo_hub.cli import COMMANDS, main, parse
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
+from tests.training.seed_runs import write_set
 
 LAKE = "FrozenLake-NotSlippery-v1"
 
@@ -23,10 +24,11 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of two scripted players on one task."""
+    """The results of two scripted players on one task, and a set of training seeds."""
     folder = tmp_path_factory.mktemp("results")
     (folder / "lake.toml").write_text(f'episodes = 4\n[tasks]\n"{LAKE}" = "{hash_of(LAKE)}"\n')
     main(["eval", "random", "greedy", "--suite", str(folder / "lake.toml"), "--output-dir", str(folder / "runs")])
+    write_set(folder / "seeds", 3)
     return folder
 
 
@@ -65,6 +67,7 @@ def test_a_command_with_a_letter_too_many_gets_its_name(command: str) -> None:
         "verify @/runs",
         "report @/runs",
         "leaderboard @/runs",
+        "curves @/seeds",
     ],
 )
 def test_a_success_ends_with_the_next_command_on_standard_error(

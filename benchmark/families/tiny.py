@@ -84,7 +84,8 @@ _LINEAR: dict[str, Any] = {
 }
 _SLIDING: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]}
 _CONV: dict[str, Any] = {"layer_types": ["conv", "full_attention"]}
-_INDEXED = _LATENT | {"index_topk": 64, "index_head_dim": 8, "index_n_heads": 2}  # real models select from 2048 tokens and more
+_INDEXED = _LATENT | {"index_topk": 64, "index_head_dim": 8, "index_n_heads": 16}
+"""Real models select from 2048 tokens and more, and have so many heads that no two scores are equal."""
 OWN: dict[str, dict[str, Any]] = {
     "gemma2": _SLIDING | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
     "gemma3_text": _SLIDING | {"query_pre_attn_scalar": 16},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -73,3 +74,12 @@ def public_name(source: str) -> str:
     if source == POCKET or (is_folder(path) and path.resolve() == pocket_path().resolve()):
         return POCKET
     return f"folder:{path.resolve().name}" if is_folder(path) else source
+
+
+def without_secrets(name: str) -> str:
+    """The name of a server's player, or a URL, without user, password and query, which may be secret.
+
+    >>> without_secrets("endpoint:https://me:pass@example.org:8000/v1?key=secret#org/model")
+    'endpoint:https://example.org:8000/v1#org/model'
+    """
+    return re.sub(r"^([^?#]*)\?[^#]*", r"\1", re.sub("//[^/?#]*@", "//", name, count=1))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgrpo_hub.evaluation.suites import BY_SEED, HARNESS, built_in_suite
-from msgrpo_hub.players.identity_check import identity_problems
+from msgrpo_hub.players.identity_check import identity_problems, is_count
 
 KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
 """Keys of the configuration of every run."""
@@ -19,14 +19,12 @@ _BATCHED = ("language model", "entry point")
 
 def claim_problems(config: Mapping[str, Any]) -> list[str]:
     """What is wrong with a configuration by itself, as readable messages."""
-    harness = config.get("harness")
-    if type(harness) is not int or harness not in range(1, HARNESS + 1):
-        return [f"it was made by version {str(harness)[:20]!r} of the harness, this is {HARNESS}"]
-    expected = KEYS if harness == 1 else KEYS | FORMAT_KEYS
-    if missing := sorted(expected - config.keys()):
+    if problems := harness_problems(config):
+        return problems
+    if missing := sorted(keys_of(config) - config.keys()):
         return [f"its configuration lacks {', '.join(missing)}"]
     counts = (config["episodes"], config.get("repeats", 1))
-    if not all(map(_is_count, counts)) or config["split"] not in ("validation", "test"):
+    if not all(map(is_count, counts)) or config["split"] not in ("validation", "test"):
         return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
     return [
         *suite_problems(config),
@@ -34,14 +32,23 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 1
+def harness_problems(config: Mapping[str, Any]) -> list[str]:
+    """Whether a configuration is of an unknown version of the harness, as readable messages."""
+    harness = config.get("harness")
+    if type(harness) is int and harness in range(1, HARNESS + 1):
+        return []
+    return [f"it was made by version {str(harness)[:20]!r} of the harness, this is {HARNESS}"]
+
+
+def keys_of(config: Mapping[str, Any]) -> set[str]:
+    """The keys that a configuration of its version of the harness has."""
+    return KEYS if config.get("harness") == 1 else KEYS | FORMAT_KEYS
 
 
 def _batch_problems(config: Mapping[str, Any]) -> list[str]:
     """A player whose replies are rounded by its batch says how large the batch was, since harness 3."""
     kind, batch = config["identity"]["kind"], config["identity"].get("batch_size")
-    if config["harness"] in BY_SEED or kind not in _BATCHED or _is_count(batch):
+    if config["harness"] in BY_SEED or kind not in _BATCHED or is_count(batch):
         return []
     return [f"its identity is incomplete: {kind} without a valid batch_size"]
 

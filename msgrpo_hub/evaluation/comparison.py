@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean as mean
@@ -34,15 +34,20 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         UserError: a side has more than one run of a task, the sides have no task in common, or their rules differ.
     """
     a, b = _by_task(first), _by_task(second)
-    common = [task for task in a if task in b]
-    if not common:
-        raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected two players on one suite")
+    common = tasks_in_common(a, b)
     pairs, bounds = {}, {}
     for task in common:
         check_rules(a[task], b[task])
         pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(base_game(make_game(task)))
     compared = compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
     return [replace(row, not_playing=_not_playing(a[row.task], b[row.task])) for row in compared]
+
+
+def tasks_in_common(a: Iterable[str], b: Collection[str]) -> list[str]:
+    """The tasks that both sides have played, in the order of the first. Raises `UserError` if there are none."""
+    if common := [task for task in a if task in b]:
+        return common
+    raise UserError(f"no task in common: {', '.join(a)} against {', '.join(b)}; expected both sides on one suite")
 
 
 def _not_playing(*runs: Result) -> tuple[str, ...]:

@@ -28,6 +28,13 @@ Values = Sequence[float] | npt.NDArray[Any]
 Verdict = Literal["better", "worse", "inconclusive"]
 
 
+def verdict(difference: float, p_adjusted: float) -> Verdict:
+    """Whether b is better than a, from the mean of b − a and its p. "inconclusive" is not "equal"."""
+    if p_adjusted >= SIZE:
+        return "inconclusive"
+    return "better" if difference > 0 else "worse"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Player b compared with player a on n pairs of episodes."""
@@ -52,10 +59,8 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether b is better than a. "inconclusive" is not "equal": see `detectable`."""
-        if self.p_adjusted >= SIZE:
-            return "inconclusive"
-        return "better" if self.difference > 0 else "worse"
+        """Whether b is better than a; if inconclusive, see `detectable`."""
+        return verdict(self.difference, self.p_adjusted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

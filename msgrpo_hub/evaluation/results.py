@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.evaluation.summary import with_figures_of_now
+from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
@@ -64,26 +65,75 @@ def load_result(folder: Path) -> Result:
     try:
         config, summary = (read_json(folder / name, "JSON") for name in (run_files.CONFIG, run_files.RESULTS))
         episodes, scores, steps = run_files.read_tables(folder, config["task"])
+        rewards: list[float | None] = [*(score.reward for score in scores), *(step.reward for e in episodes for step in e.steps)]
+        if None in rewards:
+            raise ValueError("a row has no reward")
         failures = run_files.read_failures(folder / run_files.FAILURES)
         seeds = [episode.seed for episode in episodes]
         summary = with_figures_of_now(summary, config["task"], seeds, scores, steps, int(run_hash(config), 16))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
+        raise _unreadable(folder, error) from error
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
     return Result(folder=folder, config=config, summary=summary, **parts)
 
 
 def find_runs(path: Path) -> list[Path]:
-    """The folders of all runs under a folder, sorted. Raises `UserError` if there are none."""
+    """The folders of all runs under a folder, sorted. Raises `UserError` if there are none, or one lacks its results."""
     folders = sorted(file.parent for file in path.rglob(run_files.RESULTS))
+    for file in path.rglob(run_files.EPISODES):  # an interrupted run has a log as well
+        if not any((file.parent / name).exists() for name in (run_files.RESULTS, run_files.LOG)):
+            raise _unreadable(file.parent, f"no {run_files.RESULTS}")
     if not folders:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
     return folders
 
 
 def find_results(path: Path) -> list[Result]:
-    """All runs under a folder, sorted by path. Raises `UserError` if there are none."""
-    return [load_result(folder) for folder in find_runs(path)]
+    """All runs under a folder, sorted by path. Raises `UserError` if there are none, or one does not hold together."""
+    results = [load_result(folder) for folder in find_runs(path)]
+    for result in results:
+        if problem := _wrong_type(result.config, _CONFIG) or _wrong_type(result.summary, _SUMMARY) or _lost(result):
+            raise _unreadable(result.folder, problem)
+    return results
+
+
+def _unreadable(folder: Path, why: object) -> UserError:
+    return UserError(f"no readable run in {str(folder)!r} ({why}): expected the files that `msgrpo eval` writes")
+
+
+def _lost(result: Result) -> str:
+    """What the tables lack of the episodes and steps that the summary counts; empty if they have all."""
+    found = {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}
+    lost = [f"{count} of {result.summary[name]} {name}" for name, count in found.items() if count != result.summary[name]]
+    return f"the tables have {lost[0]}" if lost else ""
+
+
+def _wrong_type(values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
+    """The first value that is missing or has another type than expected; empty if there is none."""
+    for name, hint in hints.items():
+        if name not in values:
+            return f"no {name}"
+        if expected := misfit(values[name], hint):
+            return f"{name} is {shown(values[name])}, expected {expected}"
+    return ""
+
+
+_CONFIG: dict[str, Any] = {
+    **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
+    "episodes": Count,
+}
+"""Type hints of the configuration of every run."""
+
+_SUMMARY: dict[str, Any] = {
+    **dict.fromkeys(("complete", "above_optimum"), bool),
+    **dict.fromkeys(("episodes", "failed", "steps"), int),
+    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), float),
+    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), dict | None),
+    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), float | None),
+    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), int | None),
+    "references": dict,
+}
+"""Type hints of the summary of every run."""
 
 
 def run_tables(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
+from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
 from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.solving import TIE, best_actions, optimal_value, random_value, values_at
@@ -49,15 +49,10 @@ def score_episode(game: Game, episode: Episode, steps: list[StepScore]) -> Episo
         unreadable=sum(step.status == "unreadable" for step in states),
         truncated_replies=sum(step.status == "truncated_reply" for step in states),
         illegal=sum(step.action is not None and not step.legal for step in states),
-        prompt_tokens=_total([step.completion.prompt_tokens for step in states]),
-        reply_tokens=_total([step.completion.reply_tokens for step in states]),
+        prompt_tokens=known_sum([step.completion.prompt_tokens for step in states]),
+        reply_tokens=known_sum([step.completion.reply_tokens for step in states]),
         **_against_optimum(game, episode, [score.regret for score in steps]),
     )
-
-
-def _total(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def _against_optimum(game: Game, episode: Episode, regrets: list[float | None]) -> dict[str, Any]:

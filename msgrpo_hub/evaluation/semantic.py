@@ -131,29 +131,27 @@ def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
 
 def _normalised(result: Result) -> Floats:
     """Normalised rewards, the mean of each board where boards are repeated: shape [boards]."""
-    references = result.summary["references"]
-    best = best_reference(references)
-    assert best is not None  # the suite has only lakes and snakes
-    rewards = normalised([score.reward for score in result.scores], references["random"], best)
+    rewards = _on_scale(result, [score.reward for score in result.scores])
     means: Floats = rewards.reshape(-1, repeats_of(result.config)).mean(axis=1)
     return means
 
 
 def _normalised_range(result: Result) -> Floats:
     """The smallest and the largest return of the game, normalised."""
-    references = result.summary["references"]
-    best = best_reference(references)
-    assert best is not None
-    return normalised(return_range(base_game(make_game(result.task))), references["random"], best)
+    return _on_scale(result, return_range(base_game(make_game(result.task))))
 
 
 def _without_reading(result: Result, habit: float) -> float:
     """b_t: the best of random play, silence and habit on the episodes of a run, normalised."""
+    return max(0.0, *map(float, _on_scale(result, [result.summary["references"]["silent"], habit])))
+
+
+def _on_scale(result: Result, rewards: Sequence[float]) -> Floats:
+    """Rewards on the scale of a run's task: 0 is random play, 1 the reference."""
     references = result.summary["references"]
     best = best_reference(references)
-    assert best is not None
-    values: list[float] = normalised([references["silent"], habit], references["random"], best).tolist()
-    return max(0.0, *values)
+    assert best is not None  # the suite has only lakes and snakes
+    return normalised(rewards, references["random"], best)
 
 
 # ---- habit

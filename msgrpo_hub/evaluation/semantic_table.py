@@ -7,7 +7,7 @@ from textwrap import fill
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.semantic import SemanticScore, semantic_scores
-from msgrpo_hub.evaluation.tables import Row, aligned, noted, piped, short, with_interval
+from msgrpo_hub.evaluation.tables import Row, aligned, markdown, noted, short, with_interval
 
 HEAD = ("player", "semantic score")
 
@@ -31,8 +31,7 @@ def semantic_markdown(results: Sequence[Result], name: Callable[[Result], str]) 
     scores = semantic_scores(results)
     if not scores:
         return ""
-    rows = [piped(HEAD), f"|{'---|' * len(HEAD)}", *map(piped, _rows(scores, name))]
-    return noted("\n".join([*rows, "", f"{meaning(scores)}.", ""])).rstrip()
+    return noted(f"{markdown(HEAD, _rows(scores, name))}\n\n{meaning(scores)}.\n").rstrip()
 
 
 def _rows(scores: Sequence[SemanticScore], name: Callable[[Result], str]) -> list[Row]:

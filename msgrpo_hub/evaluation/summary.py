@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.episode import EpisodeScore, StepScore
+from msgrpo_hub.episode import EpisodeScore, StepScore, known_sum
 from msgrpo_hub.evaluation.statistics import Interval, Range, mean_interval
 from msgrpo_hub.games import Game, base_game, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
@@ -59,8 +59,8 @@ def summarise(
         "truncated_rate": sum(s.truncated_replies for s in scores) / max(turns, 1),
         "illegal_rate": sum(s.illegal for s in scores) / max(turns, 1),
         "steps": turns,
-        "prompt_tokens": _sum([s.prompt_tokens for s in scores]),
-        "reply_tokens": _sum([s.reply_tokens for s in scores]),
+        "prompt_tokens": known_sum([s.prompt_tokens for s in scores]),
+        "reply_tokens": known_sum([s.reply_tokens for s in scores]),
         "above_optimum": _above(rewards, scores) if solved else False,
     }
 
@@ -153,11 +153,6 @@ def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:
     turns = [score.first_mistake for score in scores if score.first_mistake is not None]
     mistakes = [turn for turn in turns if turn >= 0]
     return {"episodes_without": 1 - len(mistakes) / len(turns), "mean_step": float(np.mean(mistakes)) if mistakes else None}
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore]) -> dict[str, float]:

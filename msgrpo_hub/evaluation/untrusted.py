@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.claims import FORMAT_KEYS, KEYS
+from msgrpo_hub.evaluation.claims import harness_problems, keys_of
 from msgrpo_hub.evaluation.results import Result, load_result
-from msgrpo_hub.evaluation.suites import HARNESS, repeats_of
+from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.evaluation.verify import problems, unchecked_replies
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
@@ -96,11 +96,11 @@ def _refuse(constant: str) -> float:
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    keys = KEYS if config.get("harness") == 1 else KEYS | FORMAT_KEYS
+    keys = keys_of(config)
     if config.keys() - {_REPEATS} != keys:
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(keys))}")
-    if type(config["harness"]) is not int or config["harness"] not in range(1, HARNESS + 1):
-        raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
+    if unknown := harness_problems(config):
+        raise UserError(unknown[0])
     episodes = config["episodes"]
     if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:
         raise UserError(f"its number of episodes is not between 1 and {_MOST_EPISODES:,}")

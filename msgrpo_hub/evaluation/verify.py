@@ -118,28 +118,38 @@ def _episode_problems(game: Game, result: Result, number: int, episode: Episode)
         steps = score_steps(game, episode)
     except ValueError as error:
         return [str(error)]
-    messages = reply_problems(episode, PROMPT_FORMATS.get(result.prompt_format), run_origin(result.config))
+    legal = [step.legal_actions for step in steps]
+    messages = reply_problems(episode, legal, PROMPT_FORMATS.get(result.prompt_format), run_origin(result.config))
     scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
     if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
         messages.append("its scores do not follow from its steps")
     return messages
 
 
-def reply_problems(episode: Episode, prompt_format: PromptFormat | None, origin: Origin | None) -> list[str]:
+def legal_actions(episode: Episode) -> list[tuple[str, ...]]:
+    """The legal actions of every step of an episode. Raises `ValueError` for a record that does not replay."""
+    game = make_game(episode.game_id)
+    return [game.legal_actions(state) for state, _ in zip(replayed_states(game, episode), episode.steps, strict=False)]
+
+
+def reply_problems(
+    episode: Episode, legal: Sequence[Sequence[str]], prompt_format: PromptFormat | None, origin: Origin | None
+) -> list[str]:
     """Steps whose action, status, legality or tokens are wrong, as readable messages.
 
     Args:
         episode: an episode that replays.
+        legal: the legal actions of each of its steps.
         prompt_format: parses its replies; None if the format is not built in.
         origin: whose tokenizer and token limit apply; None if they are not known.
     """
     game, messages = make_game(episode.game_id), []
     prompts = prompts_of(episode, prompt_format) if prompt_format else [None] * len(episode.steps)
-    for turn, (step, state, prompt) in enumerate(zip(episode.steps, replayed_states(game, episode), prompts, strict=False), 1):
+    for turn, (step, allowed, prompt) in enumerate(zip(episode.steps, legal, prompts, strict=True), 1):
         found = token_problems(origin, step.completion, prompt) if origin else []
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
             found.append(f"its reply does not parse to {step.action!r}")
-        if step.legal != (step.action in game.legal_actions(state)) or step.status != reply_status(step.action, step.completion):
+        if step.legal != (step.action in allowed) or step.status != reply_status(step.action, step.completion):
             found.append("its status or its legality does not follow from the rules")
         messages += [f"turn {turn}: {problem}" for problem in found]
     return messages

@@ -14,7 +14,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import HARNESS, run_keys
 from msgrpo_hub.evaluation.token_check import unchecked_tokens
-from msgrpo_hub.evaluation.verify import agree, reply_problems, unchecked_replies, verify
+from msgrpo_hub.evaluation.verify import agree, legal_actions, reply_problems, unchecked_replies, verify
 from msgrpo_hub.evaluation.verify_updates import unchecked_updates, update_problems
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FIRST_ROLLOUTS, STEP_COLUMNS, Version
@@ -118,7 +118,7 @@ def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
     try:
         shard, problems = _read(heads, steps), []
         for head, rollout in zip(shard.heads, shard.rollouts, strict=True):
-            found = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format), shard.origin(head))
+            found = _reply_problems(shard, head, rollout)
             problems += [f"seed {head['seed']}, member {head['member']}: {problem}" for problem in found]
         problems = problems or _together_problems(shard)
     except UserError:
@@ -128,6 +128,11 @@ def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
     if problems:
         raise UserError(f"{str(heads)!r} is refused ({problems[0]}): expected what was played; `msgrpo verify` shows details")
     return shard.rollouts
+
+
+def _reply_problems(shard: _Shard, head: Mapping[str, Any], rollout: Rollout) -> list[str]:
+    built_in, legal = PROMPT_FORMATS.get(rollout.prompt_format), legal_actions(rollout.episode)
+    return reply_problems(rollout.episode, legal, built_in, shard.origin(head))
 
 
 def _read(heads: Path, steps: Path) -> _Shard:
@@ -186,7 +191,7 @@ def _problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollo
     """What disagrees with the rules in one episode, as readable messages."""
     origin = origin_of(head)
     try:
-        messages = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format), shard.origin(head))
+        messages = _reply_problems(shard, head, rollout)
         expected_head, expected_steps = rows_of(rollout, origin, judged(rollout.episode) if origin else None)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]

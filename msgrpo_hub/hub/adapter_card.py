@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from msgrpo_hub import __version__
+from msgrpo_hub.evaluation.over_seeds import OverSeeds
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.games import Game, splits_of
 from msgrpo_hub.hub.cards import checked, front_matter, render
@@ -125,23 +126,17 @@ class GameTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterCard:
-    """The content of an adapter's card."""
+class RunFacts:
+    """What a run's own files say of it and its card repeats."""
 
-    repo_id: str
-    games: tuple[GameTable, ...]
-    """One per game of the run, in the order of its configuration."""
-    config: TrainConfig
-    """As published: without anything specific to the machine."""
-    base: Base
-    scores: tuple[TaskScore, ...]
     init_adapter_commit: str
     """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
     replayed: int | None
     """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
     typical: int
-    """Index of a test episode of the first game with about the median reward, which the quick start plays."""
-    has_curves: bool
+    """Index of the test episode of the first game whose reward is nearest to the adapter's median; 0 without test episodes.
+
+    The quick start plays it."""
     seconds: Mapping[str, float]
     """Stage (acting, training, evaluating) → seconds."""
     processes: int
@@ -151,6 +146,28 @@ class AdapterCard:
     versions: Mapping[str, str]
     lora_layers: tuple[str, ...]
     """Names of the layers and parameters that the adapter changes."""
+    adapter_update: int
+    """The update that the weights are of."""
+    over_seeds: Mapping[str, Mapping[str, OverSeeds]]
+    """Game → figure → its values in the runs beside it that differ in their seed alone; empty without such runs."""
+
+    def facts(self) -> dict[str, Any]:
+        """Field → value."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(RunFacts)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterCard(RunFacts):
+    """The content of an adapter's card."""
+
+    repo_id: str
+    games: tuple[GameTable, ...]
+    """One per game of the run, in the order of its configuration."""
+    config: TrainConfig
+    """As published: without anything specific to the machine."""
+    base: Base
+    scores: tuple[TaskScore, ...]
+    has_curves: bool
     rollouts: str | None
     """Dataset with the training episodes, if one exists."""
     version: str = __version__

@@ -36,6 +36,7 @@ from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.rollout_log import run_origin
+from msgrpo_hub.training.seed_sets import records
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""
@@ -96,8 +97,8 @@ def push_adapter(
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=token)
-        message = commit_message or f"Adapter for {', '.join(run.players)}, step {run.config.updates}"
-        tags = (f"step-{run.config.updates}", FORMAT)
+        message = commit_message or f"Adapter for {', '.join(run.players)}, step {run.adapter_update}"
+        tags = (f"step-{run.adapter_update}", FORMAT)
         return upload(Path(folder), target, message=message, tags=tags, marker=SETTINGS, replaces=_OWNED)
 
 
@@ -225,19 +226,10 @@ def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base
         ),
         config=config,
         base=base,
-        init_adapter_commit=run.init_adapter_commit,
         scores=tuple(task_score(result) for result in run.results),
-        replayed=run.replayed,
-        typical=run.typical,
         has_curves=run.folder.curves.exists(),
-        seconds=run.seconds,
-        processes=run.processes,
-        threads=run.threads,
-        memory_mb=run.memory_mb,
-        hardware=run.hardware,
-        versions=run.versions,
-        lora_layers=run.lora_layers,
         rollouts=rollouts,
+        **run.facts(),
     )
 
 
@@ -252,6 +244,7 @@ def published_results(card: AdapterCard) -> dict[str, Any]:
         "base": card.base.repo_id,
         "base_commit": card.base.commit,
         "seed": config.seed,
+        "adapter_update": card.adapter_update,
         "test": {
             "split": "test",
             "episodes": config.test_episodes,
@@ -260,6 +253,7 @@ def published_results(card: AdapterCard) -> dict[str, Any]:
             **_rows(first),
         },
         **(more if others else {}),
+        **({"over_seeds": records(card.over_seeds)} if card.over_seeds else {}),
         "evaluations": [dataclasses.asdict(score) for score in card.scores],
         "seconds": dict(card.seconds),
         "processes": card.processes,

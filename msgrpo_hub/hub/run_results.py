@@ -14,7 +14,7 @@ from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.fields import check
-from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, TaskScore
+from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, RunFacts, TaskScore
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.shards import read_table
@@ -22,40 +22,28 @@ from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.seed_sets import figures, set_folders, siblings
 
 RESULTS = "results"
 """Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` writes its results."""
 
-_PLAYERS = ("random", "random-safe", "base", "adapter", "greedy", "optimal")
+_PLAYERS = ("silent", "random", "random-safe", "base", "adapter", "greedy", "optimal")
 _PLAIN = r"[A-Za-z0-9][\w .,:;()@×+-]*"
 """Pattern of the name of a machine or a version."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishedRun:
+class FinishedRun(RunFacts):
     """A finished run."""
 
     folder: RunFolder
     config: TrainConfig
     trained_on: str
     """Commit of the base, or the hash of its folder; empty if the run did not record it."""
-    init_adapter_commit: str
-    """The same for the adapter that the run started from; empty if it started from a new one."""
     players: Mapping[str, Mapping[str, PlayerRow]]
     """Game id → player → results on the test episodes, in the order of the configuration."""
     boards: Mapping[str, int]
     """Game id → boards of its test episodes; without the games of a run from before boards had splits."""
-    replayed: int | None
-    typical: int
-    """Index of the test episode of the first game whose reward is nearest to the adapter's median; 0 without test episodes."""
-    seconds: Mapping[str, float]
-    processes: int
-    threads: int
-    memory_mb: float | None
-    hardware: str
-    versions: Mapping[str, str]
-    lora_layers: tuple[str, ...]
-    """Names of the layers and parameters that the adapter changes."""
     results: tuple[Result, ...]
     """Complete runs of `msgrpo eval` with exactly this adapter."""
 
@@ -76,6 +64,7 @@ def read_run(path: Path) -> FinishedRun:
     missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
     if missing:
         hint = "give the folder of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
+        hint = f"give that of one seed, such as {set_folders(path)[0]}" if set_folders(path) else hint
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
     config = stored_config(folder.config)
     summary = _summary(folder.summary)
@@ -96,6 +85,8 @@ def read_run(path: Path) -> FinishedRun:
         hardware=_plain(summary, "hardware"),
         versions={name: _plain(versions, name) for name in sorted(versions)},
         lora_layers=_lora_layers(folder),
+        adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
+        over_seeds=figures(siblings(path)),
         results=_results(folder),
     )
 

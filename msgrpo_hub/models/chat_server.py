@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from itertools import groupby
 from json import JSONDecodeError
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from huggingface_hub import (
     ChatCompletionOutput,
@@ -26,7 +27,7 @@ from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled  # type: igno
 
 from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, plain
 
 KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
 """The environment variable with the key for servers outside Hugging Face."""
@@ -60,10 +61,10 @@ class ChatServer:
     """A model behind a URL or an Inference Provider. The object holds no key and no connection."""
 
     name: str
-    """The name of the player, quoted in every error."""
+    """The name of the player, which is published and quoted in every error. It holds no secret of the URL."""
     model: str
     """The name of the model on the server."""
-    base_url: str | None = None
+    base_url: str | None = field(default=None, repr=False)
     """The server: a base URL such as http://localhost:8000/v1, or a full URL that ends with /chat/completions."""
     provider: str | None = None
     """An Inference Provider, instead of a server."""
@@ -101,7 +102,7 @@ class ChatServer:
             # HTTPError is the base class of the errors of httpx or httpx2, depending on huggingface_hub. The client raises the
             # last two when it cannot read the body of an error.
             if (response := _response(error)) is not None:
-                return self._http_failure(response.status_code, response.headers, _line(response.text, key))
+                return self._http_failure(response.status_code, response.headers, self._line(response.text, key))
             return self._other_failure(error, key)
         return read_reply(output)
 
@@ -125,8 +126,15 @@ class ChatServer:
         if isinstance(error, (AttributeError, TypeError)):
             raise error
         if self.provider and not isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
-            raise self._refused(_line(str(error), key), "expected provider:NAME/MODEL, and a token for it") from None
+            raise self._refused(self._line(str(error), key), "expected provider:NAME/MODEL, and a token for it") from None
         return GARBAGE
+
+    def _line(self, text: str, key: str | None) -> str:
+        """A server message on one line, without key and secrets, and at most 200 characters long."""
+        line = _plain(text)
+        for secret in (key, *_secrets(self.base_url or "")):
+            line = without_key(line, secret)
+        return line[:200]
 
     def _refused(self, why: str, remedy: str) -> UserError:
         return UserError(f"cannot play {self.name!r} ({why.strip()}): {remedy}")
@@ -189,14 +197,17 @@ def _is_hugging_face(url: str) -> bool:
     return parts.scheme == "https" and f".{parts.hostname}".endswith((".huggingface.co", ".huggingface.cloud"))
 
 
-def _line(text: str, key: str | None) -> str:
-    """A server message on one line, without the key, and at most 200 characters long."""
-    return without_key(_plain(text), key)[:200]
+def _secrets(url: str) -> list[str]:
+    """What `without_secrets` leaves out, as a server may quote it. Values shorter than `_PART` are no secrets."""
+    parts = urlsplit(url)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    sent = b64encode(f"{user}:{password}".encode()).decode()  # RFC 7617
+    return [text for text in (sent, user, password, *(value for _, value in parse_qsl(parts.query))) if len(text) >= _PART]
 
 
 def _plain(text: str) -> str:
     """A text on one line of printable characters."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return plain(" ".join(text.split()))
 
 
 _PART = 6

@@ -23,6 +23,7 @@ import numpy as np
 
 from msgrpo_hub.agent.policy import Interrupted
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer, Failure
@@ -147,9 +148,10 @@ def make_endpoint(
 ) -> EndpointPolicy:
     """The player of a name: `endpoint:URL#MODEL` or `provider:NAME/MODEL`; the model may contain slashes.
 
+    User, password and query of the URL are sent with every request, and left out of the name that is published.
+
     Raises:
-        UserError: the name is neither, or `concurrency` is below 1. A URL with a user or password is refused too, because
-            names are published.
+        UserError: the name is neither, or `concurrency` is below 1.
 
     >>> make_endpoint("provider:auto/Qwen/Qwen2.5-3B-Instruct", temperature=0.5, max_new_tokens=256).server.model
     'Qwen/Qwen2.5-3B-Instruct'
@@ -158,10 +160,10 @@ def make_endpoint(
         raise UserError(f"concurrency = {concurrency}: expected at least 1 request at a time")
     server = server_of(name)
     if server is None:
-        redacted = re.sub("//[^#]*@", "//***@", name)
+        redacted = re.sub(r"\?[^#]*", "?***", re.sub("//[^#]*@", "//***@", name))
         raise UserError(
-            f"cannot parse the player {redacted!r}: expected endpoint:URL#MODEL, e.g. endpoint:http://localhost:8000/v1#my-model "
-            "(no user or password in the URL), or provider:NAME/MODEL, e.g. provider:auto/Qwen/Qwen2.5-3B-Instruct"
+            f"cannot parse the player {redacted!r}: expected endpoint:URL#MODEL, e.g. endpoint:http://localhost:8000/v1#my-model"
+            ", or provider:NAME/MODEL, e.g. provider:auto/Qwen/Qwen2.5-3B-Instruct"
         )
     return EndpointPolicy(
         server=server,
@@ -177,17 +179,17 @@ def server_of(name: str) -> ChatServer | None:
     kind, _, rest = name.partition(":")
     if kind == "endpoint":
         url, _, model = rest.partition("#")
-        return ChatServer(name=name, model=model, base_url=url) if model and _is_http(url) else None
+        return ChatServer(name=without_secrets(name), model=model, base_url=url) if model and _is_http(url) else None
     provider, _, model = rest.partition("/")
     return ChatServer(name=name, model=model, provider=provider) if kind == "provider" and provider and model else None
 
 
 def _is_http(url: str) -> bool:
-    """Whether a URL is usable: http or https, a host, no credentials, no characters that are invalid in a URL."""
+    """Whether a URL is usable: http or https, a host, no characters that are invalid in a URL."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if the port is invalid
     except ValueError:
         return False
     plain = url.isprintable() and " " not in url
-    return plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)

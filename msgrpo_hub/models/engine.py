@@ -35,6 +35,7 @@ from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
 from msgrpo_hub.models.logit_cache import LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import Replies, Sample, TokenIds, fork
+from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.models.weights import weights_version
 
 
@@ -47,12 +48,14 @@ class Engine:
         end_ids: the tokens that end a reply and are included in it.
         max_rows: largest number of samples per batch; bounds memory and does not affect results, beyond rounding.
         kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain; the log then says why, and what it costs.
+        threads: of the CPU, for sampling and scoring; None is as torch is set.
     """
 
     model: PreTrainedModel | PeftModel
     end_ids: frozenset[int]
     max_rows: int = 512
     kind: EngineName = "auto"
+    threads: int | None = None
     why: str = ""
     """Why the plain forward was chosen, and what it costs."""
     _forward: FastForward | PlainForward | None = None
@@ -76,7 +79,7 @@ class Engine:
         samples = [Sample(prompt) for prompt in prompts]
         replies = Replies(samples, rngs, temperature, max_new_tokens, self.end_ids, top_k, top_p)
         forward = self.choose(max(prompts, key=len), max_new_tokens)
-        with forward.acting():
+        with on_threads(self.threads), forward.acting():
             self._watch_weights(forward)
             forward.share(prompts)
             live = self._replay_cached(replies)
@@ -114,7 +117,7 @@ class Engine:
             return [[] for _ in prompts]
         forward = self.choose(max(prompts, key=len), max(len(tokens) for _, tokens in pairs))
         score_of: dict[tuple[TokenIds, TokenIds], list[float]] = {}
-        with forward.acting():
+        with on_threads(self.threads), forward.acting():
             self._watch_weights(forward)
             forward.share(prompts)
             for batch in forward.batches([prompt for prompt, _ in pairs], self.max_rows):

@@ -17,15 +17,17 @@ from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Count, check_fields
 from msgrpo_hub.models.base_weights import load_base
 from msgrpo_hub.models.context import check_lengths, context_limit
 from msgrpo_hub.models.devices import check_device
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName
+from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, Threads, TopK, TopP
 from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.models.model_files import open_model
 from msgrpo_hub.models.sampling import TokenIds
+from msgrpo_hub.models.threads import default_threads
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
 
@@ -46,31 +48,26 @@ class LanguageModel:
         top_k: number of tokens that are sampled from; 0 is all.
         top_p: probability of the tokens that are sampled from; 1 is all.
         engine_name: `fast`, `plain`, or `auto`.
+        threads: of the CPU, for its replies; None is as torch is set.
     """
 
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
-    temperature: float = 1.0
-    max_new_tokens: int = 256
-    max_rows: int = 512
+    temperature: Temperature = 1.0
+    max_new_tokens: ReplyLength = 256
+    max_rows: Count = 512
     name: str = ""
     prompt_format: PromptFormat | None = None
     chat_template_kwargs: Mapping[str, Scalar] = field(default_factory=dict)
-    top_k: int = 0
-    top_p: float = 1.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
     engine_name: EngineName = "auto"
+    threads: Threads | None = None
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise UserError(f"temperature = {self.temperature}: expected at least 0 (0 is greedy)")
-        if self.top_k < 0:
-            raise UserError(f"top_k = {self.top_k}: expected at least 0 (0 samples from all tokens)")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p = {self.top_p}: expected more than 0 and at most 1 (1 samples from all tokens)")
-        if self.max_new_tokens < 1:
-            raise UserError(f"max_new_tokens = {self.max_new_tokens}: expected at least 1")
-        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows, self.engine_name)
+        check_fields(self)
+        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows, self.engine_name, self.threads)
         self.encoder = PromptEncoder(self.tokenizer, self.chat_template_kwargs)
         self.context_limit = context_limit(self.model.config)
 
@@ -146,6 +143,7 @@ class LanguageModel:
             prompt_format=files.prompt_format,
             chat_template_kwargs=files.chat_template_kwargs,
             engine_name=engine,
+            threads=default_threads(model.num_parameters()),
         )
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:

@@ -16,6 +16,7 @@ Temperature = Annotated[float, Range(0, 1000)]
 ReplyLength = Annotated[int, Range(1, 1_000_000)]
 TopK = Annotated[int, Range(0, 10_000_000)]
 TopP = Annotated[float, Range(0, 1, open=True)]
+Threads = Annotated[int, Range(1, 1024)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,8 +72,9 @@ def _simple(name: str, policy: Policy, identity: dict[str, Any]) -> Player:
     return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/v{identity.get('version', 1)}")
 
 
-def _endpoint(name: str, settings: PlayerSettings) -> Player:
-    policy = make_player(name, settings)
+def _endpoint(given: str, settings: PlayerSettings) -> Player:
+    policy: Any = make_player(given, settings)
+    name = policy.server.name  # without the secrets of the URL
     identity = {
         "kind": "endpoint",
         "server": name,

@@ -51,7 +51,7 @@ def _is_scripted(value: object) -> bool:
 
 
 def _is_version(value: object) -> bool:
-    return _is_count(value) and value in range(1, VERSION + 1)
+    return is_count(value) and value in range(1, VERSION + 1)
 
 
 def _is_commit(value: object) -> bool:
@@ -62,7 +62,7 @@ def _is_temperature(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -94,7 +94,7 @@ def _dqn_name(identity: Identity) -> str:
     return f"dqn:FOLDER, weights {identity['weights']}"
 
 
-_SAMPLING = {"temperature": _is_temperature, "max_new_tokens": _is_count}
+_SAMPLING = {"temperature": _is_temperature, "max_new_tokens": is_count}
 """Settings of a player that samples its replies; a player that scores given replies has none."""
 _ADAPTER = {"adapter": _is_text, "adapter_commit": _is_commit}
 

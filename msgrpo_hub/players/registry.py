@@ -11,7 +11,7 @@ from typing import Any
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.downloads.names import exists, split_adapter
+from msgrpo_hub.downloads.names import exists, split_adapter, without_secrets
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Game, base_game
@@ -102,10 +102,11 @@ _OF_A_MODEL = (
 
 
 def _served(name: str, settings: PlayerSettings) -> Policy:
+    shown = without_secrets(name)
     if settings.mode == "score":
-        raise UserError(f"{name!r} is behind a server, which cannot score given replies: use --mode generate")
+        raise UserError(f"{shown!r} is behind a server, which cannot score given replies: use --mode generate")
     if settings.use_generation_config:
-        raise UserError(f"{name!r} is behind a server, whose files cannot be read: use --temperature, --top-k and --top-p")
+        raise UserError(f"{shown!r} is behind a server, whose files cannot be read: use --temperature, --top-k and --top-p")
     from msgrpo_hub.models.endpoint import make_endpoint  # loads the HTTP client only when needed
 
     extra: dict[str, Any] = {"top_k": settings.top_k} if settings.top_k else {}

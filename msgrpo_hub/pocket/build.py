@@ -11,7 +11,7 @@ import argparse
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -232,7 +232,7 @@ def build(config: BuildConfig) -> None:
         train(config, model, tokenizer)
         model.save_pretrained(config.output_dir)
         tokenizer.save_pretrained(config.output_dir)
-    measured = measure(LanguageModel.from_pretrained(str(config.output_dir)))
+    measured = measure(replace(LanguageModel.from_pretrained(str(config.output_dir)), threads=config.threads))
     (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     (config.output_dir / "README.md").write_text(
         render(measured, "python -m msgrpo_hub.pocket.build OUTPUT_DIR"), encoding="utf-8"

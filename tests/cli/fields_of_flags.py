@@ -14,7 +14,11 @@ LONG, DIGITS = "a" * 300, "9" * 400
 WORDS = {"a word": "many", "nothing": "", "NaN": "nan", "infinity": "inf", "400 digits": DIGITS, "5000 digits": "9" * 5000}
 OF_A_KIND = {int: {"a fraction": "1.5", "hexadecimal": "0x10"}, float: {"too large for a float": "1e400", "a comma": "0,5"}}
 
-OWN = {"play": {"seed": Number}, "eval": {"repeats": Count, "batch_size": Count, "price_in": Price, "price_out": Price}}
+OWN = {
+    "play": {"seed": Number},
+    "train": {"parallel": Count},
+    "eval": {"repeats": Count, "batch_size": Count, "price_in": Price, "price_out": Price},
+}
 """Command → its numbers that are not fields."""
 
 

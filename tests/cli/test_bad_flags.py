@@ -64,7 +64,7 @@ WORDS: dict[str, list[str]] = {
     f"play {LAKE} --player *": [
         *("", "Random", "a\nb", LONG, f"{LONG}/{LONG}", "pocket@abc", "pocket@", "empty@v", "empty", "file", "pocket+empty"),
         *("+pocket", "a/b/c", "dqn:", "dqn:empty", f"dqn:{LONG}", "dqn:file", "endpoint:", "endpoint:ftp://h#m", "provider:"),
-        *("endpoint:http://u:p@h/v1#m", "endpoint:http://h:99999/v1#m", "provider:x/"),
+        *("endpoint:http://u:p@/v1#m", "endpoint:http://h:99999/v1#m", "provider:x/"),
     ],
     f"play {LAKE} --prompt-format *": ["jsn", LONG, "os:", ":x", "math:pi", "no_such_module:x"],
     f"play {LAKE} --chat-template-kwargs *": ["", "{", "[1]", "[" * 99_999, '{"messages": 1}', '{"a": 1e400}'],
@@ -141,8 +141,16 @@ WORDS: dict[str, list[str]] = {
     ],
     "train --output-dir out *": [
         *("--sampler=math:pi", "--credit=math:pi", "--sampler=no_module:x", "--base=x/y", "--private", "--push-to-hub=x"),
-        *("extra", "--selected-per-group=33", "--max-new-tokens=900000", "--eval-episodes=0"),
+        *("extra", "--selected-per-group=33", "--max-new-tokens=900000", "--eval-episodes=0", "--parallel=2", "--seeds"),
     ],
+    "train --output-dir out --seeds *": [
+        *("", ",", "-", "a", "0,", "1-", "-1", "3-1", "0-1000", "0,0", "0-3,2", "1.5", "0x1", LONG, DIGITS, f"0-{DIGITS}", "0–4"),
+    ],
+    "train --output-dir out --seeds 0-1 *": ["--seed=1", "--push-to-hub=a/b", "--private", "--base=a/b", "--parallel=0", "extra"],
+    "train --output-dir out --keep best *": ["--eval-every=0", "--eval-episodes=0"],
+    "train --seeds 0-1 *": ["", "--output-dir", "--output-dir=", "--output-dir=file", f"--output-dir={LONG}"],
+    "curves *": ["", "none", "file", "empty", LONG, "a\nb", "--json", "--x=updates"],
+    "curves empty *": ["--x=steps", "--x=", "--output=", "--output=a.pdf", "--output=none/a.png", "--output=empty", "none"],
 }
 """Command → what stands for its * in turn."""
 

@@ -114,14 +114,16 @@ def out_of_quota(handler: BaseHTTPRequestHandler) -> None:
 def test_why_a_server_failed_stays_in_the_run_and_on_the_screen_without_the_key(
     run: Run, suites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its status, its message and the wait that it asked for; until the run is complete."""
+    """Its status, its message and the wait that it asked for; until the run is complete. A key in the URL is not told either."""
     monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", "sk-very-secret-0123456789")
     reason = "HTTP 429 after 1 attempt (the server asked to wait 3600 s): quota of Bearer *** spent"
     with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), always(out_of_quota)) as server:
-        arguments = ("eval", f"endpoint:{server.url}#m", "--suite", suites / "lake.toml", "--output-dir", tmp_path)
+        player = f"endpoint:{server.url}?key=very-secret#m"
+        arguments = ("eval", player, "--suite", suites / "lake.toml", "--output-dir", tmp_path)
         ended = run(*arguments, "--json")
         assert ended.code == 2
         [result] = find_results(tmp_path)
+        assert result.player == result.config["identity"]["server"] == f"endpoint:{server.url}#m"
         assert [(row["index"], row["turn"], row["error"]) for row in result.failures] == [(n, 1, reason) for n in range(3)]
         assert json.loads(ended.out)[0]["failures"] == result.failures
         assert f"incomplete: {result.player} on {result.task}, 3 episodes failed\n    3 × {reason}\n" in ended.err

@@ -107,7 +107,7 @@ def test_a_shorter_run_of_the_same_split_is_compared_on_what_it_shares(place: Pa
         (
             "random",
             "solo",
-            r"no task in common: .*FrozenLake-NotSlippery-v1.* against Snake-Solo-v1; expected two players on one",
+            r"no task in common: .*FrozenLake-NotSlippery-v1.* against Snake-Solo-v1; expected both sides on one",
         ),
         ("random", "validation", r"no episode in common \(test and validation episodes\); expected two runs on one split"),
         ("random", "empty", r"no runs under '.*empty': expected a folder that `msgrpo eval --output-dir` has filled"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -103,3 +105,12 @@ def share_found(n: int, family: int, repeats: int) -> float:
 def test_a_detectable_gain_in_returns_is_found_8_times_in_10() -> None:
     shares = [share_found(n, family, 15) for n in (50, 200) for family in (1, 8)]
     assert np.mean(shares) == pytest.approx(0.8, abs=0.05 + error(0.8, 60))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("family", [1, 8])
+def test_a_detectable_gain_in_returns_is_found_8_times_in_10_at_every_size(n: int, family: int, record_property: Any) -> None:
+    share = share_found(n, family, 600)
+    record_property("share found", share)
+    assert 0.75 <= share <= 0.85

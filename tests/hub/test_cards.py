@@ -16,6 +16,7 @@ from safetensors.torch import load, load_file
 
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.over_seeds import over_seeds
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import (
     AdapterCard,
@@ -93,6 +94,8 @@ CARD = AdapterCard(
     hardware="NVIDIA H200",
     versions={"torch": "2.13.0"},
     lora_layers=("k_proj", "q_proj"),
+    adapter_update=700,
+    over_seeds={},
     rollouts="ada/lake-rollouts",
 )
 
@@ -106,6 +109,22 @@ def with_players(**players: PlayerRow) -> tuple[GameTable, ...]:
 
 
 # ---- what it says
+
+
+def test_a_run_of_several_seeds_has_the_figures_over_seeds_and_one_alone_says_that_it_is_alone() -> None:
+    found = over_seeds({0: 0.75, 1: 0.9, 2: 0.8})
+    text = render_adapter(changed(over_seeds={TABLE.game.id: {"reward": found, "reward_greedy": found}}))
+    assert "This run is one of 3 that differ in their seed alone." in text
+    assert f"| reward | {found} | 0.076 | 0.750 | 0.900 |\n| reward, greedy | {found} |" in text
+    assert "One run with one seed" not in text
+    assert "One run with one seed" in render_adapter(CARD)
+    assert check_as_the_hub_does("model", text) == ([], [])
+
+
+def test_the_card_says_which_weights_were_kept() -> None:
+    assert "The weights are those of the last update.\n" in render_adapter(CARD)
+    best = render_adapter(changed(config=dataclasses.replace(CARD.config, keep="best"), adapter_update=340))
+    assert "The weights are those of update 340, which were the best on the 50 validation episodes" in best
 
 
 def test_the_front_matter_names_the_base_the_results_and_their_intervals() -> None:

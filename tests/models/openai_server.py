@@ -32,6 +32,7 @@ class Asked:
     body: Body
     key: str
     at: float
+    query: str = ""
 
 
 def chat_completion(content: object, finish: str = "stop", **message: object) -> bytes:
@@ -162,13 +163,14 @@ class OpenAIServer:
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         text = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
         body = json.loads(text)
+        path, _, query = handler.path.partition("?")
         with self._lock:
             before, self._seen[text] = self._seen[text], self._seen[text] + 1
-            self.asked.append(Asked(body, handler.headers.get("Authorization", ""), time.monotonic()))
+            self.asked.append(Asked(body, handler.headers.get("Authorization", ""), time.monotonic(), query))
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
         try:
-            if handler.path != "/v1/chat/completions":
+            if path != "/v1/chat/completions":
                 send(404)(handler)
             else:
                 (self.faults(body, before) or send(200, self.answer(body)))(handler)

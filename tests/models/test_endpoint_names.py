@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -135,8 +137,27 @@ def test_a_malformed_name_is_a_user_error(name: str) -> None:
     assert str(error.value).isprintable()
 
 
-@pytest.mark.parametrize("name", ["endpoint:http://me:pass@host/v1#m", "endpoint:https://pass@host:80/v1#org/m@v1"])
-def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(UserError, match=r"'endpoint:https?://\*\*\*@host.*no user or password in the URL") as error:
+@pytest.mark.parametrize("name", ["endpoint:ftp://me:pass@host/v1?key=hidden#m", "endpoint:http://me:pass@host:x/?key=hidden#m"])
+def test_a_malformed_name_is_quoted_without_its_secrets(name: str) -> None:
+    with pytest.raises(UserError, match=r"'endpoint:(ftp|http)://\*\*\*@host[^?]*\?\*\*\*#m'") as error:
         make_endpoint(name, temperature=1.0, max_new_tokens=8)
-    assert "pass@" not in str(error.value)
+    assert "pass" not in str(error.value)
+    assert "hidden" not in str(error.value)
+
+
+def test_user_password_and_query_of_a_url_are_sent_and_never_told() -> None:
+    secrets = ("me-myself", "open sesame", "tell-nobody", b64encode(b"me-myself:open sesame").decode())
+
+    def quotes_all(handler: BaseHTTPRequestHandler) -> None:
+        send(503, f"{handler.path} {handler.headers['Authorization']} {' '.join(secrets)}".encode())(handler)
+
+    with OpenAIServer(model(), at_first(quotes_all)) as server:
+        url = server.url.replace("//", "//me-myself:open%20sesame@")
+        policy = replace(make_endpoint(f"endpoint:{url}?key=tell-nobody#m", temperature=0.5, max_new_tokens=32), backoff=0.002)
+        assert policy.server.name == f"endpoint:{server.url}#m"
+        told = [repr(policy), ask_once(replace(policy, attempts=1)).error]
+        assert ask_once(policy).error == ""
+    assert {asked.key for asked in server.asked} == {f"Basic {secrets[-1]}"}
+    assert {asked.query for asked in server.asked} == {"key=tell-nobody"}
+    assert "HTTP 503 after 1 attempt: /v1/chat/completions?key=*** Basic ***" in told[1]
+    assert not [(secret, text) for secret in secrets for text in told if secret in text]

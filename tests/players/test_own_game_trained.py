@@ -51,8 +51,8 @@ def push(site: str, *arguments: str) -> None:
 @pytest.mark.parametrize(
     ("game", "players", "left_out"),
     [
-        ("Lamp-v1", ["random", "random-safe", "base", "adapter"], ["greedy does not know Lamp-v1: left out"]),
-        ("CliffWalking-v1", ["random", "base", "adapter", "optimal"], None),
+        ("Lamp-v1", ["silent", "random", "random-safe", "base", "adapter"], ["greedy does not know Lamp-v1: left out"]),
+        ("CliffWalking-v1", ["silent", "random", "base", "adapter", "optimal"], None),
     ],
 )
 def test_a_game_of_another_package_is_trained_evaluated_pushed_and_replayed(

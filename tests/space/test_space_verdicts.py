@@ -111,7 +111,7 @@ def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=30, max_size=60), st.sampled_from([READER, RENAMED]))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_every_outcome_has_a_verdict(goals: list[tuple[int, int, int]], asked: Asked) -> None:
     own, control, changed = [walks(each) for each in zip(*goals, strict=True)]
     assert judge(asked, own, control, changed)["sentence"]

@@ -1,4 +1,4 @@
-"""One family of each kind of layer, from a folder: act, score, train, save, load by plain PEFT, evaluate and compare."""
+"""Families of models from a folder: act, score, train, save, load by plain PEFT, evaluate and compare."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,30 @@ def test_a_full_disk_is_said_in_one_line_and_the_run_goes_on(
     assert "0 updates are safe there; make room, then continue with --resume" in ended.err
     assert msgrpo("train", "--resume", "--output-dir", run).code == 0
     assert kept(run) == kept(uninterrupted)
+
+
+@pytest.mark.parametrize("gone", ["default/train-00001.parquet", "default/train-00003.parquet", "steps/train-00002.parquet"])
+def test_a_shard_that_is_gone_stops_resume_verification_and_push_in_one_line(
+    gone: str, msgrpo: Command, uninterrupted: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
+    (run / "summary.json").unlink()
+    (run / "rollouts" / gone).unlink()
+    before = kept(run)
+    for arguments in (
+        ("train", "--resume", "--output-dir", run),
+        ("verify", run),
+        ("verify", run, "--json"),
+        ("push", "rollouts", run, "ada/lake", "--dry-run", tmp_path / "dry"),
+    ):
+        ended = msgrpo(*arguments)
+        assert (ended.code, len(ended.said)) == (2, 1), (arguments, ended.err)
+        told = gone.partition("/")[2] if gone.startswith("steps") else f"the episodes of update {int(gone[-9])} are missing"
+        assert arguments[0] != "train" or "the episodes of update" in ended.err
+        assert arguments[0] != "verify" or told in ended.out
+    assert kept(run) == before
+    assert not (run / "summary.json").exists()
+    assert not (tmp_path / "dry").exists()
 
 
 def test_of_two_processes_one_keeps_the_episodes_of_both(one_and_two: Path) -> None:

@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+SMALL, LARGE = 800_000, 500_000_000
+"""Parameters of the built-in base, and of a small chat model."""
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of threads that torch is set to; it stays as it is."""
+    numbers: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    return numbers
+
+
+@pytest.mark.parametrize(("given", "parameters", "expected"), [(0, SMALL, [1]), (0, LARGE, []), (2, SMALL, [2]), (2, LARGE, [2])])
+def test_a_new_run_takes_the_threads_given_else_those_for_its_model(
+    given: int, parameters: int, expected: list[int], chosen: list[int], tmp_path: Path
+) -> None:
+    choose_threads(TrainConfig(threads=given), tmp_path / "provenance.json", parameters)
+    assert chosen == expected
+
+
 @pytest.fixture
 def stopped(msgrpo: Command, flags: list[str], tmp_path: Path) -> Path:
     """A run on one thread that was killed after two updates."""
@@ -29,11 +49,9 @@ def stopped(msgrpo: Command, flags: list[str], tmp_path: Path) -> Path:
 
 
 def test_a_resume_takes_the_threads_that_the_run_began_with(
-    msgrpo: Command, finished_run: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
+    msgrpo: Command, finished_run: Path, stopped: Path, chosen: list[int]
 ) -> None:
-    chosen: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    choose_threads(TrainConfig(threads=0), stopped / "provenance.json")
+    choose_threads(TrainConfig(threads=0), stopped / "provenance.json", LARGE)
     assert chosen == [1]
     assert resumed(msgrpo, stopped, "--threads", 0).code == 0
     assert_same_run(stopped, finished_run)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-PLAYERS = {LAKE: ["random", "base", "adapter", "optimal"], SNAKE: ["random", "random-safe", "base", "adapter", "greedy"]}
+PLAYERS = {
+    LAKE: ["silent", "random", "base", "adapter", "optimal"],
+    SNAKE: ["silent", "random", "random-safe", "base", "adapter", "greedy"],
+}
 FIGURES = ["success", "success_greedy", "reward", "reward_greedy"]
 
 

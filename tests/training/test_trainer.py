@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LOGGED = {
     *("reward", "reward_std", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
     *("entropy", "kl", "clip_fraction", "gradient_norm", "learning_rate", "distinct_prompt_ratio"),
-    "near_draws",
+    *("near_draws", "composite_return", "composite_return_std"),
     *("episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"),
 }
 """What is measured in every update."""
@@ -124,6 +124,10 @@ def test_the_measured_rates_are_those_of_the_episodes(config: TrainConfig) -> No
     steps = [step for episode in episodes for step in episode.steps]
     unread = [step for step in steps if step.action is None]
     cut = [step for step in unread if step.completion.finish == "length"]
+    unparsed = {id(episode): sum(step.action is None for step in episode.steps) for episode in episodes}
+    returns = [[e.reward - config.format_penalty * unparsed[id(e)] for e in group.episodes] for group in groups]
+    assert metrics["composite_return"] == pytest.approx(np.mean(returns))
+    assert metrics["composite_return_std"] == pytest.approx(np.std(returns, axis=1).mean())
     assert metrics["near_draws"] == sum(step.completion.near_draws for step in steps)
     assert metrics["truncated_rate"] == len(cut) / len(steps)
     assert metrics["unreadable_rate"] == (len(unread) - len(cut)) / len(steps)
