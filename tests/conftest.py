@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.browser import chromium, open_page
 from tests.command import Command
 from tests.files import once
 
 __all__ = ["chromium", "open_page"]
+
+settings.register_profile("msgrpo", deadline=None)  # a property's example takes as long as it does on a machine under load
+settings.load_profile("msgrpo")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +36,7 @@ def msgrpo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     command = Command(tmp_path_factory.mktemp("commands"))
     yield command
     command.server.kill()
-    command.server.wait()
+    command.server.communicate()  # closes its pipes
 
 
 @pytest.fixture(scope="session")

@@ -12,5 +12,5 @@ TIMES = int(os.environ.get("MSGRPO_EXAMPLES", "1"))
 
 
 def examples(count: int, **options: Any) -> settings:
-    """Settings of a property that is tried on this many examples, without a time limit for each."""
-    return settings(max_examples=count * TIMES, deadline=None, **options)
+    """Settings of a property that is tried on this many examples."""
+    return settings(max_examples=count * TIMES, **options)

@@ -96,7 +96,7 @@ episodes = st.lists(st.lists(turns, min_size=1, max_size=5), min_size=2, max_siz
 
 @pytest.mark.parametrize("name", CREDITS)
 @given(episodes=episodes, penalty=st.sampled_from([0.0, 1.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_credit_gives_each_step_one_finite_number_whatever_the_order_of_the_group(
     name: str, episodes: list[list[Turn]], penalty: float
 ) -> None:
@@ -108,7 +108,7 @@ def test_every_credit_gives_each_step_one_finite_number_whatever_the_order_of_th
 
 @pytest.mark.parametrize("name", CREDITS)
 @given(episodes=episodes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_first_step_of_every_credit_knows_the_whole_return(name: str, episodes: list[list[Turn]]) -> None:
     """On turn 0 all stand in one state, so every credit ranks the first steps as the paper does."""
     group = group_of(*([("start", 0.0), *turns] for turns in episodes))

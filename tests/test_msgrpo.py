@@ -65,7 +65,6 @@ def test_advantages_divide_by_the_population_deviation_plus_1e_8() -> None:
 
 
 @given(returns=returns_strategy)
-@settings(deadline=None)
 def test_advantages_have_mean_zero_and_variance_one(returns: list[float]) -> None:
     advantages = group_advantages(exactly(returns))
     assert advantages.mean().item() == pytest.approx(0, abs=1e-9)
@@ -73,14 +72,12 @@ def test_advantages_have_mean_zero_and_variance_one(returns: list[float]) -> Non
 
 
 @given(returns=returns_strategy, shift=st.integers(-1000, 1000), scale=st.floats(0.1, 100))
-@settings(deadline=None)
 def test_advantages_ignore_a_shift_and_a_positive_scale(returns: list[float], shift: int, scale: float) -> None:
     moved = group_advantages(exactly([scale * c + shift for c in returns]))
     assert moved.tolist() == pytest.approx(group_advantages(exactly(returns)).tolist(), abs=1e-5)
 
 
 @given(value=st.floats(-1e6, 1e6, width=32), size=st.integers(1, 100), dtype=st.sampled_from([torch.float32, torch.float64]))
-@settings(deadline=None)
 def test_equal_returns_give_advantages_of_exactly_zero(value: float, size: int, dtype: torch.dtype) -> None:
     assert group_advantages(torch.full((size,), value, dtype=dtype)).tolist() == [0.0] * size
 
@@ -138,7 +135,7 @@ def test_aaw_takes_tau_to_be_one_unless_told() -> None:
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @given(advantages=st.lists(numbers, min_size=1, max_size=12), data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_sampler_draws_that_many_ascending_and_none_twice(name: str, advantages: list[float], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(advantages)))
     drawn = SAMPLERS[name](exactly(advantages), count, torch.Generator().manual_seed(0)).tolist()
@@ -171,7 +168,7 @@ def test_top_takes_the_largest_absolute_advantages_and_of_equals_the_first() -> 
 
 
 @given(advantages=st.lists(numbers, min_size=1, max_size=9), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_max_variance_is_the_best_of_all_subsets(advantages: list[float], data: st.DataObject) -> None:
     def variance(chosen: Sequence[int]) -> float:
         mean = sum(advantages[i] for i in chosen) / len(chosen)
@@ -207,7 +204,6 @@ def test_an_episode_counts_the_same_whatever_its_length() -> None:
 
 @pytest.mark.parametrize("name", LOSS_NORMALISATIONS)
 @given(lengths=st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=8))
-@settings(deadline=None)
 def test_the_weights_of_all_tokens_add_up_to_one(name: str, lengths: list[list[int]]) -> None:
     weights = LOSS_NORMALISATIONS[name](lengths)
     total = sum(w * n for ws, ns in zip(weights, lengths, strict=True) for w, n in zip(ws, ns, strict=True))

@@ -68,7 +68,7 @@ def loss_and_gradient(tokens: Sequence[Token], low: float, up: float, beta: floa
 
 
 @given(tokens=tokens_strategy, low=epsilons, up=epsilons, beta=st.sampled_from([0.0, 0.04, 1.0]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_loss_and_gradient_are_those_of_a_naive_loop_over_tokens(tokens: list[Token], low: float, up: float, beta: float) -> None:
     loss, gradient = loss_and_gradient(tokens, low, up, beta)
     expected, slopes = naive_loss(tokens, low, up, beta)
@@ -131,7 +131,7 @@ def test_shapes_that_differ_are_refused_and_never_broadcast(odd: int, shape: tup
     low=epsilons,
     up=epsilons,
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_tokens_with_one_context_merge_into_one_entry_for_each_sign(
     tokens: list[Token], copies: list[tuple[int, float, float]], low: float, up: float
 ) -> None:
@@ -156,7 +156,7 @@ def test_tokens_with_one_context_merge_into_one_entry_for_each_sign(
 
 
 @given(tokens=tokens_strategy, cut=st.integers(0, 12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_micro_batches_add_up(tokens: list[Token], cut: int) -> None:
     whole, gradient = loss_and_gradient(tokens, 0.2, 0.2, 0.04)
     parts = [loss_and_gradient(part, 0.2, 0.2, 0.04) for part in (tokens[:cut], tokens[cut:]) if part]
@@ -171,7 +171,6 @@ vocabularies = st.integers(2, 8).flatmap(lambda size: st.tuples(*(st.lists(numbe
 
 
 @given(logits=vocabularies)
-@settings(deadline=None)
 def test_k3_is_never_negative_and_its_mean_is_the_exact_kl(logits: tuple[list[float], list[float]]) -> None:
     log_p, log_q = (torch.log_softmax(exactly(values), 0) for values in logits)
     estimates = k3(log_p, log_q)
@@ -215,7 +214,6 @@ def test_the_kl_penalty_alone_pulls_towards_the_reference() -> None:
     logits=st.lists(numbers, min_size=3, max_size=6),
     drawn=st.lists(st.tuples(st.integers(0, 2), numbers, st.floats(0.01, 1)), min_size=1, max_size=8),
 )
-@settings(deadline=None)
 def test_at_ratio_one_the_gradient_is_that_of_reinforce(logits: list[float], drawn: list[tuple[int, float, float]]) -> None:
     theta = exactly(logits).requires_grad_()
     log_p = torch.log_softmax(theta, 0)[[action for action, _, _ in drawn]]

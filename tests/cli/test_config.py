@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.cli import parse
@@ -51,7 +51,6 @@ CONFIGS = st.builds(TrainConfig, **{field.name: some(field, HINTS[field.name]) f
 
 
 @given(config=CONFIGS)
-@settings(deadline=None)
 def test_a_configuration_comes_back_from_its_toml(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "config.toml"
     path.write_text(to_toml(config))

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from msgrpo_hub.evaluation.aggregate import Aggregate, aggregate, method_interval, normalised
@@ -42,7 +42,6 @@ def test_a_task_that_tells_no_players_apart_is_refused() -> None:
 
 
 @given(reward=numbers, random=numbers, reference=numbers, scale=st.floats(0.1, 10), shift=numbers)
-@settings(deadline=None)
 def test_the_unit_of_the_rewards_does_not_matter(
     reward: float, random: float, reference: float, scale: float, shift: float
 ) -> None:
@@ -78,7 +77,6 @@ def test_a_quartile_through_a_value_keeps_its_part() -> None:
 
 
 @given(st.lists(st.lists(numbers, min_size=8, max_size=8), min_size=1, max_size=5))
-@settings(deadline=None)
 def test_the_interquartile_mean_agrees_with_scipy(scores: list[list[float]]) -> None:
     result = aggregate({str(task): sample for task, sample in enumerate(scores)}, seed=0)
     assert result.iqm == pytest.approx(scipy.stats.trim_mean(np.ravel(scores), 0.25), abs=1e-9)
@@ -86,7 +84,6 @@ def test_the_interquartile_mean_agrees_with_scipy(scores: list[list[float]]) -> 
 
 
 @given(st.lists(numbers, min_size=1, max_size=8), st.lists(numbers, min_size=1, max_size=8), st.integers(2, 5))
-@settings(deadline=None)
 def test_a_task_with_more_episodes_weighs_no_more(first: list[float], second: list[float], times: int) -> None:
     once, more = aggregate({"a": first, "b": second}, seed=0), aggregate({"a": first * times, "b": second}, seed=0)
     assert (once.mean, once.iqm) == pytest.approx((more.mean, more.iqm), abs=1e-9)
@@ -161,7 +158,6 @@ def test_a_method_interval_by_hand() -> None:
 
 
 @given(st.lists(numbers, min_size=3, max_size=12), st.sampled_from([0.8, 0.95, 0.99]))
-@settings(deadline=None)
 def test_a_method_interval_agrees_with_scipy(means: list[float], level: float) -> None:
     assume(np.ptp(means) > 1e-3)
     interval = method_interval({seed: [mean] for seed, mean in enumerate(means)}, level)

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.evaluation.paired import holm
@@ -27,7 +27,6 @@ def test_holm_by_hand() -> None:
 
 
 @given(st.lists(probabilities, min_size=1, max_size=6))
-@settings(deadline=None)
 def test_holm_is_the_closed_test_with_bonferroni(p_values: list[float]) -> None:
     """A hypothesis falls where every set of hypotheses that holds it falls: that is where the familywise level is from."""
     members = range(len(p_values))
@@ -38,7 +37,6 @@ def test_holm_is_the_closed_test_with_bonferroni(p_values: list[float]) -> None:
 
 
 @given(st.lists(probabilities, max_size=30), st.randoms(use_true_random=False))
-@settings(deadline=None)
 def test_holm_keeps_the_order_of_p_and_forgets_the_order_of_rows(p_values: list[float], random: Random) -> None:
     adjusted = holm(p_values)
     assert all(p <= q <= 1 for p, q in zip(p_values, adjusted, strict=True))

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.evaluation.paired import Comparison, compare_paired, compare_tasks
@@ -46,7 +46,6 @@ def test_fifty_unpaired_episodes_find_28_points_at_best() -> None:
 
 
 @given(rows=pairs)
-@settings(deadline=None)
 def test_the_correlation_agrees_with_scipy(rows: list[tuple[float, float]]) -> None:
     a, b = columns(rows)
     correlation = compare_paired(a, b, seed=0).correlation
@@ -63,7 +62,6 @@ def test_equal_results_are_inconclusive_and_say_nothing_of_power() -> None:
 
 
 @given(rows=pairs, random=st.randoms(use_true_random=False))
-@settings(deadline=None)
 def test_the_order_of_the_seeds_changes_nothing(rows: list[tuple[float, float]], random: Random) -> None:
     first = compare_paired(*columns(rows), seed=3)
     random.shuffle(rows)
@@ -71,7 +69,6 @@ def test_the_order_of_the_seeds_changes_nothing(rows: list[tuple[float, float]],
 
 
 @given(rows=pairs)
-@settings(deadline=None)
 def test_swapping_the_players_turns_the_sign_alone(rows: list[tuple[float, float]]) -> None:
     a, b = columns(rows)
     there, back = compare_paired(a, b, seed=4), compare_paired(b, a, seed=4)

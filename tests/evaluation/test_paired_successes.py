@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from msgrpo_hub.evaluation.paired import compare_paired, mcnemar, newcombe
@@ -15,7 +15,6 @@ from tests.evaluation.pairs import columns
 
 
 @given(only_a=st.integers(0, 400), only_b=st.integers(0, 400))
-@settings(deadline=None)
 def test_mcnemar_agrees_with_the_exact_binomial_test(only_a: int, only_b: int) -> None:
     assume(only_a + only_b > 0)
     expected = scipy.stats.binomtest(only_a, only_a + only_b).pvalue
@@ -36,7 +35,6 @@ def test_mcnemar_refuses_what_is_no_count() -> None:
 
 
 @given(counts=st.tuples(*[st.integers(0, 30)] * 4))
-@settings(deadline=None)
 def test_successes_are_compared_by_mcnemar_and_newcombe(counts: tuple[int, int, int, int]) -> None:
     assume(sum(counts) > 0)
     cells = [(1, 1), (1, 0), (0, 1), (0, 0)]

@@ -70,7 +70,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     words=st.lists(texts, min_size=1, max_size=5),
     usage=st.none() | st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_is_written_is_read_as_equal_objects(
     game_id: str,
     seeds: list[int],

@@ -143,7 +143,7 @@ def test_reaching_the_goal_too_early_is_the_mistake_where_the_turn_counts() -> N
 
 @pytest.mark.parametrize("id", [*LAKES, f"{SLIPPERY}:rotated", f"{SLIPPERY}:permuted-actions", f"{SLIPPERY}:grid"])
 @given(seed=seeds)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_regrets_sum_to_the_optimum_minus_the_luck_adjusted_return(id: str, seed: int) -> None:
     game = make_game(id)
     for episode in play_episodes(game, Careless(), [(seed, member) for member in range(4)]):

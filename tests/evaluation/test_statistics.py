@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
@@ -26,7 +26,6 @@ def test_wilson_of_half_is_half_plus_minus_a_shrunken_normal() -> None:
 
 
 @given(n=st.integers(1, 2000), share=st.floats(0, 1), level=st.sampled_from([0.8, 0.95, 0.99]))
-@settings(deadline=None)
 def test_wilson_agrees_with_scipy(n: int, share: float, level: float) -> None:
     successes = round(share * n)
     expected = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
@@ -89,7 +88,6 @@ def test_values_of_0_and_1_have_the_interval_of_success_unless_other_values_are_
     others=st.lists(st.floats(-2, 20), max_size=5),
     n=st.integers(30, 300),
 )
-@settings(deadline=None)
 def test_nearly_equal_values_have_an_interval_from_the_return_range_or_none_and_never_a_point(
     value: float, others: list[float], n: int
 ) -> None:

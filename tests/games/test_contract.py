@@ -71,7 +71,7 @@ def visited(game: Game) -> list[Any]:
 
 @every_game
 @given(seed=seeds, turns=choices)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_same_seed_and_same_actions_give_the_same_game(game: Game, seed: int, turns: list[int]) -> None:
     assert list(walk(game, seed, turns)) == list(walk(game, seed, turns))
 
@@ -98,7 +98,7 @@ def test_games_and_states_are_frozen_and_hashable_and_a_step_leaves_its_state_al
 
 @every_game
 @given(seed=seeds, turns=choices)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_an_episode_ends_by_its_horizon_and_for_one_reason(game: Game, seed: int, turns: list[int]) -> None:
     episode = [after for _, _, after in walk(game, seed, turns)]
     assert len(episode) <= game.horizon
@@ -117,7 +117,7 @@ def test_some_episodes_are_terminated_and_some_are_truncated(game: Game) -> None
 
 @every_game
 @given(seed=seeds, turns=choices)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_rewards_stay_in_the_reward_range(game: Game, seed: int, turns: list[int]) -> None:
     low, high = game.reward_range
     assert all(low <= after.reward <= high for _, _, after in walk(game, seed, turns))
@@ -145,7 +145,7 @@ def test_legal_actions_are_the_ones_that_would_move_the_player(game: Game) -> No
 
 @every_game
 @given(seed=seeds, turns=choices)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_no_action_leaves_the_player_in_place_and_lets_the_turn_pass(game: Game, seed: int, turns: list[int]) -> None:
     for before, action, after in walk(game, seed, [*turns, 4]):
         if action is None:

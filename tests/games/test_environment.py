@@ -37,7 +37,7 @@ def test_gymnasium_s_checker_passes_without_a_warning(game_id: str, kind: Kind) 
     seed=st.integers(0, 2**31 - 1),
     actions=st.lists(st.integers(0, 3), min_size=60, max_size=60),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_observation_and_mask_lies_in_its_space(kind: Kind, game_id: str, seed: int, actions: list[int]) -> None:
     env = TextGameEnv(game_id, kind)
     observation, info = env.reset(seed=seed)

@@ -123,7 +123,7 @@ variants = [game for game in GAMES.values() if isinstance(game, Snake)]
 
 @pytest.mark.parametrize("game", variants, ids=[game.id for game in variants])
 @given(seed=st.integers(0, 2**63 - 1), turns=st.lists(st.integers(0, 4), min_size=20, max_size=20), careful=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_snakes_stay_whole_apart_and_on_the_board_and_items_are_conserved(
     game: Snake, seed: int, turns: list[int], careful: bool
 ) -> None:

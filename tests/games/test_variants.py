@@ -20,7 +20,7 @@ from tests.games.reading_player import IDS, NO_SUCH, SNAKE, read_moves, seeds
 
 @pytest.mark.parametrize("game_id", GAMES)
 @given(seed=seeds)
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 def test_a_scripted_player_gets_exactly_the_same_rewards_on_every_variant(game_id: str, seed: int) -> None:
     told = [id for id in IDS if id.startswith(f"{game_id}:")]
     for name in ("random", "random-safe", "greedy", "optimal"):

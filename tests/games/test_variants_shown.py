@@ -53,7 +53,7 @@ def visited(game: Game, seed: int) -> Iterator[Any]:
 
 @pytest.mark.parametrize("id", [id for id in IDS if not id.endswith(("coordinates", "grid"))])
 @given(seed=seeds)
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 def test_every_listed_cell_holds_its_symbol_in_the_grid_and_every_symbol_is_listed(id: str, seed: int) -> None:
     game = make_game(id)
     legend = read_legend(build_prompt(game, game.initial_state(stream(seed, "initial_state"))).system)

@@ -28,7 +28,7 @@ from tests.models.engines import END, adapted_model, sampled, some_prompts
     scaling=st.sampled_from([None, 0.3]),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
     rows: int,
     key_heads: int,

@@ -38,7 +38,7 @@ def test_a_reply_alone_equals_the_reply_in_a_batch(model: PreTrainedModel) -> No
 
 
 @given(order=st.permutations(range(8)))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_the_order_of_the_prompts_changes_no_reply(order: list[int]) -> None:
     prompts, rngs = some_prompts(), generators(8)
     engine = Engine(adapted_model(), END)

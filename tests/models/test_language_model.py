@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
@@ -66,7 +66,6 @@ thoughts = st.text().map(lambda text: text.replace("</think>", ""))
 
 
 @given(thought=thoughts, action=st.sampled_from(ACTIONS), decoy=st.sampled_from(ACTIONS))
-@settings(deadline=None)
 def test_the_action_is_parsed_after_the_thinking(thought: str, action: str, decoy: str) -> None:
     thinking = f"{thought}<action>{decoy}</action>"
     for opening in ("<think>", ""):  # some templates put the opening tag at the end of the prompt

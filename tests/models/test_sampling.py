@@ -21,7 +21,7 @@ def grid_of_uniforms(count: int) -> list[float]:
     logits=st.lists(st.lists(st.floats(-4, 4), min_size=5, max_size=5), min_size=1, max_size=3),
     temperature=st.sampled_from([0.5, 1.0, 1.25]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_draws_have_the_frequencies_of_the_distribution(logits: list[list[float]], temperature: float) -> None:
     """Evenly spaced numbers replace random ones, so that every count is off by at most one."""
     n = 1000

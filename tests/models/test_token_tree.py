@@ -27,7 +27,7 @@ def prefixes(tree: TokenTree, rows: Rows) -> list[tuple[int, ...]]:
 
 
 @given(rows=rows_strategy)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_paths_spell_the_sequences_and_every_distinct_prefix_is_one_node(rows: Rows) -> None:
     tree = build_tree(rows)
     assert [tuple(tree.token_ids[path].tolist()) for path in tree.paths] == rows
@@ -39,7 +39,7 @@ def test_paths_spell_the_sequences_and_every_distinct_prefix_is_one_node(rows: R
 
 
 @given(forest=st.lists(rows_strategy.filter(any), min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_token_attends_to_its_prefix_ancestors_and_to_itself_alone(forest: list[Rows]) -> None:
     trees = [build_tree(rows) for rows in forest]
     inputs = tree_inputs(trees)
@@ -57,7 +57,7 @@ def test_a_token_attends_to_its_prefix_ancestors_and_to_itself_alone(forest: lis
 
 
 @given(rows=rows_strategy, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_tree_does_not_depend_on_the_order_of_the_sequences(rows: Rows, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(rows))))
     tree, shuffled = build_tree(rows), build_tree([rows[i] for i in order])
@@ -67,6 +67,5 @@ def test_the_tree_does_not_depend_on_the_order_of_the_sequences(rows: Rows, data
 
 
 @given(a=row, b=row)
-@settings(deadline=None)
 def test_common_prefix_is_where_two_sequences_first_differ(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     assert common_prefix(a, b) == sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

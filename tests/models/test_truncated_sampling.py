@@ -38,7 +38,7 @@ CASES = st.tuples(
 
 
 @given(case=CASES, ties=st.booleans())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_the_distribution_is_that_of_the_warpers_of_transformers(case: tuple[int, float, int, float], ties: bool) -> None:
     seed, temperature, top_k, top_p = case
     logits = 3 * torch.randn(4, VOCABULARY, generator=torch.Generator().manual_seed(seed))

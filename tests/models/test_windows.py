@@ -23,7 +23,7 @@ WINDOWED: dict[str, dict[str, Any]] = {
 @given(window=st.integers(1, 24))  # prompts have 7 to 15 tokens, replies up to 6
 @example(window=1)
 @example(window=9)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_log_probs_and_gradients_are_those_of_a_plain_forward_for_every_window(family: str, window: int) -> None:
     row = measure(family, sliding_window=window, **WINDOWED[family])
     assert row["engine"] == "fast", row

@@ -79,7 +79,7 @@ def test_values_from_a_later_turn_and_another_cell_equal_the_tree_too() -> None:
     holes=st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))).map(lambda cells: tuple(sorted(cells - {(0, 0), (3, 3)}))),
     slippery=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_more_turns_never_hurt_and_uniform_play_is_never_better(holes: tuple[Cell, ...], slippery: bool) -> None:
     values = solve(FrozenLake("lake", slippery=slippery, horizon=12), LakeState(4, holes))
     for state in values.rows:

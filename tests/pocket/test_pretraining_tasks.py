@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.agent.action import parse_action
@@ -109,7 +109,6 @@ def test_the_oracle_rejects_wrong_answers() -> None:
 
 
 @given(here=st.tuples(st.integers(0, 9), st.integers(0, 9)), there=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-@settings(deadline=None)
 def test_a_direction_leads_to_its_cell_by_a_shortest_path(here: Cell, there: Cell) -> None:
     words = direction_to(here, there)
     assert walked(here, words) == there

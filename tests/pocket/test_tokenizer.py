@@ -50,7 +50,7 @@ any_text = st.one_of(st.text(), st.lists(st.one_of(pieces, st.text(max_size=3)),
 
 
 @given(text=any_text)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_decoding_restores_every_text(text: str) -> None:
     """In Unicode's normal form C, to which transformers converts every text of a Qwen2."""
     text = unicodedata.normalize("NFC", text)
@@ -61,7 +61,7 @@ def test_decoding_restores_every_text(text: str) -> None:
 
 
 @given(text=st.sampled_from(TEXTS), cut=st.integers(0, 2000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_loading_keeps_the_tokens_of_the_texts_it_was_made_for(text: str, cut: int) -> None:
     part = text[cut:] or text
     assert loaded()(part)["input_ids"] == BUILT(part)["input_ids"]

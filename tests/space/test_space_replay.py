@@ -40,7 +40,7 @@ def test_neither_gradio_nor_torch_is_loaded() -> None:
     number=st.integers(0, 9_999),
     player=st.sampled_from(["random", "random-safe", "greedy"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_replay_is_plain_data_whose_sums_add_up(game_id: str, number: int, player: str) -> None:
     shown = replay_of(game_id, number, player)
     written = json.dumps(shown, allow_nan=False)

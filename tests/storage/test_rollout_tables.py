@@ -108,7 +108,7 @@ def rollouts_of(draw: st.DrawFn) -> Rollout:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rollouts=st.lists(rollouts_of(), max_size=4, unique_by=lambda r: (r.episode.seed, r.episode.member, r.update)))
 def test_what_is_written_comes_back_equal(rollouts: list[Rollout], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = save(tmp_path_factory.getbasetemp() / "shards", rollouts, origin=None)

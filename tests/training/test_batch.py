@@ -72,7 +72,7 @@ selections = st.lists(
 
 @pytest.mark.parametrize("name", LOSS_NORMALISATIONS)
 @given(selected=selections)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_merging_keeps_the_weight_and_the_advantage_of_every_reply(name: str, selected: list[SelectedEpisode]) -> None:
     weights = LOSS_NORMALISATIONS[name]([[len(step.completion.token_ids) for step in item.episode.steps] for item in selected])
     expected: dict[tuple[Ids, Ids], list[float]] = {}
@@ -142,7 +142,7 @@ def slots_of(packed: Pack) -> list[list[int]]:
     budget=st.integers(1, 60),
     tree_size=st.integers(1, 20),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_packs_keep_to_the_budget_and_spell_every_row_in_order(rows: set[Ids], budget: int, tree_size: int) -> None:
     ordered = [sample_of(tokens) for tokens in sorted(rows)]
     packs = pack(ordered, budget, tree_size)
@@ -155,7 +155,7 @@ def test_packs_keep_to_the_budget_and_spell_every_row_in_order(rows: set[Ids], b
 
 
 @given(selected=selections, budget=st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_packing_keeps_the_total_weight_and_the_total_advantage_of_each_sign(
     selected: list[SelectedEpisode], budget: int
 ) -> None:
