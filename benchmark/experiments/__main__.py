@@ -11,13 +11,12 @@ check     fails if one of them is stale
 
 from __future__ import annotations
 
-import sys
-
 import torch
 
+from benchmark.command import ended
 from benchmark.experiments import page, rows
 from benchmark.experiments.experiment import HERE, load, names
-from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.errors import unknown
 
 
 def main(arguments: list[str]) -> None:
@@ -51,8 +50,4 @@ def show(name: str) -> None:
 COMMANDS = {"list": show, "run": run, "figures": figures, "check": check}
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    ended(main)

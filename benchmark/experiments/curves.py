@@ -19,36 +19,63 @@ Arms = Mapping[str, Mapping[int, Values]]
 
 
 def curve_table(arms: Arms) -> str:
-    """Test reward, its interval and spread over training seeds, and the number of updates."""
-    head = ["arm", "seeds", "test reward [95 % over seeds]", "std over seeds", "lowest seed", "updates"]
+    """Validation reward at the end; test reward, its interval and spread over training seeds; and the number of updates."""
+    head = ["arm", "seeds", "validation reward", "test reward [95 % over seeds]", "std over seeds", "lowest seed", "updates"]
     return markdown(head, [_line(arm, seeds) for arm, seeds in arms.items()])
 
 
 def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
-    means = {seed: float(np.mean(values["test_rewards"])) for seed, values in seeds.items()}
-    of_seeds = list(means.values())
+    of_seeds = list(_means(seeds).values())
     spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
     updates = f"{np.mean([values['updates'] for values in seeds.values()]):.0f}"
-    return [arm, str(len(means)), _with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", updates]
+    validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
+    return [arm, str(len(of_seeds)), f"{validation:.3f}", _with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", updates]
 
 
-def _with_interval(of_seeds: Sequence[float]) -> str:
+def _with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
     interval: Interval | None = method_interval({seed: [mean] for seed, mean in enumerate(of_seeds)})
-    return f"{np.mean(of_seeds):.3f} {interval or '(n < 3)'}"
+    return f"{np.mean(of_seeds):{form}} {interval or '(n < 3)'}"
 
 
-def draw_curves(arms: Arms, columns: int = 3) -> Figure:
-    """A panel per arm: the validation reward of every seed against processor time, and the mean over seeds."""
-    rows = -(-len(arms) // columns)
-    figure = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
+def findings(arms: Arms) -> str:
+    """The first arm, and each other's difference from it over the seeds that both have, the largest first."""
+    (first, reference), *others = arms.items()
+    means = _means(reference)
+    found = []
+    for arm, seeds in others:
+        differences = [mean - means[seed] for seed, mean in _means(seeds).items() if seed in means]
+        if differences:
+            found.append((float(np.mean(differences)), f"{arm} {_with_interval(differences, '+.3f')}"))
+    told = "; ".join(text for _, text in sorted(found, reverse=True))
+    return f"{first}: {np.mean(list(means.values())):.3f}. Against it: {told or 'nothing yet'}."
+
+
+def _means(seeds: Mapping[int, Values]) -> dict[int, float]:
+    """Seed → its mean test reward."""
+    return {seed: float(np.mean(values["test_rewards"])) for seed, values in seeds.items()}
+
+
+def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 3) -> Figure:
+    """A panel per arm: the validation reward of every seed against processor time, and the mean over seeds.
+
+    Args:
+        titled: groups of arms, each with a title that stands over its panels and with axes of its own.
+        columns: of panels.
+    """
+    rows = [-(-len(arms) // columns) for _, arms in titled]
+    figure = Figure(figsize=(3.4 * columns, 2.6 * sum(rows)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
-    for axis, (arm, seeds) in zip(axes, arms.items(), strict=False):
-        _draw_arm(axis, arm, seeds)
-    for axis in axes[len(arms) :]:
-        axis.set_visible(False)
-    figure.supxlabel("processor time of the updates (s)", fontsize=9)
-    figure.supylabel("validation reward", fontsize=9)
+    for part, (title, arms), lines in zip(
+        np.atleast_1d(figure.subfigures(len(titled), 1, height_ratios=rows)), titled, rows, strict=True
+    ):
+        axes = part.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
+        for axis, (arm, seeds) in zip(axes, arms.items(), strict=False):
+            _draw_arm(axis, arm, seeds)
+        for axis in axes[len(arms) :]:
+            axis.set_visible(False)
+        part.suptitle(title, fontsize=10)
+        part.supxlabel("processor time of the updates (s)", fontsize=9)
+        part.supylabel("validation reward", fontsize=9)
     return figure
 
 

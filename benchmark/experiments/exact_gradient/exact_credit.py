@@ -38,7 +38,7 @@ def exact_advantages(table: Advantages, groups: Sequence[Group]) -> StepAdvantag
 
 
 class ExactCredit:
-    """A credit that knows Q and V of the policy. The game's states must have a `turn`."""
+    """The exact advantage, from Q and V of the policy. The game's states must have a `turn`."""
 
     def __init__(self, game: Solvable, solutions: Sequence[Solution]) -> None:
         self.table = advantages_of(game, solutions)

@@ -149,7 +149,7 @@ def description(checkpoint: Checkpoint) -> Values:
 
 
 def critic_errors(checkpoint: Checkpoint, critic: Critic) -> float:
-    """Σ d(s) (V̂(s) − V(s))² / Σ d(s) (V(s) − mean V)²: 0 is a perfect critic, 1 one that knows the mean value alone."""
+    """Σ d(s) (V̂(s) − V(s))² / Σ d(s) (V(s) − mean V)²: 0 for a perfect critic, 1 for the mean value of all states."""
     chances, exact, learned = zip(*((d, s.v[state], _value(checkpoint, critic, state)) for s in checkpoint.solutions
                                     for state, d in s.visits.items()), strict=True)  # fmt: skip
     weights, v = np.array(chances) / sum(chances), np.array(exact)

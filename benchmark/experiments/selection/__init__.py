@@ -1,0 +1,1 @@
+"""Learning curves of the samplers at equal seconds."""

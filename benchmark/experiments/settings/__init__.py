@@ -1,0 +1,1 @@
+"""Learning curves of settings changed one at a time."""
