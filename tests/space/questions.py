@@ -36,6 +36,10 @@ class Answer:
 class Question(Protocol):
     """Something to ask, whose answer is known."""
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All answers, in their order."""
+
     async def ask(self, http: httpx.AsyncClient) -> Answer:
         """Asks a served Space."""
 
@@ -91,6 +95,23 @@ class PlayedGame:
 
 def as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
+
+
+def difference(known: tuple[str, ...], answer: Answer) -> str:
+    """The error or the number of an answer, or the surroundings of its first difference from the known one.
+
+    >>> print(difference(('{"ending": "success"}',), Answer(values=[{"ending": "hole"}])))
+    answer 1, character 12: expected '{"ending": "success"}', found '{"ending": "hole"}'
+    """
+    found = tuple(map(as_text, answer.values))
+    if answer.error or len(found) != len(known):
+        return f"{len(found)} answers, expected {len(known)}; error: {answer.error[:300] or 'none'}"
+    for number, (one, other) in enumerate(zip(known, found, strict=True), 1):
+        if one != other:
+            at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+            near = slice(max(0, at - 60), at + 100)
+            return f"answer {number}, character {at}: expected {one[near]!r}, found {other[near]!r}"
+    return "no difference"
 
 
 async def call(http: httpx.AsyncClient, name: str, given: Mapping[str, Any]) -> Answer:

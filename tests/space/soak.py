@@ -29,7 +29,7 @@ import psutil
 
 from tests.long import git
 from tests.space.hostile import ATTACKS
-from tests.space.questions import LAKE, Question, call, questions
+from tests.space.questions import LAKE, Question, call, difference, questions
 from tests.space.served import Served, serving
 
 RESULT = Path(__file__).with_name("soak.json")
@@ -129,7 +129,7 @@ class Soak:
             if answer.come_back is None:
                 record.seconds.append(seconds)
                 if not question.is_answered_by(answer):
-                    record.wrong.append(f"{question}: {str(answer.values)[:300]}")
+                    record.wrong.append(f"{question}: {difference(question.known, answer)}")
                 return
             record.refused.append(seconds)
             if time.monotonic() > self.ends:
