@@ -61,7 +61,7 @@ def test_ten_kills_at_random_moments_change_nothing_and_none_is_done_twice(stage
     assert [trial for trial in written["trials"] if trial["unequal"]] == written["unequal"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_resume_that_loses_an_update_is_reported_with_its_seed(stage: Stage, tmp_path: Path) -> None:
     sound = stage.victim("training")
     assert isinstance(sound, IntoFolder)
