@@ -9,10 +9,10 @@ freeze   writes the hashes of the games into suites/; use it only before a relea
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmark.command import ended
 from benchmark.page import HERE, RESULTS, ROOT, bundle_rows, listed, settings_of, with_table
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
@@ -69,8 +69,4 @@ def freeze_suites() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    ended(main)

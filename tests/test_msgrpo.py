@@ -28,6 +28,7 @@ from msgrpo_hub.msgrpo import (
     step_mean,
     token_mean,
 )
+from tests.enumeration import subset_probabilities
 
 numbers = st.floats(-5, 5, allow_subnormal=False)
 returns_strategy = st.lists(st.integers(-20, 20).map(float), min_size=2, max_size=30).filter(lambda c: len(set(c)) > 1)
@@ -88,18 +89,6 @@ def test_whole_numbers_as_returns_give_the_same_advantages() -> None:
 
 
 # ---- samplers
-
-
-def subset_probabilities(p: Sequence[float], count: int) -> dict[tuple[int, ...], float]:
-    """Successive draws without replacement, enumerated: every order of every subset, renormalised after each draw."""
-    found: dict[tuple[int, ...], float] = {}
-    for order in itertools.permutations(range(len(p)), count):
-        chance, left = 1.0, 1.0
-        for index in order:
-            chance, left = chance * p[index] / left, left - p[index]
-        key = tuple(sorted(order))
-        found[key] = found.get(key, 0.0) + chance
-    return found
 
 
 @pytest.mark.parametrize(

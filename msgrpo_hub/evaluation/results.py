@@ -109,7 +109,7 @@ def _lost(result: Result) -> str:
 
 
 def _wrong_type(values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
-    """The first value that is missing or has another type than expected; empty if there is none."""
+    """The first value that is missing or has another type than expected; empty if all are as expected."""
     for name, hint in hints.items():
         if name not in values:
             return f"no {name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import permutations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from benchmark.experiments.exact_gradient.simulation import Simulator
 from msgrpo_hub.credit import CreditContext
 from msgrpo_hub.episode import Episode, Group, Step
 from msgrpo_hub.games.frozen_lake import LakeState
+from tests.enumeration import subset_probabilities
 from tests.experiments.small import PENALTY, Path, lake, paths, simulator_of
 
 GAME, START = lake(2, horizon=2, slippery=False), LakeState(2, ((0, 1),))
@@ -90,22 +91,9 @@ def test_reward_to_go_is_biased_where_equal_returns_came_at_different_turns() ->
     assert sine(found["reward-to-go"], found["gradient"]) > 1e-3
 
 
-def by_enumeration(advantages: torch.Tensor, count: int) -> dict[tuple[int, ...], float]:
-    """Selected episodes → their probability, over all orders in which AAW can draw them."""
-    p = torch.softmax(advantages.abs().double(), 0).tolist()
-    found: dict[tuple[int, ...], float] = {}
-    for order in permutations(range(len(p)), count):
-        chance, left = 1.0, 1.0
-        for index in order:
-            chance, left = chance * p[index] / left, left - p[index]
-        key = tuple(sorted(order))
-        found[key] = found.get(key, 0.0) + chance
-    return found
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_inclusion_probabilities_of_five_are_those_of_enumeration(count: int) -> None:
-    sets = by_enumeration(ADVANTAGES, count)
+    sets = subset_probabilities(torch.softmax(ADVANTAGES.abs().double(), 0).tolist(), count)
     exact = [sum(chance for selected, chance in sets.items() if j in selected) for j in range(5)]
     simulated = inclusion_probabilities(ADVANTAGES, count, 100_000)
     assert simulated.tolist() == pytest.approx(exact, abs=0.006)  # four standard errors
