@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, Split, all_games, distinct_boards, episode_seed, make_game, splits_of
+from msgrpo_hub.games import FURTHER, Game, Split, all_games, distinct_boards, episode_seed, make_game, splits_of
 
 SUITE_EPISODES = 50
 """Episodes per game of a suite that `--suite` prints."""
@@ -84,6 +84,7 @@ def _list_games(options: argparse.Namespace) -> None:
             print(
                 f"{game.id:<27} {game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
             )
+    print_text(f"In no suite: {', '.join(FURTHER)}", error=True)
     print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
 
 

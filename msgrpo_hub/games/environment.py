@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.game import Game, render_text
 from msgrpo_hub.games.planes import planes
-from msgrpo_hub.games.registry import game_ids, make_game
+from msgrpo_hub.games.registry import FURTHER, game_ids, make_game
 from msgrpo_hub.games.seeds import Split
 from msgrpo_hub.games.splits import SHARES, Splits
 from msgrpo_hub.games.variants import base_game
@@ -127,7 +127,7 @@ def register_games() -> None:
 
     There is no `max_episode_steps`, since a game truncates its own episodes.
     """
-    for game_id in game_ids():
+    for game_id in [*game_ids(), *FURTHER]:
         name = f"{NAMESPACE}/{game_id}"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})

@@ -1,8 +1,8 @@
 """Frozen Lake: gymnasium's rules and maps, played through text.
 
-The episode's initial-state stream gives the seed of the map, and the map is gymnasium's for that seed (`lake_maps.py`). A slip
-goes to one of the two sides of the intended direction, each with probability 1/3. With "no action" (⊥), the player stays on its
-cell and does not slip.
+The episode's initial-state stream gives the seed of the map, and the map is gymnasium's for that seed (`lake_maps.py`, which has
+other ways to draw a lake too). A slip goes to one of the two sides of the intended direction, each with probability 1/3 unless a
+`success_rate` says otherwise. With "no action" (⊥), the player stays on its cell and does not slip.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, canonical, cells_text, grid_rows, inside, neighbour
 from msgrpo_hub.games.game import Transition, View, check_action
-from msgrpo_hub.games.lake_maps import random_map
+from msgrpo_hub.games.lake_maps import GYMNASIUM, Maps
 from msgrpo_hub.games.scene import Posture, Scene
 
 
@@ -28,10 +28,12 @@ class LakeState:
     holes: tuple[Cell, ...]
     player: Cell = (0, 0)
     turn: int = 0
+    given_goal: Cell | None = None
+    """The cell of the goal; None is the bottom right."""
 
     @property
     def goal(self) -> Cell:
-        return self.size - 1, self.size - 1
+        return self.given_goal or (self.size - 1, self.size - 1)
 
     @property
     def terminal(self) -> bool:
@@ -40,7 +42,7 @@ class LakeState:
 
 @dataclass(frozen=True)
 class FrozenLake:
-    """Reach the goal at the bottom right: +1 there, 0 elsewhere; a hole ends the episode."""
+    """Reach the goal: +1 there, 0 elsewhere; a hole ends the episode."""
 
     id: str
     size: int = 4
@@ -50,6 +52,10 @@ class FrozenLake:
     exactly: bool = False
     """Whether the goal gives its reward only on the last turn; the observation then shows the turns left."""
     view: View = "full"
+    maps: Maps = GYMNASIUM
+    """How lakes are drawn: holes, start and goal."""
+    success_rate: float | None = None
+    """The chance that a move on slippery ice goes where it is meant to; the two sides share the rest. None is 1/3."""
 
     actions = tuple(DIRECTIONS)
     reward_range = return_range = (0.0, 1.0)
@@ -68,7 +74,8 @@ class FrozenLake:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        slip = "The ice is slippery: a move goes where you want with chance 1/3 and to each side with chance 1/3."
+        meant, side = ("1/3", "1/3") if self.success_rate is None else (f"{self.success_rate:g}", f"{self._side:g}")
+        slip = f"The ice is slippery: a move goes where you want with chance {meant} and to each side with chance {side}."
         when = f" if you reach it in exactly {self.horizon} turns, else 0," if self.exactly else ""
         return (
             *CELL_RULES,
@@ -80,8 +87,15 @@ class FrozenLake:
         )
 
     def initial_state(self, rng: np.random.Generator) -> LakeState:
-        rows = random_map(self.size, self.frozen_probability, seed=int(rng.integers(2**31)))
-        return LakeState(self.size, tuple((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H"))
+        return self._state(*self.maps.draw(self.size, self.frozen_probability, rng))
+
+    def _state(self, holes: tuple[Cell, ...], start: Cell, goal: Cell) -> LakeState:
+        return LakeState(self.size, holes, start, given_goal=None if goal == (self.size - 1, self.size - 1) else goal)
+
+    @property
+    def _side(self) -> float:
+        """The chance of each side on slippery ice with a `success_rate`."""
+        return (1 - (self.success_rate or 0.0)) / 2
 
     def board(self, state: LakeState) -> str:
         """Start, goal and holes, the same for mirrored and turned lakes."""
@@ -90,24 +104,29 @@ class FrozenLake:
     @cached_property
     def common_boards(self) -> frozenset[str]:
         """The lake without holes: 24 % of the lakes of Slippery."""
-        return frozenset({self.board(LakeState(self.size, ()))})
+        return frozenset(self.board(self._state((), *ends)) for ends in self.maps.common_ends(self.size))
 
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
         """P(s', r | s, a) as (probability, transition) pairs: one pair without slipping, three on slippery ice."""
         check_action(self, action)
         if state.terminal or state.turn >= self.horizon:
             raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
-        cells, arrivals = self._entered[state.player, action], _arrivals(self, state.holes, state.turn)
-        return [(1 / len(cells), arrivals[cell]) for cell in cells]
+        cells, arrivals = self._entered[state.player, action], _arrivals(self, state.holes, state.turn, state.given_goal)
+        if self.success_rate is None or len(cells) == 1:
+            return [(1 / len(cells), arrivals[cell]) for cell in cells]
+        chances = (self._side, self.success_rate, self._side)
+        return [(chance, arrivals[cell]) for chance, cell in zip(chances, cells, strict=True)]
 
     def step(self, state: LakeState, action: str | None, rng: np.random.Generator) -> Transition[LakeState]:
         outcomes = self.outcomes(state, action)
-        chosen = int(rng.integers(len(outcomes))) if len(outcomes) > 1 else 0
-        return outcomes[chosen][1]
+        if len(outcomes) == 1:
+            return outcomes[0][1]
+        chances = None if self.success_rate is None else [chance for chance, _ in outcomes]
+        return outcomes[int(rng.integers(3) if chances is None else rng.choice(3, p=chances))][1]
 
     @cached_property
     def _entered(self) -> dict[tuple[Cell, str | None], tuple[Cell, ...]]:
-        """(cell, action) → the cells entered, equally likely; a move off the board stays."""
+        """(cell, action) → the cells entered: one side, the cell meant, the other side; a move off the board stays."""
         cells = [(row, column) for row in range(self.rows) for column in range(self.columns)]
         entered: dict[tuple[Cell, str | None], tuple[Cell, ...]] = {(cell, None): (cell,) for cell in cells}
         for cell in cells:
@@ -154,12 +173,12 @@ class FrozenLake:
 class _Arrivals(dict[Cell, Transition[LakeState]]):
     """Cell → the transition that enters it on one turn of one lake, made on first use."""
 
-    def __init__(self, game: FrozenLake, holes: tuple[Cell, ...], turn: int) -> None:
+    def __init__(self, game: FrozenLake, holes: tuple[Cell, ...], turn: int, goal: Cell | None) -> None:
         super().__init__()
-        self.game, self.holes, self.turn = game, holes, turn
+        self.game, self.holes, self.turn, self.goal = game, holes, turn, goal
 
     def __missing__(self, cell: Cell) -> Transition[LakeState]:
-        after = LakeState(self.game.size, self.holes, cell, self.turn + 1)
+        after = LakeState(self.game.size, self.holes, cell, self.turn + 1, self.goal)
         reward = float(cell == after.goal and self.game.goal_counts(self.game.horizon - self.turn))
         truncated = not after.terminal and after.turn >= self.game.horizon
         self[cell] = Transition(after, reward, after.terminal, truncated)

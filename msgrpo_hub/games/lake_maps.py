@@ -1,8 +1,138 @@
-"""Random maps of Frozen Lake, the same as gymnasium's, without loading gymnasium."""
+"""How a lake is drawn: gymnasium's way, without loading gymnasium, and the ways of other projects.
+
+A way is an object with `draw(size, frozen, rng)`, which gives the holes, the start and the goal. `frozen` is the chance that a
+cell is ice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Protocol
+
 import numpy as np
+
+from msgrpo_hub.games.board import Cell, inside, neighbour
+
+Lake = tuple[tuple[Cell, ...], Cell, Cell]
+"""The holes in reading order, the start and the goal."""
+
+
+class Maps(Protocol):
+    """A way to draw lakes."""
+
+    def __hash__(self) -> int:
+        """Games are hashable, and so are their parts."""
+
+    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
+        """Samples a lake of `size` × `size` cells whose goal can be reached."""
+
+    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:
+        """(start, goal) of the lakes without holes that come up more than once in ten draws, or nearly so."""
+
+
+@dataclass(frozen=True)
+class GymnasiumMaps:
+    """From the top left to the bottom right; the map is gymnasium's `generate_random_map` for a seed."""
+
+    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
+        return _lake(random_map(size, frozen, seed=int(rng.integers(2**31))))
+
+    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:
+        return [((0, 0), (size - 1, size - 1))]
+
+
+GYMNASIUM = GymnasiumMaps()
+
+
+@dataclass(frozen=True)
+class GivenMap:
+    """Always the same lake, from rows in gymnasium's letters."""
+
+    rows: tuple[str, ...]
+
+    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
+        return _lake(self.rows)
+
+    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:  # noqa: ARG002
+        return []
+
+
+@dataclass(frozen=True)
+class CountedHoles:
+    """From the top left to the bottom right with so many holes, all arrangements equally likely (TextArena)."""
+
+    count: int
+
+    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
+        while True:
+            ice = np.ones(size * size, bool)
+            ice[1 + rng.choice(size * size - 2, self.count, replace=False)] = False
+            if _is_connected(ice.tolist(), size, 0, size * size - 1):
+                return _holes(ice, size), (0, 0), (size - 1, size - 1)
+
+    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:  # noqa: ARG002
+        return []
+
+
+@dataclass(frozen=True)
+class RandomEnds:
+    """Start and goal are any two cells, drawn again with the holes until a path joins them (RAGEN, ROLL, VAGEN)."""
+
+    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
+        while True:
+            ice = rng.random(size * size) < frozen
+            start, goal = rng.choice(size * size, 2, replace=False).tolist()
+            ice[[start, goal]] = True
+            if self.accepts(ice.tolist(), size, start, goal):
+                return _holes(ice, size), divmod(start, size), divmod(goal, size)
+
+    def accepts(self, ice: list[bool], size: int, start: int, goal: int) -> bool:
+        """Whether a lake is kept."""
+        return _is_connected(ice, size, start, goal)
+
+    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:
+        cells = [(row, column) for row in range(size) for column in range(size)]
+        return list(permutations(cells, 2)) if size == 2 else []
+
+
+@dataclass(frozen=True)
+class RllmMaps(RandomEnds):
+    """Random ends, ice of a random chance, and a depth-first search that gives up on long paths (rLLM, Trinity-RFT)."""
+
+    ice: tuple[float, float] = (0.6, 0.85)
+    """The chance that a cell is ice lies between these, equally likely."""
+    depth: int = 8
+    """Cells further along a path of the search are not searched from. So some lakes with a short path are refused."""
+
+    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
+        return super().draw(size, float(rng.uniform(*self.ice)), rng)
+
+    def accepts(self, ice: list[bool], size: int, start: int, goal: int) -> bool:
+        frontier, seen = [(divmod(start, size), 0)], set()
+        while frontier:
+            cell, steps = frontier.pop()
+            if steps > self.depth or cell in seen:
+                continue
+            seen.add(cell)
+            for action in ("Down", "Right", "Up", "Left"):
+                near = neighbour(cell, action)
+                if near == divmod(goal, size):
+                    return True
+                if inside(near, size, size) and ice[near[0] * size + near[1]]:
+                    frontier.append((near, steps + 1))
+        return False
+
+
+def _holes(ice: np.ndarray, size: int) -> tuple[Cell, ...]:
+    return tuple(divmod(cell, size) for cell in np.flatnonzero(~ice).tolist())
+
+
+def _lake(rows: Sequence[str]) -> Lake:
+    """The lake of a map in gymnasium's letters."""
+    cells = {letter: [(r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == letter] for letter in "SGH"}
+    return tuple(cells["H"]), cells["S"][0], cells["G"][0]
 
 
 def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
@@ -16,21 +146,21 @@ def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
     while True:
         ice = [draw < frozen for draw in rng.random(size * size).tolist()]
         ice[0] = ice[-1] = True
-        if _is_connected(ice, size):
+        if _is_connected(ice, size, 0, size * size - 1):
             cells = "".join("F" if frozen else "H" for frozen in ice)
             rows = f"S{cells[1:-1]}G"
             return [rows[start : start + size] for start in range(0, size * size, size)]
 
 
-def _is_connected(ice: list[bool], size: int) -> bool:
-    """Whether a path over the ice joins the first cell to the last; a set of cells is the bits of one integer."""
+def _is_connected(ice: list[bool], size: int, start: int, goal: int) -> bool:
+    """Whether a path over the ice joins two cells; a set of cells is the bits of one integer."""
     open_cells = sum(1 << cell for cell, frozen in enumerate(ice) if frozen)
     row = (1 << size) - 1
-    not_first = sum((row - 1) << start for start in range(0, size * size, size))
+    not_first = sum((row - 1) << first for first in range(0, size * size, size))
     not_last = not_first >> 1
-    reached, before = 1, 0
+    reached, before = 1 << start, 0
     while reached != before:
         before = reached
         near = reached << size | reached >> size | (reached & not_last) << 1 | (reached & not_first) >> 1
         reached |= near & open_cells
-    return bool(reached >> (size * size - 1))
+    return bool(reached >> goal & 1)

@@ -9,7 +9,9 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import check
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.published_lakes import LAKES
 from msgrpo_hub.games.snake import APPLE, Item, Snake
+from msgrpo_hub.games.toy_text import TOY_TEXT
 from msgrpo_hub.games.variants import make_variant
 
 GROUP = "msgrpo_hub.games"
@@ -39,6 +41,9 @@ GAMES: dict[str, Game] = {
     )
 }
 
+FURTHER: dict[str, Game] = {**LAKES, **TOY_TEXT}
+"""Id → game that stands in no suite: Frozen Lake with the settings of other projects, and gymnasium's toy text."""
+
 
 def make_game(game_id: str) -> Game:
     """The game of an id, or of `ID:VARIANT` (see `variants.py`). Raises `UserError` for an unknown id, naming the nearest one.
@@ -48,12 +53,12 @@ def make_game(game_id: str) -> Game:
     """
     check("game_id", game_id, str)
     name, colon, variant = game_id.partition(":")
-    game = GAMES[name] if name in GAMES else _game_of_another_package(name)
+    game = GAMES.get(name) or FURTHER.get(name) or _game_of_another_package(name)
     return make_variant(game, variant) if colon else game
 
 
 def game_ids() -> list[str]:
-    """The ids of all games: the registered ones, then those of other packages, without loading them."""
+    """The registered ids but `FURTHER`, then those of other packages, without loading their games."""
     return [*GAMES, *sorted(entry_points(group=GROUP).names - GAMES.keys())]
 
 
@@ -66,7 +71,7 @@ def _game_of_another_package(name: str) -> Game:
     """The game of an entry point, which must have the id that it is registered under."""
     points = entry_points(group=GROUP)
     if name not in points.names:
-        raise unknown("game", name, [*GAMES, *sorted(points.names)])
+        raise unknown("game", name, [*GAMES, *FURTHER, *sorted(points.names)])
     loaded = points[name].load()
     game: Game = loaded() if isinstance(loaded, type) else loaded
     if game.id != name:

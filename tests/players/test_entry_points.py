@@ -101,7 +101,7 @@ def test_the_example_is_a_game_and_a_player_in_25_lines_each() -> None:
 
 def test_the_commands_of_the_example_do_what_they_say(installed: Path, tmp_path: Path) -> None:
     """In processes of their own, which find the package as any other."""
-    [block] = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)
+    block, *_ = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)
     (tmp_path / "lamps.toml").write_text(FILES["lamps.toml"])
     environment = os.environ | {"PYTHONPATH": str(installed)}
     ended = {}
