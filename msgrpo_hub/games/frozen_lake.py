@@ -104,7 +104,7 @@ class FrozenLake:
     @cached_property
     def common_boards(self) -> frozenset[str]:
         """The lake without holes: 24 % of the lakes of Slippery."""
-        return frozenset(self.board(self._state((), *ends)) for ends in self.maps.common_ends(self.size))
+        return frozenset(self.board(self._state(*lake)) for lake in self.maps.common(self.size))
 
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
         """P(s', r | s, a) as (probability, transition) pairs: one pair without slipping, three on slippery ice."""

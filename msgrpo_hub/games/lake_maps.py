@@ -28,8 +28,8 @@ class Maps(Protocol):
     def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
         """Samples a lake of `size` × `size` cells whose goal can be reached."""
 
-    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:
-        """(start, goal) of the lakes without holes that come up more than once in ten draws, or nearly so."""
+    def common(self, size: int) -> Sequence[Lake]:
+        """The lakes that come up more than once in ten draws, or nearly so; they are training boards."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class GymnasiumMaps:
     def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
         return _lake(random_map(size, frozen, seed=int(rng.integers(2**31))))
 
-    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:
-        return [((0, 0), (size - 1, size - 1))]
+    def common(self, size: int) -> Sequence[Lake]:
+        return [((), (0, 0), (size - 1, size - 1))]
 
 
 GYMNASIUM = GymnasiumMaps()
@@ -55,7 +55,7 @@ class GivenMap:
     def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
         return _lake(self.rows)
 
-    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:  # noqa: ARG002
+    def common(self, size: int) -> Sequence[Lake]:  # noqa: ARG002
         return []
 
 
@@ -72,7 +72,7 @@ class CountedHoles:
             if _is_connected(ice.tolist(), size, 0, size * size - 1):
                 return _holes(ice, size), (0, 0), (size - 1, size - 1)
 
-    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:  # noqa: ARG002
+    def common(self, size: int) -> Sequence[Lake]:  # noqa: ARG002
         return []
 
 
@@ -92,9 +92,10 @@ class RandomEnds:
         """Whether a lake is kept."""
         return _is_connected(ice, size, start, goal)
 
-    def common_ends(self, size: int) -> Sequence[tuple[Cell, Cell]]:
-        cells = [(row, column) for row in range(size) for column in range(size)]
-        return list(permutations(cells, 2)) if size == 2 else []
+    def common(self, size: int) -> Sequence[Lake]:
+        """All lakes of 2 × 2 cells: they are six, too few to divide, so all splits share them."""
+        lakes = permutations([(0, 0), (0, 1), (1, 0), (1, 1)]) if size == 2 else ()
+        return [(lake[2 : 2 + holes], lake[0], lake[1]) for lake in lakes for holes in range(3)]
 
 
 @dataclass(frozen=True)

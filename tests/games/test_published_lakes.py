@@ -199,6 +199,8 @@ def test_no_board_of_these_lakes_is_in_two_splits(game_id: str) -> None:
     assert not splits_of(game_id).are_apart or not boards["train"] & boards["test"]
     if "Gymnasium" in game_id:
         assert boards["train"] == boards["test"]  # one lake, which all splits share
+    assert splits_of(game_id).are_apart == ("Gymnasium" not in game_id and "2x2" not in game_id)
+    assert len(boards["test"]) >= 4 or not splits_of(game_id).are_apart
 
 
 def test_every_scale_names_a_commit_and_files_and_every_id_is_made_and_in_no_list_of_ours() -> None:
