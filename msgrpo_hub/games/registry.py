@@ -8,10 +8,12 @@ from importlib.metadata import entry_points
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import check
 from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.further_environments import MiniGrid, TowerOfHanoi
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.published_lakes import LAKES
 from msgrpo_hub.games.snake import APPLE, Item, Snake
-from msgrpo_hub.games.toy_text import TOY_TEXT
+from msgrpo_hub.games.table_game import TableGame
+from msgrpo_hub.games.toy_text import Blackjack, CliffWalking, Taxi
 from msgrpo_hub.games.variants import make_variant
 
 GROUP = "msgrpo_hub.games"
@@ -41,8 +43,31 @@ GAMES: dict[str, Game] = {
     )
 }
 
-FURTHER: dict[str, Game] = {**LAKES, **TOY_TEXT}
-"""Id → game that stands in no suite: Frozen Lake with the settings of other projects, and gymnasium's toy text."""
+TOY_TEXT: dict[str, TableGame] = {
+    game.id: game
+    for game in (
+        TableGame("CliffWalking-Gymnasium-v1", CliffWalking(), horizon=20),
+        TableGame("Taxi-Gymnasium-v1", Taxi(), horizon=30),
+        TableGame("Blackjack-Gymnasium-v1", Blackjack(), horizon=21),
+    )
+}
+"""gymnasium ends Taxi after 200 turns and the others never; these horizons leave time for optimal play."""
+
+_ROOM_6 = (("size", 6), ("max_steps", 144))
+
+OPTIONAL: dict[str, TableGame] = {
+    game.id: game
+    for game in (
+        TableGame("Empty-MiniGrid-v1", MiniGrid("EmptyEnv", (*_ROOM_6, ("agent_start_pos", None))), horizon=20),
+        TableGame("LavaGap-MiniGrid-v1", MiniGrid("LavaGapEnv", (("size", 7), ("max_steps", 196))), horizon=25),
+        TableGame("DoorKey-MiniGrid-v1", MiniGrid("DoorKeyEnv", (("size", 5), ("max_steps", 250))), horizon=25),
+        TableGame("TowerOfHanoi-TextArena-v1", TowerOfHanoi(), horizon=30),
+    )
+}
+"""Games of packages that the extra `games` installs. Horizons leave time for optimal play; MiniGrid's are `max_steps`."""
+
+FURTHER: dict[str, Game] = {**LAKES, **TOY_TEXT, **OPTIONAL}
+"""Id → game that stands in no suite: Frozen Lake with the settings of other projects, and environments of other packages."""
 
 
 def make_game(game_id: str) -> Game:

@@ -1,191 +1,262 @@
-"""gymnasium's toy text as text games: one adapter, and for each environment its words (`toy_text_words.py`).
+"""The words of gymnasium's CliffWalking, Taxi and Blackjack, and their tables.
 
-An environment gives a table: what an action can lead to from a position, with which chance and reward. The rules are
-gymnasium's own table, so these games are solved exactly like all others. gymnasium is loaded when one of them is first played.
+CliffWalking and Taxi have a table in gymnasium, `P`. Blackjack has none: its table is worked out here from its deck of endless
+copies of 13 ranks, as registered in gymnasium, with the rule of Sutton and Barto for a natural.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from msgrpo_hub.games.game import Transition, View, check_action
-from msgrpo_hub.games.toy_text_words import Blackjack, CliffWalking, Taxi
-
-Way = tuple[float, Any, float, bool]
-"""(probability, next position, reward, whether the episode ends), as in gymnasium's `P`."""
+from msgrpo_hub.games.board import CELL_RULES, Cell, cells_text, grid_rows
 
 
-class Environment(Protocol):
-    """The table of an environment, and the words that tell it. A position is hashable and tells everything but the turn."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the board."""
-
-    @property
-    def columns(self) -> int:
-        """The number of columns of the board."""
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The names of gymnasium's actions, in its order."""
-
-    @property
-    def instructions(self) -> str:
-        """The task in a sentence or two."""
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules, without the horizon and the legend of the grid."""
-
-    @property
-    def symbols(self) -> Mapping[str, str]:
-        """Grid symbol → its meaning."""
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """The smallest and largest reward of one turn."""
-
-    @property
-    def danger(self) -> float:
-        """A reward as low as this is what a careful player avoids."""
-
-    @property
-    def idle(self) -> str | float:
-        """What "no action" is: the action that it amounts to, or the reward of a turn in which nothing happens."""
-
-    def return_range(self, horizon: int) -> tuple[float, float]:
-        """Bounds of the return of an episode."""
-
-    def start(self, rng: np.random.Generator) -> Any:
-        """Samples the position of a new episode."""
-
-    def ways(self, position: Any, action: int) -> Sequence[Way]:
-        """What an action can lead to."""
-
-    def ended(self, position: Any) -> bool:
-        """Whether an episode has ended in a position."""
-
-    def won(self, position: Any) -> bool:
-        """Whether an episode that ends in a position is a success."""
-
-    def lines(self, position: Any) -> list[str]:
-        """A position in words, one fact a line."""
-
-    def grid(self, position: Any) -> list[str]:
-        """The board of a position."""
+@cache
+def _environment(module: str, name: str) -> Any:
+    """One environment of gymnasium, whose table is read and which is never played."""
+    return getattr(import_module(f"gymnasium.envs.toy_text.{module}"), name)()
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """A position of an environment, and how many turns have passed."""
+class _Tabular:
+    """An environment with gymnasium's table; a position is gymnasium's number of a state."""
 
-    position: Any
-    turn: int = 0
+    origin: ClassVar[tuple[str, str]]
+    """Module and class in gymnasium."""
+    actions: ClassVar[tuple[str, ...]]
+    """Names of gymnasium's actions, in its order."""
+
+    def start(self, rng: np.random.Generator) -> int:
+        chances = _environment(*self.origin).initial_state_distrib
+        return int(rng.choice(len(chances), p=chances))
+
+    def ways(self, position: int, action: str | None, turn: int) -> Sequence[tuple[float, int, float, bool]]:  # noqa: ARG002
+        if action is None:
+            return [(1.0, position, -1.0, False)]  # a turn in which nothing happens
+        ways = _environment(*self.origin).P[position][self.actions.index(action)]
+        return [(chance, int(after), reward, ended) for chance, after, reward, ended in ways]
 
 
 @dataclass(frozen=True)
-class ToyText:
-    """A game whose rules are the table of an environment."""
+class CliffWalking(_Tabular):
+    """Walk along the cliff: a fall costs 100 and the way from the start (Sutton & Barto, 2nd edition, example 6.6)."""
 
-    id: str
-    environment: Environment
-    horizon: int
-    view: View = "full"
-
-    @property
-    def rows(self) -> int:
-        return self.environment.rows
-
-    @property
-    def columns(self) -> int:
-        return self.environment.columns
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        return self.environment.actions
-
-    @property
-    def instructions(self) -> str:
-        return self.environment.instructions
-
-    @property
-    def symbols(self) -> Mapping[str, str]:
-        return self.environment.symbols
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        return self.environment.reward_range
-
-    @property
-    def return_range(self) -> tuple[float, float]:
-        return self.environment.return_range(self.horizon)
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        legend = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in self.symbols.items())
-        return *self.environment.rules, f"The game ends after {self.horizon} turns.", f"In the grid {legend}."
-
-    def initial_state(self, rng: np.random.Generator) -> TableState:
-        return TableState(self.environment.start(rng))
-
-    def board(self, state: TableState) -> str:
-        """The start in words: what belongs to training is not in the test."""
-        return "\n".join(self.environment.lines(state.position))
-
-    def outcomes(self, state: TableState, action: str | None) -> list[tuple[float, Transition[TableState]]]:
-        """P(s', r | s, a) as (probability, transition) pairs, from the environment's table."""
-        check_action(self, action)
-        if self.environment.ended(state.position) or state.turn >= self.horizon:
-            raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
-        return [(way[0], self._transition(state.turn + 1, *way[1:])) for way in self._ways(state.position, action)]
-
-    def _ways(self, position: Any, action: str | None) -> Sequence[Way]:
-        meant = self.environment.idle if action is None else action
-        if isinstance(meant, float):
-            return [(1.0, position, meant, False)]
-        return self.environment.ways(position, self.actions.index(meant))
-
-    def _transition(self, turn: int, position: Any, reward: float, ended: bool) -> Transition[TableState]:
-        return Transition(TableState(position, turn), float(reward), bool(ended), not ended and turn >= self.horizon)
-
-    def step(self, state: TableState, action: str | None, rng: np.random.Generator) -> Transition[TableState]:
-        outcomes = self.outcomes(state, action)
-        chances = [chance for chance, _ in outcomes]
-        return outcomes[int(rng.choice(len(outcomes), p=chances)) if len(outcomes) > 1 else 0][1]
-
-    def observe(self, state: TableState) -> str:
-        lines = self.environment.lines(state.position)
-        grid = ["Grid:", *(" ".join(row) for row in self.grid(state))]
-        return "\n".join((lines if self.view != "grid" else []) + (grid if self.view != "coordinates" else []))
-
-    def grid(self, state: TableState) -> list[str]:
-        return self.environment.grid(state.position)
-
-    def legal_actions(self, state: TableState) -> tuple[str, ...]:
-        """The actions that can change the position."""
-        position = state.position
-        return tuple(a for a in self.actions if any(after != position for _, after, _, _ in self._ways(position, a)))
-
-    def safe_actions(self, state: TableState) -> tuple[str, ...]:
-        """The legal actions that cannot lead into danger."""
-        ways = {action: self._ways(state.position, action) for action in self.legal_actions(state)}
-        return tuple(a for a in ways if all(reward > self.environment.danger for _, _, reward, _ in ways[a]))
-
-    def succeeded(self, state: TableState) -> bool:
-        return self.environment.won(state.position)
-
-
-TOY_TEXT: dict[str, ToyText] = {
-    game.id: game
-    for game in (
-        ToyText("CliffWalking-Gymnasium-v1", CliffWalking(), horizon=20),
-        ToyText("Taxi-Gymnasium-v1", Taxi(), horizon=30),
-        ToyText("Blackjack-Gymnasium-v1", Blackjack(), horizon=21),
+    origin = ("cliffwalking", "CliffWalkingEnv")
+    rows = 4
+    columns = 12
+    actions = ("Up", "Right", "Down", "Left")
+    instructions = "Walk to the goal in as few turns as you can. Do not fall off the cliff."
+    symbols: ClassVar[Mapping[str, str]] = {".": "free", "@": "you", "C": "cliff", "G": "goal"}
+    reward_range = (-100.0, -1.0)
+    danger = -100.0
+    rules = (
+        *CELL_RULES,
+        "A move off the board leaves you where you are.",
+        "Every turn gives -1. The cliff gives -100 and takes you back to the start. The goal ends the game.",
     )
-}
-"""Id → game. gymnasium ends Taxi after 200 turns and the others never; these horizons leave time for optimal play."""
+    goal: ClassVar[Cell] = (3, 11)
+    cliff: ClassVar[tuple[Cell, ...]] = tuple((3, column) for column in range(1, 11))
+
+    def return_range(self, horizon: int) -> tuple[float, float]:
+        return -100.0 * horizon, -1.0
+
+    def ended(self, position: int) -> bool:
+        return divmod(position, self.columns) == self.goal
+
+    won = ended
+
+    def lines(self, position: int) -> list[str]:
+        you = divmod(position, self.columns)
+        return [f"You: {cells_text([you])}", f"Goal: {cells_text([self.goal])}", f"Cliff: {cells_text(self.cliff)}"]
+
+    def grid(self, position: int) -> list[str]:
+        symbols = {**dict.fromkeys(self.cliff, "C"), self.goal: "G", divmod(position, self.columns): "@"}
+        return grid_rows(self.rows, self.columns, symbols)
+
+
+@dataclass(frozen=True)
+class Taxi(_Tabular):
+    """Take a passenger from one stand to another (Dietterich, 2000). The board has a column between any two columns of cells."""
+
+    origin = ("taxi", "TaxiEnv")
+    rows = 5
+    columns = 9
+    actions = ("South", "North", "East", "West", "Pickup", "Dropoff")
+    instructions = "You drive a taxi. Drive to the passenger, pick up, drive to the destination, and drop off there."
+    symbols: ClassVar[Mapping[str, str]] = {
+        ".": "road",
+        "@": "your taxi",
+        "P": "the waiting passenger",
+        "D": "the destination",
+        "R": "the stand R",
+        "G": "the stand G",
+        "Y": "the stand Y",
+        "B": "the stand B",
+        ":": "a way between two cells",
+        "|": "a wall between two cells",
+    }
+    reward_range = (-10.0, 20.0)
+    danger = -10.0
+    stands: ClassVar[Mapping[str, Cell]] = {"R": (0, 0), "G": (0, 4), "Y": (4, 0), "B": (4, 3)}
+    walls: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (1,), 1: (1,), 3: (0, 2), 4: (0, 2)}
+    """Row → the columns with a wall on their right."""
+    rules = (
+        "A cell is (row, column) from (0, 0) at the top left to (4, 4); between two cells of a row is a way or a wall.",
+        "South and North change the row by one, East and West change the column by one.",
+        "A move into a wall or off the board leaves you where you are.",
+        "Pickup takes in a passenger who waits where you are. Dropoff lets the passenger out at a stand.",
+        "Every turn gives -1. Pickup without a passenger there, and Dropoff away from the stands or of nobody, give -10 instead.",
+        "Dropoff at the destination gives 20 instead and ends the game.",
+    )
+
+    def _decoded(self, position: int) -> tuple[Cell, str, str]:
+        """The cell of the taxi, the stand where the passenger is ("" in the taxi), and the destination."""
+        position, destination = divmod(position, 4)
+        taxi, passenger = divmod(position, 5)
+        stands = [*self.stands, ""]
+        return divmod(taxi, 5), stands[passenger], stands[destination]
+
+    def return_range(self, horizon: int) -> tuple[float, float]:
+        return -10.0 * horizon, 19.0  # of at least two turns, the last gives 20
+
+    def ended(self, position: int) -> bool:
+        _, passenger, destination = self._decoded(position)
+        return passenger == destination
+
+    won = ended
+
+    def lines(self, position: int) -> list[str]:
+        taxi, passenger, destination = self._decoded(position)
+        at = f"at {passenger} {cells_text([self.stands[passenger]])}" if passenger else "in the taxi"
+        stands = " ".join(f"{name} {cells_text([cell])}" for name, cell in self.stands.items())
+        walls = [f"({row}, {column})" for row, columns in self.walls.items() for column in columns]
+        return [
+            f"Taxi: {cells_text([taxi])}",
+            f"Passenger: {at}",
+            f"Destination: {destination} {cells_text([self.stands[destination]])}",
+            f"Stands: {stands}",
+            f"Walls on the right of: {' '.join(walls)}",
+        ]
+
+    def grid(self, position: int) -> list[str]:
+        taxi, passenger, destination = self._decoded(position)
+        symbols = {cell: name for name, cell in self.stands.items()} | {self.stands[destination]: "D"}
+        symbols |= ({self.stands[passenger]: "P"} if passenger else {}) | {taxi: "@"}
+        rows = grid_rows(5, 5, symbols)
+        return ["".join(c + self._edge(r, i) for i, c in enumerate(row))[: self.columns] for r, row in enumerate(rows)]
+
+    def _edge(self, row: int, column: int) -> str:
+        return "|" if column in self.walls.get(row, ()) else ":"
+
+
+class Hand(NamedTuple):
+    """A position of Blackjack: what gymnasium observes, and whether the first two cards are an ace and a ten."""
+
+    points: int
+    dealer: int
+    """The dealer's open card; an ace is 1."""
+    usable_ace: bool
+    natural: bool = False
+    result: Literal["open", "won", "drawn", "lost"] = "open"
+
+
+_CARDS = {card: (4 if card == 10 else 1) / 13 for card in range(1, 11)}
+"""Card → its chance; tens and the three pictures count 10."""
+
+
+def _with_card(points: int, usable_ace: bool, card: int) -> tuple[int, bool]:
+    """Points and whether an ace counts 11, after one more card."""
+    hard, has_ace = points - 10 * usable_ace + card, usable_ace or card == 1
+    usable = has_ace and hard + 10 <= 21
+    return hard + 10 * usable, usable
+
+
+@cache
+def _dealers_ends(points: int, usable_ace: bool, cards: int = 1) -> dict[tuple[int, bool], float]:
+    """(points, natural) of the dealer's last hand → chance, from a hand that still draws; points over 21 count 0."""
+    ends: dict[tuple[int, bool], float] = defaultdict(float)
+    for card, chance in _CARDS.items():
+        total, usable = _with_card(points, usable_ace, card)
+        if total < 17:
+            for end, further in _dealers_ends(total, usable, cards + 1).items():
+                ends[end] += chance * further
+        else:
+            ends[total if total <= 21 else 0, total == 21 and cards == 1] += chance
+    return dict(ends)
+
+
+@dataclass(frozen=True)
+class Blackjack:
+    """Draw cards to come closer to 21 than the dealer, who draws below 17 (Sutton & Barto, 2nd edition, example 5.1)."""
+
+    rows = 2
+    columns = 30
+    actions = ("Stand", "Hit")
+    instructions = "You play Blackjack against a dealer. Come closer to 21 points than the dealer, but not above 21."
+    symbols: ClassVar[Mapping[str, str]] = {
+        "p": "a point of yours",
+        "d": "a point of the dealer's open card",
+        ".": "no point",
+    }
+    reward_range = (-1.0, 1.0)
+    danger = float("-inf")
+    rules = (
+        "An ace is 11 points while that does not lead above 21 (a usable ace), else 1. Pictures are 10.",
+        "Hit draws a card; above 21 you lose. Stand ends your turn: the dealer, who has a second card, draws below 17 points.",
+        "The higher hand wins, and the dealer loses above 21. A natural, an ace and a ten at the start, beats all but another.",
+        "To win gives 1, to lose -1, equal hands 0.",
+        "Every rank is equally likely on each card, whatever was drawn before.",
+    )
+
+    def start(self, rng: np.random.Generator) -> Hand:
+        first, second, dealer = (min(card, 10) for card in rng.integers(1, 14, size=3).tolist())
+        points, usable = _with_card(*_with_card(0, False, first), second)
+        return Hand(points, dealer, usable, natural=points == 21)
+
+    def ways(self, position: Hand, action: str | None, turn: int) -> Sequence[tuple[float, Hand, float, bool]]:  # noqa: ARG002
+        """Saying nothing is to stand: who takes no card has ended the turn."""
+        return self._hit(position) if action == "Hit" else self._stand(position)
+
+    def _hit(self, hand: Hand) -> list[tuple[float, Hand, float, bool]]:
+        ways = []
+        for card, chance in _CARDS.items():
+            points, usable = _with_card(hand.points, hand.usable_ace, card)
+            lost = points > 21
+            after = Hand(points, hand.dealer, usable, result="lost" if lost else "open")
+            ways.append((chance, after, -1.0 if lost else 0.0, lost))
+        return ways
+
+    def _stand(self, hand: Hand) -> list[tuple[float, Hand, float, bool]]:
+        chances: dict[float, float] = defaultdict(float)
+        for (points, natural), chance in _dealers_ends(*_with_card(0, False, hand.dealer)).items():
+            wins = hand.points > points or (hand.natural and not natural)
+            chances[1.0 if wins else 0.0 if hand.points == points else -1.0] += chance
+        names: dict[float, Literal["won", "drawn", "lost"]] = {1.0: "won", 0.0: "drawn", -1.0: "lost"}
+        return [(chance, hand._replace(result=names[reward]), reward, True) for reward, chance in sorted(chances.items())]
+
+    def return_range(self, horizon: int) -> tuple[float, float]:  # noqa: ARG002
+        return -1.0, 1.0
+
+    def ended(self, position: Hand) -> bool:
+        return position.result != "open"
+
+    def won(self, position: Hand) -> bool:
+        return position.result == "won"
+
+    def lines(self, position: Hand) -> list[str]:
+        return [
+            f"Your points: {position.points}",
+            f"Usable ace: {'yes' if position.usable_ace else 'no'}",
+            f"Natural: {'yes' if position.natural else 'no'}",
+            f"Dealer shows: {'ace' if position.dealer == 1 else position.dealer}",
+            f"Result: {position.result}",
+        ]
+
+    def grid(self, position: Hand) -> list[str]:
+        return ["p" * position.points + "." * (30 - position.points), "d" * position.dealer + "." * (30 - position.dealer)]

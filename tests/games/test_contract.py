@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.games import FURTHER, GAMES, Game, Transition, make_game, render_text, splits_of, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.registry import TOY_TEXT
 from msgrpo_hub.games.scene import has_scene
-from msgrpo_hub.games.toy_text import TOY_TEXT
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal
 from msgrpo_hub.rollout import play_groups
 

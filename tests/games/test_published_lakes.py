@@ -65,7 +65,8 @@ def test_the_smallest_lakes_are_what_they_are_by_hand() -> None:
 def test_enumerated_means_agree_with_lakes_that_are_drawn_and_solved_one_by_one(game_id: str) -> None:
     game: Game = make_game(game_id)
     assert isinstance(game, FrozenLake)
-    means, values = lake_means(game), solved(game, 100)
+    game = replace(game, horizon=min(game.horizon, 15))
+    means, values = lake_means(game), solved(game, 80)
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     assert np.all(np.abs(values.mean(axis=0) - (means.optimal, means.random)) <= 4 * error + 1e-6)
 

@@ -15,9 +15,10 @@ from gymnasium.envs.toy_text.taxi import TaxiEnv
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.games import board_of, episode_seed, make_game, splits_of, stream
 from msgrpo_hub.games.environment import TextGameEnv
+from msgrpo_hub.games.registry import TOY_TEXT
 from msgrpo_hub.games.solving import optimal_value, silent_value, solve, values_at
-from msgrpo_hub.games.toy_text import TOY_TEXT, TableState
-from msgrpo_hub.games.toy_text_words import Hand
+from msgrpo_hub.games.table_game import TableState
+from msgrpo_hub.games.toy_text import Hand
 from msgrpo_hub.players.scripted import choose_optimal, choose_random
 from msgrpo_hub.rollout import play_episodes
 
