@@ -37,9 +37,10 @@ _RLLM = (
 _COOKBOOK = "rllm-org/rllm@9beb6e0 cookbooks/frozenlake/frozenlake_flow.py cookbooks/frozenlake/prepare_frozenlake_data.py"
 _TRINITY = (
     "modelscope/Trinity-RFT@1d92209 benchmark/reports/frozenlake.md; "
-    "modelscope/Trinity-RFT@1764513 trinity/common/workflows/envs/frozen_lake"
+    "modelscope/Trinity-RFT@1764513 trinity/common/workflows/envs/frozen_lake; "
+    "hiyuchang/agentscope-samples@a1b4d54 tuner/frozen_lake (AgentScope's sample)"
 )
-_ACTIONS = "up to {} actions in one reply; the whole history in the prompt"
+_ACTIONS = "10 actions in 5 replies of up to {}; the whole history in the prompt"
 _WALLS = (
     "a move off the board is invalid and takes no turn, and the second in a row ends the game; "
     "a hole or the last turn gives the share of the way, at most 0.95"
@@ -142,7 +143,7 @@ SCALES = (
         source=_COOKBOOK,
         differs="the whole history in the prompt",
     ),
-    Scale(name="Trinity-RFT", lakes=_RLLM_LAKES[:4], source=_TRINITY, differs="the whole history in the prompt"),
+    Scale(name="Trinity-RFT, AgentScope", lakes=_RLLM_LAKES[:4], source=_TRINITY, differs="the whole history in the prompt"),
 )
 
 LAKES: dict[str, FrozenLake] = {lake.id: lake for scale in SCALES for lake in scale.lakes}
