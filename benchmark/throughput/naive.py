@@ -111,6 +111,10 @@ class NaiveTrainer(MeasuredTrainer):
         self.optimizer.step()
         return {"loss": loss}
 
+    def mutual_information(self, groups: Sequence[Group], index: int) -> float:  # noqa: ARG002
+        """Not measured on this side."""
+        return 0.0
+
     def backward_padded(self, selected: Sequence[SelectedEpisode]) -> float:
         """Adds the gradient of the loss, micro-batch by micro-batch; returns the loss. Mean over all generated tokens."""
         rows = [

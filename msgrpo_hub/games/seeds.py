@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 Split = Literal["train", "validation", "test"]
-Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout"]
-_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout")
+Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout", "information"]
+_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout", "information")
 
 
 def candidate_seed(game_id: str, split: Split, index: int, run: int = 0, attempt: int = 0) -> int:

@@ -32,6 +32,7 @@ from msgrpo_hub.training.adapter import load_agent
 from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.information import information_of
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
 from msgrpo_hub.training.start_states import Start, StartStates
 
@@ -59,6 +60,7 @@ class Trainer:
         started = time.monotonic()
         groups = self.act(self.starts.of_update(index))
         acted = time.monotonic()
+        information = self.mutual_information(groups, index)
         chosen = self.select(groups, index)
         learned = self.learn(chosen.selected, index)
         if isinstance(self.credit, LearningCredit):
@@ -67,6 +69,7 @@ class Trainer:
         metrics = {
             "update": float(index),
             **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started),
+            "mutual_information": information,
             **learned,
             "seconds_training": time.monotonic() - acted,
             "memory_mb": memory_mb(self.model.device.type),
@@ -101,6 +104,13 @@ class Trainer:
             Group(game_id=game, seed=seed, episodes=tuple(played[game, seed, member] for member in range(size)))
             for game, seed in starts
         ]
+
+    def mutual_information(self, groups: Sequence[Group], index: int) -> float:
+        """That between prompts and replies of update `index`, in nats; before the weights move."""
+        self.model.eval()
+        rng = stream(self.config.seed, "information", index)
+        with _memory("measuring", "--token-budget"):
+            return information_of(self.engine, groups, self.config.temperature, self.config.token_budget, rng)
 
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
         """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""
