@@ -130,7 +130,7 @@ class NaiveTrainer(MeasuredTrainer):
             part = rows[start : start + MICRO_BATCH]
             completions = [completion for completion, _ in part]
             advantages = torch.tensor([advantage for _, advantage in part], device=self.model.device)[:, None]
-            log_probs, mask = padded_log_probs(self.model, completions, self.config.temperature)
+            log_probs, mask = padded_log_probs(self.model, completions, self.temperature)
             loss = (self._per_token(log_probs, advantages, completions) * mask).sum() / total
             loss.backward()
             losses += loss.item()
@@ -145,7 +145,7 @@ class NaiveTrainer(MeasuredTrainer):
         loss = -torch.minimum(ratio * advantages, clipped * advantages)
         if config.beta:
             with torch.no_grad(), self.model.disable_adapter():
-                reference, _ = padded_log_probs(self.model, completions, config.temperature)
+                reference, _ = padded_log_probs(self.model, completions, self.temperature)
             difference = reference - log_probs
             loss = loss + config.beta * (torch.exp(difference) - difference - 1)
         return loss

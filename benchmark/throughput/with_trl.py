@@ -80,7 +80,7 @@ class TrlRun:
             num_generations=case.group_size,
             max_completion_length=100_000,
             beta=config.beta,
-            temperature=config.temperature,
+            temperature=config.first_temperature,
             learning_rate=config.learning_rate,
             loss_type="dapo",
             shuffle_dataset=False,

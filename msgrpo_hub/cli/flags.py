@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.downloads.play_settings import Scalar, read_switches
 from msgrpo_hub.errors import UserError, shown, unknown
@@ -60,21 +60,43 @@ def add_fields(
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
             kind = str if field.default == "" else read_as(hint)
-            group.add_argument(flag, type=kind, metavar=hint.__name__, **common)
+            group.add_argument(flag, type=kind, metavar="|".join(_names(hint)), **common)
     for former, name in former_names.items():
         hidden: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         group.add_argument(f"--{former.replace('_', '-')}", type=read_as(hints[name]), **hidden)
 
 
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a type hint: itself, unless it is a union."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _kind(hint: Any) -> Any:
+    """The class of a type hint without its range."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _names(hint: Any) -> list[str]:
+    """What a flag can be: the name of a class, and words that are allowed besides."""
+    parts = [get_args(part) if get_origin(part) is Literal else (_kind(part).__name__,) for part in _parts(hint)]
+    return [name for part in parts for name in part]
+
+
 def read_as(hint: Any) -> Callable[[str], Any]:
-    """Reads the text of a flag as a number or a text, which must be in the range of its type hint, if that has one."""
-    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    """Reads the text of a flag as a number or a text, which must be in the range of its type hint, if that has one.
+
+    >>> read_as(float | Literal["adaptive"])("adaptive"), read_as(float | Literal["adaptive"])("2")
+    ('adaptive', 2.0)
+    """
+    kind, *words = (_kind(part) for part in _parts(hint))
 
     def read(text: str) -> Any:
+        if any(text in get_args(word) for word in words):
+            return text
         try:
             value = kind(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"expected {kind.__name__}, not {shown(text)}") from error
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(_names(hint))}, not {shown(text)}") from error
         if expected := misfit(value, hint):
             raise argparse.ArgumentTypeError(f"{shown(value)}: expected {expected}")
         return value

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import tomli_w
 
@@ -24,6 +24,7 @@ from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.paper import PRESETS as PAPER_PRESETS
 from msgrpo_hub.training.paper import preset_values
+from msgrpo_hub.training.temperature import COLDEST
 
 Episodes = Annotated[int, Range(0, 100_000)]
 Updates = Annotated[int, Range(0, 1_000_000)]
@@ -101,8 +102,8 @@ class TrainConfig:
     """Share of LoRA's inputs that are dropped while learning; acting drops none, so the ratio is then not 1."""
     rslora: bool = False
     """Scale by alpha / √rank instead, which keeps large ranks stable (rank-stabilised LoRA)."""
-    temperature: Annotated[float, Range(0.01, 1000)] = 1.0
-    """Sampling temperature while training."""
+    temperature: Annotated[float, Range(0.01, 1000)] | Literal["adaptive"] = 1.0
+    """Sampling temperature while training, or `adaptive`: raised while returns stagnate, from 1 to at most 1.5 (ours)."""
     eval_temperature: Temperature = 1.0
     """Sampling temperature in evaluation."""
     max_new_tokens: ReplyLength = 64
@@ -162,6 +163,16 @@ class TrainConfig:
     def keeps_best(self) -> bool:
         """Whether the run ends with the weights that were best on the validation episodes."""
         return self.keep == "best"
+
+    @property
+    def fixed_temperature(self) -> float | None:
+        """The temperature of every update; None if it is adaptive."""
+        return None if isinstance(self.temperature, str) else self.temperature
+
+    @property
+    def first_temperature(self) -> float:
+        """The temperature of the first update."""
+        return COLDEST if isinstance(self.temperature, str) else self.temperature
 
     @property
     def play_settings(self) -> PlaySettings:
@@ -251,7 +262,10 @@ def from_values(values: dict[str, Any], source: str = "") -> TrainConfig:
             raise unknown(f"field in {source}", name, names)
         check(name, value, hints[name], source and f" in {source}")
     kinds = get_type_hints(TrainConfig)
-    converted: dict[str, Any] = {name: float(value) if kinds[name] is float else value for name, value in values.items()}
+    converted: dict[str, Any] = {
+        name: float(value) if type(value) is int and float in (kinds[name], *get_args(kinds[name])) else value
+        for name, value in values.items()
+    }
     return TrainConfig(**converted)
 
 

@@ -125,7 +125,7 @@ def run_origin(config: TrainConfig, run: RunFolder) -> Origin:
         run=fingerprint(config)[:16],
         base="folder" if is_folder else base,
         base_revision=commit,
-        temperature=config.temperature,
+        temperature=config.fixed_temperature,
         max_new_tokens=config.max_new_tokens,
     )
 

@@ -23,7 +23,8 @@ from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.credit import CreditContext, LearningCredit, Selection, as_credit, select
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import stream
+from msgrpo_hub.games import base_game, stream
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
@@ -35,6 +36,7 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.information import information_of
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
 from msgrpo_hub.training.start_states import Start, StartStates
+from msgrpo_hub.training.temperature import AdaptiveTemperature
 
 
 class Trainer:
@@ -47,6 +49,8 @@ class Trainer:
         self.sampler, self.credit = config.choice("sampler"), as_credit(config.choice("credit"))
         self.scale, self.normalisation = config.choice("advantage_scale"), config.choice("loss_normalisation")
         self.agent = load_agent(config, accelerator)
+        self.temperature = config.first_temperature
+        self.adaptive = AdaptiveTemperature() if config.fixed_temperature is None else None
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
@@ -58,6 +62,8 @@ class Trainer:
     def update(self, index: int) -> Update:
         """Update number `index` (the first is 1): plays the groups, credits their steps, selects episodes, learns from them."""
         started = time.monotonic()
+        if self.adaptive:
+            self.temperature = self.agent.temperature = self.adaptive.value
         groups = self.act(self.starts.of_update(index))
         acted = time.monotonic()
         information = self.mutual_information(groups, index)
@@ -66,8 +72,12 @@ class Trainer:
         if isinstance(self.credit, LearningCredit):
             own = self.credit.update(groups, chosen.returns, chosen.context)
             learned |= {f"credit/{name}": value for name, value in own.items()}
+        if self.adaptive:
+            ranges = {name: return_range(base_game(game)) for name, game in self.starts.games.items()}
+            self.adaptive.update(chosen.returns, [ranges[group.game_id][1] for group in groups])
         metrics = {
             "update": float(index),
+            "temperature": self.temperature,
             **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started),
             "mutual_information": information,
             **learned,
@@ -110,7 +120,7 @@ class Trainer:
         self.model.eval()
         rng = stream(self.config.seed, "information", index)
         with _memory("measuring", "--token-budget"):
-            return information_of(self.engine, groups, self.config.temperature, self.config.token_budget, rng)
+            return information_of(self.engine, groups, self.temperature, self.config.token_budget, rng)
 
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
         """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""
@@ -170,8 +180,8 @@ class Trainer:
         reference = None
         if config.beta:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = self.engine.log_probs(packed, config.temperature)
-        log_probs = self.engine.log_probs(packed, config.temperature)
+                reference = self.engine.log_probs(packed, self.temperature)
+        log_probs = self.engine.log_probs(packed, self.temperature)
         tokens, *entries = (
             part.to(log_probs.device) for part in (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.fields import Count, Number, Price, Range
 from msgrpo_hub.players.settings import PlayerSettings
@@ -24,6 +24,7 @@ OWN = {
 
 def bad_values(name: str, hint: Any) -> Iterator[tuple[str, str]]:
     """What a value is → the value, for a field."""
+    hint = get_args(hint)[0] if get_origin(hint) is Union else hint  # a number, or a word
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if kind in OF_A_KIND:
         yield from (WORDS | OF_A_KIND[kind]).items()

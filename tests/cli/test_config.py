@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -25,6 +25,8 @@ from tests.files import sha256
 
 def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
     """Values that the field accepts."""
+    if get_origin(hint) is Union:
+        return st.one_of(*(some(field, part) for part in get_args(hint)))
     if field.name == "game":
         return st.sampled_from(list(GAMES))
     if field.name in CHOICES:
@@ -68,6 +70,8 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     assert config("--config", str(tmp_path / "some.toml"), "--groups", "5") == TrainConfig(groups=5, beta=1.0)
     assert config("--chat-template-kwargs", '{"enable_thinking": false}').chat_template_kwargs == {"enable_thinking": False}
     assert config("--gradient-checkpointing", "--no-save-rollouts") == TrainConfig(gradient_checkpointing=True)
+    assert config("--temperature", "adaptive", "--beta", "0.5") == TrainConfig(temperature="adaptive", beta=0.5)
+    assert config("--temperature", "1.25") == TrainConfig(temperature=1.25)
 
 
 def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(
