@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmark.experiments.exact_gradient.exact import Floats
+from benchmark.experiments.exact_gradient.hgpo import HierarchyOfGroups
 from benchmark.experiments.exact_gradient.selection import Selection
 from benchmark.experiments.exact_gradient.simulation import Simulator
 from msgrpo_hub.credit import CREDITS, Credit, CreditContext, as_credit, step_advantages
@@ -42,6 +43,10 @@ ESTIMATORS = [
     *map(Estimator, ("whole episode", "reward-to-go / std", "reward-to-go", "anchor states / std", "anchor states")),
     *map(Estimator, ("critic, λ = 1", "critic, λ = 0.9", "critic, λ = 0.5", EXACT)),
 ]
+"""What the first units measured."""
+
+LATER = {"HGPO": [Estimator("HGPO / std"), Estimator("HGPO")]}
+"""Estimators that came later, by the name under which they have units of their own."""
 
 
 class ScaledCredit(NamedTuple):
@@ -54,8 +59,17 @@ class ScaledCredit(NamedTuple):
 def built_in_credits(format_penalty: float) -> dict[str, ScaledCredit]:
     """The credits of the package, with the group's standard deviation and without."""
     found = {"whole episode": "whole-episode", "reward-to-go": "reward-to-go", "anchor states": "anchor-state"}
+    return with_and_without_std({name: as_credit(CREDITS[built_in]) for name, built_in in found.items()}, format_penalty)
+
+
+def hgpo(history: int, format_penalty: float) -> dict[str, ScaledCredit]:
+    """HGPO with this many past observations, with the groups' standard deviation and without."""
+    return with_and_without_std({"HGPO": HierarchyOfGroups(history=history)}, format_penalty)
+
+
+def with_and_without_std(credits: Mapping[str, Credit], format_penalty: float) -> dict[str, ScaledCredit]:
+    """Each credit twice, as `NAME / std` and as `NAME`."""
     std, none = CreditContext(format_penalty=format_penalty), CreditContext(format_penalty=format_penalty, scale=unscaled)
-    credits = {name: as_credit(CREDITS[built_in]) for name, built_in in found.items()}
     return {
         **{f"{name} / std": ScaledCredit(credit, std) for name, credit in credits.items()},
         **{name: ScaledCredit(credit, none) for name, credit in credits.items()},

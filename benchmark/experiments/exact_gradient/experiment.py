@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from benchmark.experiments.exact_gradient.findings import answer, figure, tables
+from benchmark.experiments.exact_gradient.drawing import figure
+from benchmark.experiments.exact_gradient.findings import answer, tables
 from benchmark.experiments.exact_gradient.measurement import measure
 from benchmark.experiments.experiment import Experiment, Settings, configuration
 
 
 def units() -> dict[str, Settings]:
-    """One per run and checkpoint."""
+    """One per run and checkpoint, and one more for estimators that came later."""
     common = configuration("exact_gradient")
-    runs = common.pop("run")
-    return {
+    runs, later = common.pop("run"), common.pop("later")
+    first = {
         f"{run['game'].removeprefix('FrozenLake-').removesuffix('-v1')}-seed{run['seed']}-update{checkpoint}": {
             **common,
             **run,
@@ -20,6 +21,8 @@ def units() -> dict[str, Settings]:
         for run in runs
         for checkpoint in common["checkpoints"]
     }
+    more = {f"{unit}-{added['estimators']}": {**settings, **added} for added in later for unit, settings in first.items()}
+    return first | more
 
 
 EXPERIMENT = Experiment(

@@ -1,18 +1,16 @@
-"""What was found, from the raw results: the answer, the tables and the figure."""
+"""What was found, from the raw results: the answer and the tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from benchmark.experiments.exact_gradient.comparison import TARGET
-from benchmark.experiments.exact_gradient.estimators import ESTIMATORS, EXACT, MS_GRPO, Estimator
+from benchmark.experiments.exact_gradient.estimators import ESTIMATORS, EXACT, LATER, MS_GRPO, Estimator
 from benchmark.experiments.experiment import Values, configuration
 from msgrpo_hub.evaluation.tables import markdown
 
@@ -22,6 +20,12 @@ EPISODES = CONFIGURATION["groups"] * CONFIGURATION["group_size"]
 
 RESOLVED = 0.05
 """Largest standard error of a cosine of the expectation that is shown."""
+
+JOINED = ("estimators", "credit_seconds")
+"""Values by estimator or by credit."""
+
+SAME = 0.01
+"""Largest relative difference of |∇J| between two trainings of a checkpoint that count as the same policy."""
 
 PAPER, ALL = Estimator(MS_GRPO, "AAW"), Estimator(MS_GRPO)
 """The paper's estimator, and the same from all episodes of a group."""
@@ -66,9 +70,23 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoints_of(rows: Mapping[str, Values]) -> list[Checkpoint]:
-    """The units by their names."""
-    parts = [(unit.split("-"), values) for unit, values in rows.items()]
-    return [Checkpoint(game, int(update.removeprefix("update")), values) for (game, _, update), values in parts]
+    """The checkpoints by their names; a unit of estimators that came later adds to the first unit of its checkpoint."""
+    found = []
+    for unit, values in rows.items():
+        game, _, update, *added = unit.split("-")
+        if not added:
+            more = [rows[name] for name in (f"{unit}-{later}" for later in LATER) if name in rows]
+            joined = {part: {k: v for row in (*more, values) for k, v in row[part].items()} for part in JOINED}
+            norms = {"later_norms": [row["gradient_norm"] for row in more]}
+            found.append(Checkpoint(game, int(update.removeprefix("update")), values | joined | norms))
+    return found
+
+
+def measured(points: Sequence[Checkpoint]) -> list[Estimator]:
+    """The estimators that every checkpoint has; those that came later stand before the critics."""
+    critics = next(k for k, estimator in enumerate(ESTIMATORS) if estimator.credit.startswith("critic"))
+    order = [*ESTIMATORS[:critics], *chain(*LATER.values()), *ESTIMATORS[critics:]]
+    return [estimator for estimator in order if all(estimator.name in point.values["estimators"] for point in points)]
 
 
 def span(values: Sequence[float], digits: int = 3) -> str:
@@ -96,15 +114,15 @@ def summary(points: Sequence[Checkpoint]) -> str:
             relative(points, Checkpoint.episodes, estimator),
             relative(points, Checkpoint.seconds, estimator),
         ]
-        for estimator in ESTIMATORS
+        for estimator in measured(points)
     ]
     return markdown(head, lines)
 
 
 def answer(rows: Mapping[str, Values]) -> str:
     points = checkpoints_of(rows)
-    found = [part(points) for part in (_credits, _spread, _selection, _noise)]
-    return "\n".join([_policy(points), "", *found, LIMITS, "", summary(points), NOTES])
+    found = [part(points) for part in (_credits, _history, _spread, _selection, _noise)]
+    return "\n".join([_policy(points), "", *filter(None, found), LIMITS, "", summary(points), NOTES])
 
 
 def _policy(points: Sequence[Checkpoint]) -> str:
@@ -143,6 +161,27 @@ def _credits(points: Sequence[Checkpoint]) -> str:
         f" credit, the critic {_needed(points, critic)}, anchor states {_needed(points, Estimator('anchor states / std'))},"
         f" reward-to-go {_needed(points, Estimator('reward-to-go / std'))}."
     )
+
+
+def _history(points: Sequence[Checkpoint]) -> str:
+    """HGPO beside the credit that it refines; empty until it has been measured."""
+    scaled, plain, state = (Estimator(name) for name in ("HGPO / std", "HGPO", "anchor states / std"))
+    if scaled not in measured(points):
+        return ""
+    return (
+        f"- **History.** HGPO compares a step with those that show the same last one, two and three boards, on any turn, and has"
+        f" no term of the whole episode. It needs {_needed(points, scaled)} the episodes of the paper's credit and has a lowest"
+        f" cosine of the expectation of {_lowest(points, scaled)}; without the standard deviation {_needed(points, plain)} and"
+        f" {_lowest(points, plain)}. Anchor states, which compare the board and the turn, need {_needed(points, state)}. HGPO"
+        f" was measured later, on the same episodes of checkpoints that were trained again{_moved(points)}."
+    )
+
+
+def _moved(points: Sequence[Checkpoint]) -> str:
+    """Where training again did not give the same policy."""
+    pairs = [(point, norm, point.values["gradient_norm"]) for point in points for norm in point.values["later_norms"]]
+    moved = [f"{p.name} (|∇J| is {a:.3g}, not {b:.3g})" for p, a, b in pairs if abs(a / b - 1) > SAME]
+    return f"; on another machine, other rounding made them other policies at {', '.join(moved)}" if moved else ""
 
 
 def _spread(points: Sequence[Checkpoint]) -> str:
@@ -191,7 +230,10 @@ LIMITS = (
     " between checkpoints because the starts do, and the noise is that of play and selection alone. The critic first learned"
     f" from {CONFIGURATION['warmup']} updates of the same policy, which favours it over a critic within a run. The"
     f" limit of {RESOLVED:g} was chosen after the results were seen. Seconds are of a busy machine. Whether a better cosine"
-    " learns faster is the question of [credit_curves](../credit_curves/README.md). HGPO and ECPO are not among the estimators."
+    " learns faster is the question of [credit_curves](../credit_curves/README.md). HGPO is that of its authors' code without"
+    " their discount; it is made for agents with a memory, and this policy has none. ECPO (arXiv 2606.05885) is not among the"
+    " estimators: we found neither its code nor its full text, and summaries leave open how it standardises the advantage of an"
+    " action and what its τ and ω are."
 )
 
 NOTES = f"""
@@ -228,7 +270,7 @@ def checkpoint_table(points: Sequence[Checkpoint]) -> str:
 def by_checkpoint(points: Sequence[Checkpoint], cell: Callable[[Checkpoint, Estimator], str]) -> str:
     """A table of estimators by checkpoints."""
     head = ["estimator", *(f"{point.update} updates" for point in points)]
-    return markdown(head, [[e.name, *(cell(point, e) for point in points)] for e in ESTIMATORS])
+    return markdown(head, [[e.name, *(cell(point, e) for point in points)] for e in measured(points)])
 
 
 def _both_cosines(point: Checkpoint, estimator: Estimator) -> str:
@@ -247,44 +289,3 @@ def _cost(point: Checkpoint, estimator: Estimator) -> str:
         return "?"
     episodes = point.episodes(estimator)
     return "never" if math.isinf(episodes) else f"{episodes:,.0f} ({point.seconds(estimator):.2g} s)"
-
-
-def figure(rows: Mapping[str, Values]) -> Figure:
-    """A panel per game and checkpoint: the cosine of one update and of the expectation, for every estimator."""
-    points = checkpoints_of(rows)
-    games, updates = (list(dict.fromkeys(point[part] for point in points)) for part in (0, 1))
-    drawn = Figure(figsize=(2.1 * len(updates) + 2.4, 3.5 * len(games) + 0.6), layout="constrained", facecolor="white")
-    FigureCanvasAgg(drawn)
-    axes = drawn.subplots(len(games), len(updates), sharex=True, sharey=True, squeeze=False)
-    for axis in axes.flatten():
-        axis.set_visible(False)
-    for point in points:
-        axis = axes[games.index(point.game), updates.index(point.update)]
-        axis.set_visible(True)
-        _draw(axis, point)
-        values = point.values
-        axis.set_title(f"{point.name} updates\nJ = {values['value']:.2f} of {values['optimal']:.2f}", fontsize=8)
-    for axis in axes[-1]:
-        axis.set_xlabel("cosine to the exact gradient", fontsize=7)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    return drawn
-
-
-MARKS = {
-    "cosine": ("o", "#1f6fb4", f"one update of {EPISODES} episodes (± 2 standard errors)"),
-    "cosine_of_mean": ("|", "#d9822b", "the expectation: bias alone"),
-}
-"""Statistic → how it is drawn."""
-
-
-def _draw(axis: Axes, point: Checkpoint) -> None:
-    for name, (mark, colour, label) in MARKS.items():
-        shown = [(k, e) for k, e in enumerate(ESTIMATORS) if name == "cosine" or point.resolves(e)]
-        values, errors = zip(*((point.of(e, name), 2 * point.error(e, name)) for _, e in shown), strict=True)
-        size = 4 if mark == "o" else 10
-        axis.errorbar(values, [k for k, _ in shown], xerr=errors, fmt=mark, color=colour, ms=size, mew=2, lw=1, label=label)
-    axis.set_yticks(range(len(ESTIMATORS)), [estimator.name for estimator in ESTIMATORS], fontsize=7)
-    axis.tick_params(axis="x", labelsize=7)
-    axis.set_ylim(len(ESTIMATORS) - 0.5, -0.5)
-    axis.grid(alpha=0.3)

@@ -18,9 +18,12 @@ from benchmark.experiments.exact_gradient.critic import Critic
 from benchmark.experiments.exact_gradient.estimators import (
     ESTIMATORS,
     EXACT,
+    LATER,
     Estimation,
+    Estimator,
     ScaledCredit,
     built_in_credits,
+    hgpo,
     returns_of,
 )
 from benchmark.experiments.exact_gradient.exact import Solution, gradient_weights, solve_policy
@@ -66,6 +69,11 @@ def measure(settings: Settings, scratch: Path) -> Values:
     """The values of a unit; see `experiment.py`."""
     checkpoint = checkpoint_of(settings, scratch)
     rng = np.random.default_rng([settings["seed"], settings["checkpoint"]])
+    return later(checkpoint, settings, rng) if "estimators" in settings else first(checkpoint, settings, rng)
+
+
+def first(checkpoint: Checkpoint, settings: Settings, rng: np.random.Generator) -> Values:
+    """The policy of a checkpoint, `ESTIMATORS`, and what an update costs."""
     critics = {f"critic, λ = {trace:g}": Critic(trace) for trace in (1.0, 0.9, 0.5)}
     context = CreditContext(format_penalty=settings["format_penalty"])
     learning = warm_up(checkpoint, list(critics.values()), context, settings, rng)
@@ -74,13 +82,23 @@ def measure(settings: Settings, scratch: Path) -> Values:
         **{name: ScaledCredit(critic, context) for name, critic in critics.items()},
         EXACT: ScaledCredit(ExactCredit(checkpoint.starts.game, checkpoint.solutions), context),
     }
-    estimators = estimated(checkpoint, credits, settings, rng)
+    estimators = estimated(checkpoint, ESTIMATORS, credits, settings, rng)
     return {
         **description(checkpoint),
         "critics": {name: critic_errors(checkpoint, critic) for name, critic in critics.items()},
         **estimators,
         "seconds": {**seconds_of_update(checkpoint.starts, settings), "critic update": learning},
     }
+
+
+def later(checkpoint: Checkpoint, settings: Settings, rng: np.random.Generator) -> Values:
+    """Estimators that came later, on the episodes that `first` plays; the exact advantage again, as their control variate."""
+    for _ in range(settings["warmup"]):
+        checkpoint.groups(settings["group_size"], rng)
+    penalty = settings["format_penalty"]
+    exact = ScaledCredit(ExactCredit(checkpoint.starts.game, checkpoint.solutions), CreditContext(format_penalty=penalty))
+    credits = {**built_in_credits(penalty), **hgpo(settings["history"], penalty), EXACT: exact}
+    return estimated(checkpoint, [*LATER[settings["estimators"]], Estimator(EXACT)], credits, settings, rng)
 
 
 def warm_up(
@@ -99,7 +117,11 @@ def warm_up(
 
 
 def estimated(
-    checkpoint: Checkpoint, credits: Mapping[str, ScaledCredit], settings: Settings, rng: np.random.Generator
+    checkpoint: Checkpoint,
+    estimators: Sequence[Estimator],
+    credits: Mapping[str, ScaledCredit],
+    settings: Settings,
+    rng: np.random.Generator,
 ) -> Values:
     """Simulates the updates and compares every estimator with the exact gradient."""
     estimation = Estimation(
@@ -111,14 +133,14 @@ def estimated(
     )
     exact = gradient_weights(checkpoint.solutions, checkpoint.simulator.policy, checkpoint.simulator.row).flatten()
     gram, updates = checkpoint.policy.gram(), settings["simulated_updates"]
-    weights = np.empty((len(ESTIMATORS), updates, len(exact)))
+    weights = np.empty((len(estimators), updates, len(exact)))
     idle = 0
     for number in range(updates):
         groups = checkpoint.groups(settings["group_size"], rng)
         idle += sum(len(set(returns_of(group, credits[EXACT].context).tolist())) == 1 for group in groups)
-        weights[:, number] = estimation.weights(groups, ESTIMATORS)
-    control = weights[[estimator.credit for estimator in ESTIMATORS].index(EXACT)]
-    found = {e.name: compare(of, exact, gram, control) for e, of in zip(ESTIMATORS, weights, strict=True)}
+        weights[:, number] = estimation.weights(groups, estimators)
+    control = weights[[estimator.credit for estimator in estimators].index(EXACT)]
+    found = {e.name: compare(of, exact, gram, control) for e, of in zip(estimators, weights, strict=True)}
     return {
         "gradient_norm": float(np.sqrt(exact @ gram @ exact)),
         "groups_without_variance": idle / (updates * len(checkpoint.solutions)),
