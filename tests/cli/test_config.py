@@ -44,7 +44,8 @@ def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
         least, most = limits.least, 50 if field.name == "selected_per_group" else limits.most
         if kind is float:
             return st.floats(least, most, exclude_min=limits.open)
-        return st.integers(50 if field.name in ("group_size", "eval_episodes") else least, most)
+        least = {"group_size": 50, "eval_episodes": 50, "eval_every": 1}.get(field.name, least)  # so that they fit each other
+        return st.integers(least, most)
     return {bool: st.booleans(), str: text}[hint]
 
 
