@@ -15,6 +15,7 @@ from typing import Any
 
 SERVER = """
 import importlib, json, os, resource, signal, sys, traceback
+import pandas  # by pyarrow, for its first column
 from msgrpo_hub.cli import main
 from msgrpo_hub.training import run, summary
 for name in sys.argv[1:]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
+import textwrap
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
@@ -84,8 +88,21 @@ def _list_games(options: argparse.Namespace) -> None:
             print(
                 f"{game.id:<27} {game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
             )
-    print_text(f"In no suite: {', '.join(FURTHER)}", error=True)
+    print_text(
+        textwrap.fill(f"In no suite: {', '.join(_by_sizes(FURTHER))}", 100, subsequent_indent="    ", break_on_hyphens=False),
+        error=True,
+    )
     print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
+
+
+def _by_sizes(ids: Iterable[str]) -> list[str]:
+    """Ids, where those that differ in the size of the board alone are one.
+
+    >>> _by_sizes(["Lake-2x2-v1", "Lake-3x3-v1", "Taxi-v1"])
+    ['Lake-2x2-v1 … Lake-3x3-v1', 'Taxi-v1']
+    """
+    groups = [list(of_sizes) for _, of_sizes in groupby(ids, lambda name: re.sub(r"-\d+x\d+-", "-", name))]
+    return [group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups]
 
 
 def describe(game: Game) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import signal
 import time
@@ -217,40 +216,7 @@ def test_bad_input_is_one_line_exit_2_and_no_file(arguments: str, words: str, ru
     assert not list((tmp_path / "out").rglob("results.json"))
 
 
-# ---- kill -9
-
-
-def eventually(msgrpo: Command, arguments: list[object], seconds: float) -> list[float]:
-    """Starts a command again and again, and kills it at random moments, each later than the last; the moments."""
-    moments, share = [], 0.0
-    while share < 1:
-        share += random.uniform(0.1, 0.6)
-        running = msgrpo.start(*arguments)
-        time.sleep(seconds * min(share, 1.0))
-        running.send(signal.SIGKILL)
-        if running.wait().code == 0:
-            break
-        moments.append(seconds * share)
-    return moments
-
-
-@pytest.mark.parametrize(
-    ("players", "tasks", "episodes"),
-    [(("random-safe", "greedy"), (SNAKE, SLIPPERY), 7), (("pocket",), (FIRM,), 3)],
-)
-def test_an_evaluation_killed_at_random_moments_ends_with_the_same_bytes(
-    players: tuple[str, ...], tasks: tuple[str, ...], episodes: int, msgrpo: Command, tmp_path: Path
-) -> None:
-    suite = write_suite(tmp_path / "suite.toml", episodes, *tasks)
-    arguments: list[object] = ["eval", *players, "--suite", suite, "--max-new-tokens", 16, "--batch-size", 3, "--output-dir"]
-    began = time.monotonic()
-    whole = msgrpo(*arguments, tmp_path / "whole")
-    moments = eventually(msgrpo, [*arguments, tmp_path / "killed"], time.monotonic() - began)
-    ended = msgrpo(*arguments, tmp_path / "killed")
-    assert ended.code == whole.code == 0, ended.err
-    assert ended.out == whole.out
-    assert contents(tmp_path / "killed") == contents(tmp_path / "whole"), moments
-    assert len(find_results(tmp_path / "killed")) == len(players) * len(tasks)
+# ---- Ctrl-C
 
 
 def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: Command, tmp_path: Path) -> None:

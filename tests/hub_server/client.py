@@ -19,6 +19,7 @@ R = TypeVar("R")
 LOADS_MODELS = (
     "torch",
     "peft",
+    "pandas",
     "transformers.models.qwen2.modeling_qwen2",
     "msgrpo_hub.hub.adapters",
     "msgrpo_hub.training.run",

@@ -73,7 +73,7 @@ def test_chunks_change_neither_log_probs_nor_gradient(model: PeftModel) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_probs, "CHUNK_BYTES", 2**28)
         whole, expected = scored(model, packed)
-    assert ours.tolist() == pytest.approx(whole.tolist(), abs=1e-6)
+    assert ours.tolist() == pytest.approx(whole.tolist(), abs=3e-6)  # they are near -7, where float32 has steps of 5e-7
     assert expected.abs().max() > 1e-3
     assert (slopes - expected).abs().max() <= 1e-5 * expected.abs().max()
 

@@ -159,7 +159,7 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
     assert farthest(gradients[0], gradients[2]) < 1e-6
     assert farthest(gradients[1], gradients[2]) < 1e-6
     adapters = [trained(replace(config, token_budget=budget)) for budget in (200, 1_000_000)]
-    assert farthest(*adapters) < 1e-6
+    assert farthest(*adapters) < 1e-5  # Adam divides by the root of its second moment, which enlarges rounding
 
 
 def test_the_rows_that_act_together_do_not_change_the_adapter(config: TrainConfig) -> None:
