@@ -10,29 +10,40 @@ import psutil
 
 from tests.command import Finished, Running
 
+PATIENCE = 15.0
+"""Seconds for which the other process may wait for one that was killed; after that it is killed, as torchrun does."""
+
 FIRST, SECOND, BOTH = slice(0, 1), slice(1, 2), slice(None)
 """Which processes a signal goes to."""
 
 
 @dataclass
 class TwoProcesses:
-    """The first process, which forks the second. When one has died, the other fails to reach it and ends."""
+    """The first process, which forks the second. When one has died, the other fails to reach it and ends.
+
+    It may wait for half an hour for one that died before they had met. Under torchrun it does not.
+    """
 
     first: Running
     victims: slice
-    second: list[psutil.Process] = field(default_factory=list, init=False)
+    both: list[psutil.Process] = field(default_factory=list, init=False)
     reached: bool = field(default=False, init=False)
 
     def send(self, number: signal.Signals) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             first = psutil.Process(self.first.pid)
-            self.second = first.children()
-            for process in [first, *self.second][self.victims]:
+            self.both = [first, *first.children()]
+            for process in self.both[self.victims]:
                 process.send_signal(number)
                 self.reached = True
 
     def wait(self) -> Finished:
         """Waits for the end of both. If a signal reached one and the first failed, that counts as killed."""
+        if self.reached:
+            _, waiting = psutil.wait_procs(self.both, timeout=PATIENCE)
+            for process in waiting:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
         ended = self.first.wait()
-        psutil.wait_procs(self.second, timeout=120)
+        psutil.wait_procs(self.both, timeout=120)
         return Finished(-signal.SIGKILL, ended.out, ended.err) if self.reached and ended.code else ended
