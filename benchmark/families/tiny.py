@@ -163,7 +163,7 @@ OWN: dict[str, dict[str, Any]] = {
         "mamba_dt_rank": 4,
         "use_mamba_kernels": False,
     },
-    "xlstm": {"num_heads": 2, "chunk_size": 8, "embedding_dim": 128, "hidden_size": 128, "num_blocks": 2},  # widths are multiples of 64
+    "xlstm": {"num_heads": 2, "chunk_size": 8, "embedding_dim": 128, "hidden_size": 128, "num_blocks": 2},
     "xlnet": {"d_head": 8},
     "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16},
     "cohere_compass_text": _SLIDING

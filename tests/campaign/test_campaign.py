@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from msgrpo_hub.cli import main
-from tests.campaign.stage import TRAINING, Stage
+from tests.campaign.__main__ import RESULTS
+from tests.campaign.stage import TRAINING, VICTIMS, Stage
 from tests.campaign.trials import Record, campaign, trial
 from tests.campaign.victims import IntoFolder, OntoHub, left_by_evaluation, left_by_training, updates_safe
 from tests.cli.suites import FIRM, write_suite
@@ -93,6 +94,13 @@ def test_a_push_that_is_neither_as_before_nor_complete_is_reported(stage: Stage)
     stored.put("refs/heads/main", {lost[0]: stored.head.files["README.md"]}, "Half a push", "ada")
     assert {lost[0], *lost[1:]} <= {*victim.torn(Path())}
     assert "commits" in victim.unequal(Path())
+
+
+def test_a_hundred_kills_of_every_victim_changed_nothing() -> None:
+    written = json.loads(RESULTS.read_text())
+    assert sum(len(trial["kills"]) for trial in written["trials"]) == written["kills"] >= 100
+    assert {trial["victim"] for trial in written["trials"]} == set(VICTIMS)
+    assert [trial for trial in written["trials"] if trial["unequal"]] == written["unequal"] == []
 
 
 def test_every_file_of_an_evaluation_counts_but_the_seconds(tmp_path: Path) -> None:
