@@ -39,8 +39,8 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "") -> UserError:
-    """The error for a name that is not in a list, with the nearest known names.
+def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "", further: Iterable[str] = ()) -> UserError:
+    """The error for a name that is not in a list, with the nearest known names; `further` ones are suggested, not listed.
 
     >>> print(unknown("game", "Snake-Standart-v1", ["Snake-Standard-v1", "Snake-Solo-v1"]))
     unknown game 'Snake-Standart-v1': did you mean 'Snake-Standard-v1'?
@@ -48,6 +48,6 @@ def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "") -> Us
     unknown preset 'zzz': expected one of quickstart, paper-snake
     """
     options = list(known)
-    near = difflib.get_close_matches(given, options, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(given, [*options, *further], n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(options)}"
     return UserError(f"unknown {kind} {shown(given)}: {hint}" + (f" {remedy}" if remedy else ""))

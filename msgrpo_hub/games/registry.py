@@ -96,7 +96,7 @@ def _game_of_another_package(name: str) -> Game:
     """The game of an entry point, which must have the id that it is registered under."""
     points = entry_points(group=GROUP)
     if name not in points.names:
-        raise unknown("game", name, [*GAMES, *FURTHER, *sorted(points.names)])
+        raise unknown("game", name, [*GAMES, *sorted(points.names)], further=FURTHER)
     loaded = points[name].load()
     game: Game = loaded() if isinstance(loaded, type) else loaded
     if game.id != name:
