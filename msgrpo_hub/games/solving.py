@@ -163,11 +163,12 @@ def values_at(game: Game, state: Any) -> Values:
     if not is_solvable(game):
         raise UserError(f"{game.id} has no exact optimum: expected a game with `outcomes`, such as Frozen Lake")
     latest = _latest(game)
-    for values in reversed(latest):
+    for values in reversed(tuple(latest)):  # other threads may solve other states meanwhile
         if state in values.rows:
             return values
-    latest.append(solve(game, state))
-    return latest[-1]
+    found = solve(game, state)
+    latest.append(found)
+    return found
 
 
 def optimal_actions(game: Game, state: Any) -> tuple[str, ...]:

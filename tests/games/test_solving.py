@@ -6,10 +6,13 @@ its table `P`, exact fractions, and nothing of ours but the numbers under test.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
+from threading import Barrier
 from typing import Any
 
 import gymnasium
@@ -18,7 +21,7 @@ import pytest
 
 from msgrpo_hub.agent.policy import Chooser
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
+from msgrpo_hub.games import GAMES, episode_seed, make_game, solving, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.solving import optimal_value, random_value, solve
@@ -193,3 +196,29 @@ def test_the_optimal_player_is_worth_the_optimum_exactly(game_id: str) -> None:
             return worth[state]
 
         assert float(value(start)) == pytest.approx(optimal_value(game, seed), abs=1e-12)
+
+
+# ---- threads
+
+
+class Together(deque[Any]):
+    """Whoever appends goes on when two have appended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = Barrier(2, timeout=60)
+
+    def append(self, values: Any) -> None:
+        super().append(values)
+        self.both.wait()
+
+
+def test_threads_that_solve_at_once_get_the_values_of_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = Together()
+    monkeypatch.setattr(solving, "_latest", lambda game: latest)  # noqa: ARG005
+    game = make_game(LAKES[0])
+    starts = [game.initial_state(stream(seed, "initial_state")) for seed in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda start: solving.values_at(game, start), starts))
+    assert [start in values.rows for start, values in zip(starts, found, strict=True)] == [True, True]
+    assert [starts[1 - place] in values.rows for place, values in enumerate(found)] == [False, False]
