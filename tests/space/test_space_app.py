@@ -153,3 +153,18 @@ def test_answers_that_nobody_fetches_are_forgotten() -> None:
     unread["new"] = "answers"
     assert set(unread) == {"waits", "new"}
     assert set(queue.pending_event_ids_session) == {"waits"}
+
+
+def test_a_crowd_takes_no_answer_from_a_visitor_who_waits() -> None:
+    """Seen in a soak: 2,000 requests of a flood came while one answer took its time, which then ended with an error."""
+    import app
+    from gradio.queueing import Event
+
+    page: Any = app.build()
+    queue, nobody = page._queue, cast(Any, None)
+    unread = queue.pending_messages_per_session
+    unread.max_size = 3
+    queue.event_ids_to_events["a"] = Event("waits", page.fns[0], nobody, None)
+    for session in ("waits", "first", "second", "third", "fourth"):
+        unread[session] = "answers"
+    assert set(unread) == {"waits", "third", "fourth"}
