@@ -19,6 +19,7 @@ from benchmark.families.page import page
 from benchmark.families.tiny import families
 
 RESULTS = Path(__file__).with_name("families.json")
+SPEED = Path(__file__).with_name("speed.json")
 PAGE = Path(__file__).with_name("README.md")
 SECONDS = 40
 """Most time for one family."""
@@ -48,7 +49,12 @@ def main(names: list[str]) -> None:
         print(family, json.dumps(rows[family]), flush=True)
     content = {"transformers": transformers.__version__, "families": {name: rows[name] for name in families() if name in rows}}
     RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(content), encoding="utf-8")
+    write_page()
+
+
+def write_page() -> None:
+    """Writes the page from what is stored."""
+    PAGE.write_text(page(*(json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS, SPEED))), encoding="utf-8")
 
 
 if __name__ == "__main__":

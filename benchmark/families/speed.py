@@ -1,4 +1,4 @@
-"""Both engines on the same updates: `python -m benchmark.families.speed OUTPUT.json`.
+"""Both engines on the same updates: `python -m benchmark.families.speed` writes `speed.json` and the page of families.
 
 Each engine plays the same starts in a process of its own, several times in turn, so that noise falls on both. The model of 0.5 B
 parameters has the shape of Qwen2.5-0.5B with random weights.
@@ -6,7 +6,6 @@ parameters has the shape of Qwen2.5-0.5B with random weights.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import tempfile
@@ -19,10 +18,13 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from benchmark.families.__main__ import SPEED, write_page
 from benchmark.throughput.machine import provenance
 from benchmark.throughput.shapes import model_folder
 from msgrpo_hub.training.config import PRESETS, TrainConfig
 from msgrpo_hub.training.trainer import Trainer
+
+THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,11 @@ def in_a_process(*arguments: Any) -> dict[str, float]:
 
 def main() -> None:
     """Measures all layouts and writes the medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", nargs="*", default=list(LAYOUTS))
-    options = parser.parse_args()
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as models:
-        for name in options.only:
-            layout = LAYOUTS[name]
+        for name, layout in LAYOUTS.items():
             rounds = [
-                {engine: in_a_process(layout, engine, Path(models), options.threads) for engine in ("fast", "plain")}
+                {engine: in_a_process(layout, engine, Path(models), THREADS) for engine in ("fast", "plain")}
                 for _ in range(layout.rounds)
             ]
             rows[name] = {
@@ -87,7 +83,8 @@ def main() -> None:
                 for engine in ("fast", "plain")
             }
             print(name, json.dumps(rows[name]), flush=True)
-            options.output.write_text(json.dumps({"machine": provenance(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    SPEED.write_text(json.dumps({**provenance(), "threads": THREADS, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    write_page()
 
 
 if __name__ == "__main__":
