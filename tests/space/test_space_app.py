@@ -156,7 +156,7 @@ def test_answers_that_nobody_fetches_are_forgotten() -> None:
 
 
 def test_a_crowd_takes_no_answer_from_a_visitor_who_waits() -> None:
-    """Seen in a soak: 2,000 requests of a flood came while one answer took its time, which then ended with an error."""
+    """Gradio's own table forgets the oldest of 2,000, whose answer then ends with an error."""
     import app
     from gradio.queueing import Event
 
