@@ -146,7 +146,7 @@ def control_game(game: str, told: Reworded) -> Reworded:
 
 
 def _irrelevant(told: str, own: str, sentence: str) -> str:
-    """Replaces every sentence that is not the game's own by one that says nothing, repeated to about its length.
+    """Replaces every sentence that is not the game's own by an irrelevant sentence, repeated to about its length.
 
     >>> _irrelevant("You steer a snake. Apples kill, so do not eat them.", "You steer a snake. Eat.", "It rains today.")
     'You steer a snake. It rains today. It rains today.'

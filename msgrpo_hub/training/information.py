@@ -1,7 +1,7 @@
 """Mutual information between prompt and reply: how much the replies depend on what they answer.
 
-Entropy cannot tell an agent that reads from one that answers every prompt with the same distribution of replies; this can
-("template collapse", RAGEN-2, arXiv 2604.06268). A few replies of an update are scored after each other's prompts.
+Entropy does not show whether an agent reads its prompts: it is high also where every prompt gets the same distribution of replies
+("template collapse", RAGEN-2, arXiv 2604.06268). Here a few replies of an update are scored after each other's prompts.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class SeedSet:
         self.running[seed] = process, said
 
     def collect(self) -> list[int]:
-        """The seeds whose processes have ended since. Raises `UserError` for one that failed before its first update."""
+        """The seeds whose processes have ended since. Raises `UserError` if a process failed before its first update."""
         ended = [seed for seed, (process, _) in self.running.items() if not process.is_alive()]
         for seed in ended:
             process, said = self.running.pop(seed)

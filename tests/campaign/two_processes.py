@@ -11,7 +11,7 @@ import psutil
 from tests.command import Finished, Running
 
 PATIENCE = 15.0
-"""Seconds for which the other process may wait for one that was killed; after that it is killed, as torchrun does."""
+"""Seconds that the surviving process may wait for the killed one. Then the survivor is killed too, as torchrun does."""
 
 FIRST, SECOND, BOTH = slice(0, 1), slice(1, 2), slice(None)
 """Which processes a signal goes to."""
@@ -21,7 +21,7 @@ FIRST, SECOND, BOTH = slice(0, 1), slice(1, 2), slice(None)
 class TwoProcesses:
     """The first process, which forks the second. When one has died, the other fails to reach it and ends.
 
-    It may wait for half an hour for one that died before they had met. Under torchrun it does not.
+    The survivor may wait for half an hour if the other dies before both have connected. Under torchrun it does not.
     """
 
     first: Running
