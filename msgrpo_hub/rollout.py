@@ -7,7 +7,7 @@ episode has its own random streams, so no reply depends on the other episodes of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -18,10 +18,10 @@ from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.fields import Count, checked
-from msgrpo_hub.games import Game, stream
+from msgrpo_hub.games import Game, is_remote, stream
 
 
-class _Play:
+class Play:
     """One episode while it is being played."""
 
     def __init__(self, game: Game, prompt_format: PromptFormat, seed: int, member: int, state: Any) -> None:
@@ -111,11 +111,12 @@ def play_episodes(
     """
     chosen = format_of(policy, prompt_format)
     episode_keys = list(episode_keys)
-    starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in episode_keys)}
-    plays = [_Play(game, chosen, seed, member, starts[seed]) for seed, member in episode_keys]
     # Many episodes pass through the same states, so prompts are cached.
-    live, prompt_of = plays, cache(lambda state, history: build_prompt(game, state, chosen, history))
-    with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext():
+    prompt_of = cache(lambda state, history: build_prompt(game, state, chosen, history))
+    with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext(), _sessions(game):
+        seeds = dict.fromkeys(seed for seed, _ in episode_keys)
+        starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in seeds}
+        live = plays = [Play(game, chosen, seed, member, starts[seed]) for seed, member in episode_keys]
         while live:
             prompts = [prompt_of(play.state, play.history) for play in live]
             completions, interrupted = _ask(policy, prompts, [play.sampling for play in live])
@@ -131,6 +132,12 @@ def play_episodes(
             if interrupted:
                 raise interrupted
     return [play.episode() for play in plays]
+
+
+def _sessions(game: Game) -> AbstractContextManager[Any]:
+    """The context of a game whose rules run elsewhere, after which none of its sessions is open."""
+    opened: Callable[[], AbstractContextManager[Any]] = getattr(game, "sessions", nullcontext)
+    return opened()
 
 
 def _ask(
@@ -168,12 +175,17 @@ def play_groups(
 def replayed_states(game: Game, episode: Episode) -> list[Any]:
     """The states of a stored episode, replayed from its seed and its actions: one more than it has steps.
 
+    If the rules of the game run elsewhere, nothing is replayed: the states are those that the record tells.
+
     Raises:
         ValueError: the record disagrees with the rules in its game, an observation, a reward, its end or its success.
             (Rewards alone prove little: two games with few rewards look the same.)
     """
     if game.id != episode.game_id:
         raise ValueError(f"an episode of {episode.game_id} cannot be replayed as {game.id}")
+    if is_remote(game):
+        recorded: list[Any] = game.recorded_states(episode)  # type: ignore[attr-defined]
+        return recorded
     states = [game.initial_state(stream(episode.seed, "initial_state"))]
     dynamics = stream(episode.seed, "dynamics", episode.member)
     ended = (False, False)

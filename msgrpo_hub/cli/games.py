@@ -11,7 +11,7 @@ from typing import Any
 
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import FURTHER, Game, Split, all_games, distinct_boards, episode_seed, make_game, splits_of
+from msgrpo_hub.games import FURTHER, Game, Split, all_games, distinct_boards, episode_seed, is_remote, make_game, splits_of
 
 SUITE_EPISODES = 50
 """Episodes per game of a suite that `--suite` prints."""
@@ -73,6 +73,8 @@ def boards(game: Game) -> list[dict[str, Any]]:
 
 
 def _boards_line(game: Game) -> str:
+    if is_remote(game):
+        return "Boards: not known here, since the rules run elsewhere; training, validation and test differ by their seeds alone."
     if not splits_of(game.id).are_apart:
         return "Boards: too few to divide, so training, validation and test share them."
     counts = ", ".join(f"{row['episodes']} {row['split']} episodes on {row['boards']}" for row in boards(game))

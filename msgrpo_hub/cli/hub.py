@@ -1,4 +1,4 @@
-"""`msgrpo push`: adapters, rollouts, results, the built-in base and the demo go to the Hub, or with `--dry-run` into a folder."""
+"""`msgrpo push`: adapters, rollouts, results, the base, the demo and games go to the Hub, or with `--dry-run` into a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgrpo_hub.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of repository: `push_KIND` and `stage_KIND` of a module in `msgrpo_hub.hub`."""
+    """A kind of repository: `push_KIND` and `stage_KIND` of a module."""
 
     module: str
     help: str
@@ -28,6 +28,8 @@ class Kind:
     """Help for the folder it is made from; empty if it is not made from one."""
     takes: tuple[str, ...] = ()
     """Those of the flags in `_SOME` that apply to it."""
+    needs: tuple[str, ...] = ()
+    """Those of `takes` that it cannot do without."""
     staged_by: tuple[str, ...] = ()
     """The flags that a dry run needs too."""
     loads_a_model: bool = False
@@ -36,7 +38,7 @@ class Kind:
 
 KINDS = {
     "adapter": Kind(
-        module="adapters",
+        module="hub.adapters",
         help="the adapter of a finished run, with card and results",
         folder="the folder of the run",
         takes=("message", "base", "rollouts"),
@@ -45,7 +47,7 @@ KINDS = {
         next_command="msgrpo eval {repo} --suite quick",
     ),
     "rollouts": Kind(
-        module="rollouts",
+        module="hub.rollouts",
         help="the episodes of a run as a dataset, private by default",
         folder="of `train --save-rollouts`, or of `eval`",
         takes=("message",),
@@ -53,7 +55,7 @@ KINDS = {
         visibility="a new one is private, unless --public is given",
     ),
     "results": Kind(
-        module="results",
+        module="hub.results",
         help="runs of `msgrpo eval`, into a dataset with everybody's",
         folder="what `msgrpo eval --output-dir` has filled",
         takes=("message",),
@@ -61,21 +63,29 @@ KINDS = {
         next_command="msgrpo leaderboard {repo}",
     ),
     "base": Kind(
-        module="bases",
+        module="hub.bases",
         help="the built-in base, so that adapters of it load for anybody",
         next_command="msgrpo push adapter RUN USER/NAME --base {repo}",
     ),
     "space": Kind(
-        module="spaces",
+        module="hub.spaces",
         help="the demo as a Gradio Space",
         takes=("adapter", "hardware"),
         staged_by=("adapter",),
         next_command="open the Space; it is built in some minutes",
     ),
+    "env": Kind(
+        module="interop.openenv_package",
+        help="a game as an OpenEnv environment, for other trainers",
+        takes=("game",),
+        needs=("game",),
+        staged_by=("game",),
+        next_command="openenv validate --url the address in the Space's README, when it is built",
+    ),
 }
 
 
-_SOME = ("message", "base", "rollouts", "adapter", "hardware")
+_SOME = ("message", "base", "rollouts", "adapter", "hardware", "game")
 """Flags that apply to some kinds only."""
 
 
@@ -116,6 +126,7 @@ def _add_push_flags(flags: argparse.ArgumentParser, hidden: Collection[str] = _S
     some("rollouts", "public dataset with the training episodes of the adapter, for its card", metavar="REPO")
     some("adapter", "that the Space shows, USER/NAME[@revision]; without it, the bundled one", metavar="REPO")
     some("hardware", "of the Space, such as zero-a10g")
+    some("game", "id of the game, such as Snake-Standard-v1; required", metavar="GAME")
     flags.add_argument("--dry-run", type=read_path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
     add_json(flags)
 
@@ -126,11 +137,13 @@ def _push(options: argparse.Namespace) -> None:
         if name in given and name not in kind.takes:
             owners = " and ".join(f"`msgrpo push {owner}`" for owner, other in KINDS.items() if name in other.takes)
             raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
+    if missing := [name for name in kind.needs if name not in given]:
+        raise UserError(f"`msgrpo push {options.kind}` without --{missing[0]}: expected one, as its --help says")
     if kind.loads_a_model:
         quiet_loading(options.repo)
     from msgrpo_hub.hub.uploading import check_repo_id
 
-    module = import_module(f"msgrpo_hub.hub.{kind.module}")
+    module = import_module(f"msgrpo_hub.{kind.module}")
     source = [options.folder, options.repo] if kind.folder else [options.repo]
     if "dry_run" in given:
         chosen = {name: given[name] for name in kind.staged_by if name in given}

@@ -23,7 +23,7 @@ from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, check_fields
-from msgrpo_hub.games import Game, Split, base_game, episode_seed, make_game, stream
+from msgrpo_hub.games import Game, Split, base_game, episode_seed, is_remote, make_game, stream
 from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.games.splits import Splits
 from msgrpo_hub.players.registry import SCRIPTED, can_play
@@ -90,18 +90,26 @@ def task_hash(game: Game, harness: int = HARNESS) -> str:
     """SHA-256 over a game's rules, and over whole episodes of scripted players with their legal and safe actions.
 
     The hash covers boards, rewards, the horizon, steps without an action, the derivation of the seeds and the boards' splits,
-    since each of them changes the episodes. It does not cover prompts and parsers. Harness 1 had another recipe.
+    since each of them changes the episodes. It does not cover prompts and parsers. Harness 1 had another recipe. Of a game
+    whose rules run elsewhere, it covers only what the game says here.
     """
+    told = [game.instructions, list(game.rules), sorted(game.symbols.items())]
+    if is_remote(game):
+        return _digest([game.id, game.horizon, list(game.actions), list(game.reward_range), *told])
     splits = Splits(base_game(game))
     old, new = partial(candidate_seed, game.id), splits.seed
     seeds = [(old if harness in BY_SEED else new)("test", index) for index in range(_PROBES)]
     board = game.grid(game.initial_state(stream(seeds[0], "initial_state")))
     record: list[Any] = [game.id, len(board), len(board[0]), game.horizon, list(game.actions), list(game.reward_range)]
-    record += [game.instructions, list(game.rules), sorted(game.symbols.items())]
+    record += told
     for name in _PLAYERS:
         if can_play(name, game):
             for seed in seeds:
                 record += [_played(game, SCRIPTED[name], seed, member) for member in (0, 1)]
+    return _digest(record)
+
+
+def _digest(record: list[Any]) -> str:
     return hashlib.sha256(json.dumps(record).encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.episode import EpisodeScore, StepScore, known_sum
 from msgrpo_hub.evaluation.statistics import Interval, Range, mean_interval
-from msgrpo_hub.games import Game, base_game, make_game
+from msgrpo_hub.games import Game, base_game, is_remote, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.solving import TIE, silent_value
 from msgrpo_hub.players.registry import SCRIPTED, can_play
@@ -100,7 +100,7 @@ def with_figures_of_now(
     if "decisions" not in summary:
         now.pop("optimal_rate", None)
         now |= _decisions(task, steps)
-    if scores and "silent" not in summary["references"]:
+    if scores and "silent" not in summary["references"] and not is_remote(make_game(task)):
         now["references"] = {"silent": _silence(_game_id(task), _boards(seeds)), **summary["references"]}
     return now
 
@@ -156,8 +156,11 @@ def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:
 
 
 def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore]) -> dict[str, float]:
-    """The values of silence, of random play and of the reference on the same episodes: exact where the game is solved."""
-    if not scores:
+    """The values of silence, of random play and of the reference on the same episodes: exact where the game is solved.
+
+    A game whose rules run elsewhere has none: a stored run is read where they do not run.
+    """
+    if not scores or is_remote(make_game(task)):
         return {}
     silent = {"silent": _silence(_game_id(task), _boards(seeds))}
     if scores[0].value_optimal is None:

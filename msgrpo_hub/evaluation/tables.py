@@ -13,7 +13,7 @@ from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
 from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
-from msgrpo_hub.games import distinct_boards, splits_of
+from msgrpo_hub.games import distinct_boards, is_remote, make_game, splits_of
 
 Row = Sequence[str]
 
@@ -55,6 +55,8 @@ def board_note(result: Result) -> str:
     """What a reader must know of the boards; empty if no player can have been trained on them."""
     if result.config["harness"] in BY_SEED:
         return f"Played before boards had splits (harness {result.config['harness']}): trained players may have met these boards."
+    if is_remote(make_game(result.task)):
+        return "The rules of the game run elsewhere: training may have the same boards, and nothing is simulated again."
     return "" if splits_of(result.task).are_apart else "The game has too few boards to divide: training has the same."
 
 

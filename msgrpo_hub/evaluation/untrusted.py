@@ -20,7 +20,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.claims import harness_problems, keys_of
 from msgrpo_hub.evaluation.results import Result, load_result
 from msgrpo_hub.evaluation.suites import repeats_of
-from msgrpo_hub.evaluation.verify import problems, unchecked_replies
+from msgrpo_hub.evaluation.verify import problems, unchecked_replies, unchecked_rules
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import FIRST_RUNS, LATEST, version_of
@@ -76,7 +76,7 @@ def checked_run(folder: Path) -> Result:
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
     result = load_result(folder)
-    if messages := [*problems(result), *unchecked_replies(result.prompt_format)]:
+    if messages := [*problems(result), *unchecked_rules(result.task), *unchecked_replies(result.prompt_format)]:
         raise UserError(messages[0])
     return result
 

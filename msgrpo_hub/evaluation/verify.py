@@ -19,7 +19,7 @@ from msgrpo_hub.evaluation.run_summary import is_plausible, run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import hash_of, is_current, repeats_of, run_keys
 from msgrpo_hub.evaluation.token_check import token_problems, unchecked_tokens
-from msgrpo_hub.games import Game, make_game
+from msgrpo_hub.games import Game, is_remote, make_game
 from msgrpo_hub.rollout import replayed_states, reply_status
 from msgrpo_hub.storage.run_files import TABLES
 from msgrpo_hub.storage.schema import FIRST_RUNS
@@ -89,7 +89,17 @@ def unchecked(result: Result) -> list[str]:
     """What cannot be checked, as readable messages."""
     origin = run_origin(result.config)
     tokens = [message for episode in result.episodes for message in unchecked_tokens(origin, episode)]
-    return [*unchecked_replies(result.prompt_format), *unchecked_claims(result.config), *dict.fromkeys(tokens)]
+    foreign = [*unchecked_rules(result.task), *unchecked_replies(result.prompt_format)]
+    return [*foreign, *unchecked_claims(result.config), *dict.fromkeys(tokens)]
+
+
+def unchecked_rules(game_id: str) -> list[str]:
+    """Whether episodes cannot be simulated again, because the rules of their game run elsewhere."""
+    try:
+        remote = is_remote(make_game(game_id))
+    except UserError:  # a problem of its own
+        return []
+    return [f"observations, rewards and ends not simulated again: the rules of {game_id} run elsewhere"] if remote else []
 
 
 def unchecked_replies(prompt_format: str) -> list[str]:

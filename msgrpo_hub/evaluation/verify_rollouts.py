@@ -14,7 +14,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import HARNESS, run_keys
 from msgrpo_hub.evaluation.token_check import unchecked_tokens
-from msgrpo_hub.evaluation.verify import agree, legal_actions, reply_problems, unchecked_replies, verify
+from msgrpo_hub.evaluation.verify import agree, legal_actions, reply_problems, unchecked_replies, unchecked_rules, verify
 from msgrpo_hub.evaluation.verify_updates import unchecked_updates, update_problems
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FIRST_ROLLOUTS, STEP_COLUMNS, Version
@@ -181,6 +181,7 @@ def _are_first(rollouts: Sequence[Rollout], split: str | None, *others: str | No
 def _unchecked(shard: _Shard, head: Mapping[str, Any], rollout: Rollout) -> list[str]:
     """What cannot be checked of an episode, as readable messages."""
     return [
+        *unchecked_rules(rollout.episode.game_id),
         *unchecked_replies(rollout.prompt_format),
         *(unchecked_updates(shard.rules) if rollout.update is not None else []),
         *unchecked_tokens(shard.origin(head), rollout.episode),

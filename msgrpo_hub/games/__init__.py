@@ -1,7 +1,8 @@
 """Games: rules of Frozen Lake, Snake and toy text, their ids and their seeds. `games.environment` wraps them for gymnasium."""
 
 from msgrpo_hub.games.game import Game, Solvable, Transition
-from msgrpo_hub.games.game import render_text as render_text  # `as`: for the other rooms, not public
+from msgrpo_hub.games.game import is_remote as is_remote  # `as`: for the other rooms, not public
+from msgrpo_hub.games.game import render_text as render_text
 from msgrpo_hub.games.registry import FURTHER as FURTHER
 from msgrpo_hub.games.registry import GAMES as GAMES
 from msgrpo_hub.games.registry import all_games as all_games

@@ -28,7 +28,8 @@ class Game(Protocol):
 
     A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action":
     the player does nothing, and the rest of the game continues. A game may also have `board(state)`, `common_boards` (see
-    `games.splits`) and `return_range`.
+    `games.splits`) and `return_range`. One whose rules run elsewhere has `recorded_states` (see `is_remote`), and may have
+    `sessions()`: a context for the time of a rollout, after which nothing is open.
     """
 
     @property
@@ -107,6 +108,15 @@ def is_solvable(game: Game) -> TypeGuard[Solvable]:
     return callable(getattr(game, "outcomes", None))
 
 
+def is_remote(game: Game) -> bool:
+    """Whether the rules of a game run elsewhere, so that a stored episode cannot be played again here.
+
+    Such a game has `recorded_states(episode)`: its states as far as the record tells them, one more than there are steps. Its
+    boards are not known before they are played, so its splits differ by their seeds alone.
+    """
+    return callable(getattr(game, "recorded_states", None))
+
+
 def check_action(game: Game, action: str | None) -> None:
     """Raises `ValueError` for an action that the game does not have."""
     if action is not None and action not in game.actions:
@@ -128,7 +138,9 @@ def return_range(game: Game) -> tuple[float, float]:
 
 
 def render_text(game: Game, state: Any) -> str:
-    """The board as text in a frame."""
+    """The board as text in a frame; of a game whose rules run elsewhere, its observation."""
+    if is_remote(game):
+        return game.observe(state)
     line = "─" * (2 * game.columns + 1)
     rows = [f"│ {' '.join(row)} │" for row in game.grid(state)]
     return "\n".join([f"┌{line}┐", *rows, f"└{line}┘"])

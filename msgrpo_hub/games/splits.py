@@ -15,7 +15,7 @@ import numpy as np
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number, Seed, check
-from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.game import Game, is_remote
 from msgrpo_hub.games.registry import make_game
 from msgrpo_hub.games.seeds import Split, candidate_seed, stream
 from msgrpo_hub.games.variants import base_game
@@ -58,7 +58,12 @@ class Splits:
 
     @cached_property
     def are_apart(self) -> bool:
-        """Whether every split has boards; a game with a single board, or very few, shares them between all splits."""
+        """Whether every split has boards; a game with a single board, or very few, shares them between all splits.
+
+        So does a game whose rules run elsewhere: its splits have seeds of their own, and their boards are not known here.
+        """
+        if is_remote(self.game):
+            return False
         missing = set(SHARES)
         for number in range(_PROBED):
             missing.discard(split_of(self.game, self.game.initial_state(stream(number, "initial_state"))))
@@ -124,6 +129,8 @@ def _splits(game_id: str) -> Splits:
 
 @lru_cache(maxsize=64)
 def distinct_boards(game_id: str, seeds: tuple[int, ...]) -> int:
-    """How many boards some episodes of a game are played on."""
+    """How many boards some episodes of a game are played on; at most, where its rules run elsewhere."""
     game = make_game(game_id)
+    if is_remote(game):
+        return len(set(seeds))
     return len({board_of(game, game.initial_state(stream(seed, "initial_state"))) for seed in seeds})

@@ -28,6 +28,12 @@ _LOADED = (".safetensors", ".json", ".jinja", ".model")
 _PACKAGE = (".py", ".toml", ".jinja", ".json", ".safetensors", ".md", ".css", ".js", ".html")
 """Files of the package; caches and other files are not copied."""
 
+NO_PLAN = (
+    "push with --hardware zero-a10g (a few are free), or write it with --dry-run FOLDER and run FOLDER/app.py anywhere, or "
+    "`msgrpo space` here"
+)
+"""What to do where the Hub asks for a paid plan."""
+
 
 def push_space(
     repo_id: str,
@@ -60,7 +66,7 @@ def push_space(
     wanted = _hardware(hardware) if hardware else None
     with TemporaryDirectory() as folder:
         stage_space(repo_id, Path(folder), adapter=adapter, token=token)
-        _open(target, wanted)
+        open_space(target, "gradio", wanted, NO_PLAN)
         owned = sorted({path.name + "/" * path.is_dir() for path in Path(folder).iterdir()} | {SETTINGS})
         return upload(Path(folder), target, message=f"The demo of msgrpo_hub {__version__}", marker="app.py", replaces=owned)
 
@@ -140,24 +146,30 @@ def _hardware(name: str) -> SpaceHardware:
         raise unknown("hardware", name, [str(known.value) for known in SpaceHardware]) from error
 
 
-def _open(target: Target, hardware: SpaceHardware | None) -> None:
-    """Creates the Space if it is missing, with the Gradio SDK."""
+def open_space(target: Target, sdk: str, hardware: SpaceHardware | None, elsewhere: str) -> None:
+    """Creates a Space if it is missing.
+
+    Args:
+        target: the Space.
+        sdk: `gradio` or `docker`.
+        hardware: asked for, if it is not what the Space has; None leaves that to the Hub.
+        elsewhere: what to do instead, for the message if the Hub asks for a paid plan.
+
+    Raises:
+        UserError: the Hub refuses.
+    """
     api = target.api
     with hub_errors(target.repo_id):
         try:
             runtime = api.space_info(target.repo_id).runtime
         except RepositoryNotFoundError:
             try:
-                api.create_repo(
-                    target.repo_id, repo_type="space", space_sdk="gradio", space_hardware=hardware, private=target.private
-                )
+                api.create_repo(target.repo_id, repo_type="space", space_sdk=sdk, space_hardware=hardware, private=target.private)
             except HfHubHTTPError as error:
                 if error.response.status_code != 402:
                     raise
                 raise UserError(
-                    f"the Hub asks for a paid plan to run {target.repo_id!r} ({_server_message(error)}): push with "
-                    "--hardware zero-a10g (a few are free), or write it with --dry-run FOLDER and run FOLDER/app.py anywhere, "
-                    "or `msgrpo space` here"
+                    f"the Hub asks for a paid plan to run {target.repo_id!r} ({_server_message(error)}): {elsewhere}"
                 ) from error
         else:
             now = (runtime.requested_hardware or runtime.hardware) if runtime else None

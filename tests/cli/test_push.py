@@ -14,6 +14,7 @@ OWN = {
     "results": {"--message"},
     "base": set(),
     "space": {"--adapter", "--hardware"},
+    "env": {"--game"},
 }
 
 

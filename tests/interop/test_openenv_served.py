@@ -1,0 +1,144 @@
+"""A pushed environment package with the real openenv: it validates, serves 50 sessions at once, and plays our episodes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgrpo_hub.agent import build_prompt
+from msgrpo_hub.games import make_game, splits_of, stream
+from msgrpo_hub.interop.openenv_package import stage_env
+from msgrpo_hub.rollout import play_groups
+from tests.interop.mixed import Mixed
+from tests.interop.serving import Served
+
+openenv = pytest.importorskip("openenv.core", reason="needs the extra openenv: make test-interop")
+
+GAME = "Snake-Standard-v1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    stage_env("you/snake", folder, game=GAME)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, serve: Callable[[str, Path], Served]) -> Served:
+    return serve("server.app:app", folder)
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[Any]:
+    with openenv.GenericEnvClient(base_url=served.url).sync() as client:
+        yield client
+
+
+def validate(*arguments: object) -> str:
+    command = [Path(sys.executable).with_name("openenv"), "validate", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_folder_passes_the_static_validation(folder: Path) -> None:
+    validate(folder, "--level", "static", "--skip-build")
+
+
+def test_the_running_server_passes_the_validation(served: Served) -> None:
+    report = json.loads(validate("--url", served.url))
+    assert report["passed"] is True
+
+
+def test_fifty_sessions_at_once_play_the_episodes_of_play_groups(served: Served) -> None:
+    game = make_game(GAME)
+    episodes = [episode for group in play_groups(game, Mixed(), range(5), 10) for episode in group.episodes]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(openenv.GenericEnvClient(base_url=served.url).sync()) for _ in episodes]
+        results = [c.reset(seed=e.seed, member=e.member) for c, e in zip(clients, episodes, strict=True)]
+        start = game.initial_state(stream(0, "initial_state"))
+        assert results[0].observation["messages"] == build_prompt(game, start).messages
+        for turn in range(game.horizon):
+            for i, episode in enumerate(episodes):
+                if turn < len(episode.steps):
+                    assert (results[i].observation["text"], results[i].done) == (episode.steps[turn].observation, False)
+                    results[i] = clients[i].step({"reply": episode.steps[turn].completion.text})
+                    check(results[i], episode.steps[turn])
+        for result, episode, client in zip(results, episodes, clients, strict=True):
+            ends = {name: getattr(episode, name) for name in ("terminated", "truncated", "success", "seed", "member")}
+            assert result.done
+            assert result.observation["messages"] == []
+            assert {name: result.observation["metadata"][name] for name in ends} == ends
+            state = client.state()
+            assert (state["game"], state["step_count"]) == (GAME, len(episode.steps))
+
+
+def check(result: Any, step: Any) -> None:
+    """What the server says of a reply is what is stored of it."""
+    status = result.observation["metadata"]
+    assert result.reward == step.reward
+    assert (status["action"], status["unparsed"]) == (step.action, step.action is None)
+    assert status["illegal"] == (step.action is not None and not step.legal)
+
+
+def test_the_members_of_a_group_are_drawn_where_none_is_given(client: Any) -> None:
+    resets = [client.reset(seed=1).observation for _ in range(20)]
+    assert len({reset["text"] for reset in resets}) == 1
+    assert len({reset["metadata"]["member"] for reset in resets}) == 20
+
+
+def test_a_split_and_an_index_give_the_start(client: Any) -> None:
+    assert client.reset(split="test", index=3).observation["metadata"]["seed"] == splits_of(GAME).seed("test", 3)
+    seeds = {client.reset().observation["metadata"]["seed"] for _ in range(5)}
+    assert len(seeds) == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda client: client.step({"reply": "x"}), "call reset first"),
+        (lambda client: client.reset(seed=-1), "seed = -1: expected at least 0"),
+        (lambda client: client.reset(seed=1, index=1), "expected only one of them"),
+        (lambda client: client.reset() and client.step({"action": "Left"}), "reply"),
+        (lambda client: client.reset() and client.step({"reply": 3}), "reply"),
+    ],
+)
+def test_a_wrong_call_gets_an_error_and_the_session_goes_on(client: Any, call: Callable[[Any], object], words: str) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        call(client)
+    assert words in str(caught.value) or "VALIDATION_ERROR" in str(caught.value)
+    client.reset(seed=1)
+    assert client.step({"reply": "<action>Up</action>"}).observation["metadata"]["action"] == "Up"
+
+
+def test_the_task_api_tells_the_seeds_of_the_splits(served: Served) -> None:
+    def ask(path: str, **body: object) -> Any:
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(f"{served.url}/snake_standard_v1/{path}", data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    assert [split["name"] for split in ask("splits")] == ["train", "validation", "test"]
+    assert ask("task", split="test", index=3)["task"]["seed"] == splits_of(GAME).seed("test", 3)
+    assert len(ask("task_range", split="train", start=5, stop=9)["tasks"]) == 4
+    assert len(ask("tasks", split="train")["tasks"]) == 100
+
+
+def test_the_server_tells_its_game_and_one_action_of_one_string(served: Served) -> None:
+    def get(path: str) -> Any:
+        with urllib.request.urlopen(f"{served.url}/{path}") as answer:
+            return json.load(answer)
+
+    assert get("metadata")["name"] == GAME
+    action = get("schema")["action"]
+    assert action["required"] == ["reply"]
+    assert action["properties"]["reply"]["type"] == "string"

@@ -1,0 +1,185 @@
+"""A game whose rules run elsewhere: its state is seed, member and actions, and a session is only a cache of it."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import pytest
+
+from msgrpo_hub.agent import ScriptedPolicy
+from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.games import render_text, stream
+from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.splits import Splits
+from msgrpo_hub.interop import openenv_sessions
+from msgrpo_hub.interop.openenv_game import OpenEnvGame, as_text
+from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.rollout import play_groups, replayed_states
+from tests.interop.mixed import Mixed
+from tests.interop.walks import GAME, Server
+
+SEEDS = [1, 2, 3]
+
+
+def episodes(game: OpenEnvGame, group_size: int = 6) -> list[Episode]:
+    return [episode for group in play_groups(game, Mixed(), SEEDS, group_size) for episode in group.episodes]
+
+
+def test_a_group_shares_its_start_and_every_member_has_a_chance_of_its_own() -> None:
+    server = Server()
+    played = episodes(server.game())
+    for seed in SEEDS:
+        group = [episode for episode in played if episode.seed == seed]
+        assert len({episode.steps[0].observation for episode in group}) == 1
+        assert len({tuple(step.observation for step in episode.steps) for episode in group}) > 1
+    members = [start["member"] for start in server.resets if "member" in start]
+    assert len(members) == len(set(members)) == len(played)
+    assert {start["seed"] for start in server.resets} == {int(stream(seed, "initial_state").integers(2**31)) for seed in SEEDS}
+
+
+@pytest.mark.parametrize(
+    "server", [Server(capacity=1), Server(capacity=2), Server(loses_every=9), Server(capacity=3, loses_every=11)]
+)
+def test_few_sessions_and_lost_ones_change_no_episode(server: Server) -> None:
+    assert episodes(server.game()) == episodes(Server().game())
+    assert server.most <= server.capacity
+    assert server.open == []
+
+
+def test_a_reply_without_an_action_passes_the_turn_and_the_server_hears_nothing_of_it() -> None:
+    server = Server()
+    [group] = play_groups(server.game(), ScriptedPolicy(lambda *_: None), [1], 2)
+    assert server.steps == 0
+    for episode in group.episodes:
+        assert (len(episode.steps), episode.truncated, episode.reward) == (8, True, 0.0)
+        assert len({step.observation for step in episode.steps}) == 1
+
+
+def test_starts_that_differ_within_a_group_are_refused_with_the_reason() -> None:
+    server = Server(seeded=False)
+    with pytest.raises(
+        UserError, match=r"two resets with seed \d+ start differently.*expected an environment whose reset takes a seed"
+    ):
+        episodes(server.game(), 30)
+    assert server.open == []
+
+
+def test_a_walk_that_cannot_be_repeated_is_played_while_its_sessions_live_and_refused_when_one_is_lost() -> None:
+    server = Server(repeatable=False)
+    assert len(episodes(server.game())) == 18
+    for faulty in (Server(repeatable=False, capacity=1), Server(repeatable=False, loses_every=20)):
+        with pytest.raises(UserError, match="lead to another observation now: expected an environment that can be repeated"):
+            episodes(faulty.game(), 30)
+        assert faulty.open == []
+
+
+def test_sessions_are_closed_however_a_rollout_ends() -> None:
+    class Stops:
+        turns = 0
+
+        def complete(self, prompts: object, rngs: object) -> list[Completion]:
+            self.turns += 1
+            if self.turns == 3:
+                raise KeyboardInterrupt
+            return Mixed().complete(prompts, rngs)  # type: ignore[arg-type]
+
+    server = Server()
+    with pytest.raises(KeyboardInterrupt):
+        play_groups(server.game(), Stops(), SEEDS, 4)
+    assert server.most >= 8  # a reply without an action needs no session
+    assert server.open == []
+    game = server.game()
+    game.step(game.initial_state(stream(0, "initial_state")), "Left", stream(0, "dynamics", 0))
+    assert len(server.open) == 1  # outside a rollout a session stays, as long as the game
+    del game
+    gc.collect()
+    assert server.open == []
+
+
+def test_a_server_without_a_free_session_is_waited_for_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openenv_sessions, "_PATIENCE", 0.3)
+    server = Server(capacity=0)
+    with pytest.raises(UserError, match=r"has had no free session for 0\.3 seconds"):
+        episodes(server.game())
+    assert server.open == []
+
+
+def test_the_record_tells_the_states_where_nothing_can_be_simulated_again() -> None:
+    server = Server()
+    game = server.game()
+    played, before = episodes(game), server.steps
+    for episode in played:
+        states = replayed_states(game, episode)
+        assert [game.observe(state) for state in states[:-1]] == [step.observation for step in episode.steps]
+        assert (states[-1].success, states[-1].ended) == (episode.success, episode.terminated)
+        score = score_episode(game, episode, score_steps(game, episode))
+        assert (score.reward, score.success, score.value_optimal, score.regret) == (episode.reward, episode.success, None, None)
+    assert server.steps == before
+    assert not is_solvable(game)
+    assert render_text(game, states[0]) == played[-1].steps[0].observation
+
+
+def test_states_rebuilt_from_the_record_are_those_that_were_played() -> None:
+    game = Server().game()
+    start, dynamics = game.initial_state(stream(4, "initial_state")), stream(4, "dynamics", 2)
+    states, steps = [start], []
+    [group] = play_groups(game, ScriptedPolicy(choose_random), [4], 3)
+    for step in group.episodes[2].steps:
+        states.append(game.step(states[-1], step.action, dynamics).state)
+        steps.append(step)
+    assert replayed_states(game, group.episodes[2])[:-1] == states[:-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: replace(e, terminated=False, truncated=False),
+        lambda e: replace(e, terminated=True, truncated=True),
+        lambda e: replace(e, steps=()),
+        lambda e: replace(e, steps=e.steps * 9),
+        lambda e: replace(e, steps=(*e.steps[:-1], replace(e.steps[-1], reward=7.0))),
+        lambda e: replace(e, game_id="Walk-v2"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(change: object) -> None:
+    game = Server().game()
+    [group] = play_groups(game, ScriptedPolicy(lambda *_: "Right"), [4], 1)
+    with pytest.raises(ValueError, match="Walk-v"):
+        replayed_states(game, change(group.episodes[0]))  # type: ignore[operator]
+
+
+def test_splits_and_the_task_hash_ask_no_server() -> None:
+    server = Server()
+    game = server.game()
+    seeds = {Splits(game).seed(split, index) for split in ("train", "validation", "test") for index in range(20)}
+    assert len(seeds) == 60
+    assert task_hash(game) == task_hash(Server().game())
+    assert task_hash(game) != task_hash(Server().game(horizon=9))
+    assert task_hash(game) != task_hash(Server().game(told=("A step may slip.",)))
+    assert server.resets == []
+
+
+def test_legal_actions_stand_in_the_observation_and_are_read_from_it() -> None:
+    game = Server().game(legal=lambda shown: ["Right"] if shown["cell"] == 0 else ["Left", "Right"])
+    [group] = play_groups(game, ScriptedPolicy(lambda *_: "Left"), [1], 20)
+    illegal = [step for episode in group.episodes for step in episode.steps if not step.legal]
+    assert illegal
+    assert {step.observation for step in illegal} == {"cell: 0\nof: 6\nLegal actions: Right"}
+    for episode in group.episodes:
+        legal = [game.legal_actions(state) for state in replayed_states(game, episode)[:-1]]
+        assert [step.action in allowed for step, allowed in zip(episode.steps, legal, strict=True)] == [
+            s.legal for s in episode.steps
+        ]
+
+
+def test_an_address_is_needed_and_nothing_is_installed_from_a_space() -> None:
+    with pytest.raises(UserError, match="nothing is installed from a Space"):
+        OpenEnvGame("Walk-v1", "openenv/echo_env", **GAME)
+
+
+def test_empty_fields_are_left_out_of_the_text() -> None:
+    assert as_text({"a": None, "b": "", "c": [], "d": 0, "e": [1, 2]}) == "d: 0\ne: [1, 2]"
