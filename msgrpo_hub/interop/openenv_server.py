@@ -17,7 +17,6 @@ from openenv.core.env_server.types import EnvironmentMetadata
 from pydantic import Field
 
 from msgrpo_hub import __version__
-from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.games import Split, episode_seed
 from msgrpo_hub.games.splits import SHARES
 from msgrpo_hub.interop.session import GameSession, Turn, environment_name
@@ -38,7 +37,7 @@ class ReplyAction(Action):  # type: ignore[misc]
 class TurnObservation(Observation):  # type: ignore[misc]
     """What a player sees; `metadata` says what became of the last reply."""
 
-    messages: list[Message] = Field(description="The whole prompt of this turn as chat messages; empty after the end.")
+    messages: list[dict[str, str]] = Field(description="The whole prompt of this turn as chat messages; empty after the end.")
     text: str = Field(description="What the game shows now.")
 
 
@@ -110,7 +109,11 @@ class GameEnvironment(Environment):  # type: ignore[misc]
     def _shown(self, turn: Turn) -> TurnObservation:
         status = {name: getattr(turn, name) for name in _STATUS} | {"seed": self._state.seed, "member": self._state.member}
         return TurnObservation(
-            messages=list(turn.messages), text=turn.observation, reward=turn.reward, done=turn.done, metadata=status
+            messages=[dict(message) for message in turn.messages],
+            text=turn.observation,
+            reward=turn.reward,
+            done=turn.done,
+            metadata=status,
         )
 
 

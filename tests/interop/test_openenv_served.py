@@ -55,7 +55,7 @@ def test_the_folder_passes_the_static_validation(folder: Path) -> None:
 
 
 def test_the_running_server_passes_the_validation(served: Served) -> None:
-    report = json.loads(validate("--url", served.url))
+    report = json.loads(validate("--url", served.url, "--json"))
     assert report["passed"] is True
 
 
