@@ -1,88 +1,103 @@
-"""Experiments that compare arms: every arm trains from every preset with every seed, for the same processor time."""
+"""Experiments that compare arms: every arm trains in every case with every seed, for the same number of updates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmark.experiments.curves import Arms, curve_table, draw_curves, findings
+from benchmark.experiments.curves import Arms, curve_table, draw_curves, findings, table_of_others
 from benchmark.experiments.experiment import Experiment, Settings, Values, configuration
-from benchmark.experiments.training import Prepare, learning_curve
+from benchmark.experiments.training import learning_curve
+
+Run = Callable[[Settings, Path], Values]
 
 
-def compare_arms(name: str, question: str, prepared: Mapping[str, Prepare] = MappingProxyType({})) -> Experiment:
-    """The experiment of a folder whose config.toml has `seeds`, `evaluations`, `seconds` by preset, `settings` of all and `arm`.
+def compare_arms(name: str, question: str, run: Run = learning_curve) -> Experiment:
+    """The experiment of a folder whose config.toml has `seeds`, `evaluations`, `updates` by case, `settings` of all and `arm`.
+
+    A case is a preset, unless `run` takes it for something else. With `after`, the preset and further fields of a run, every
+    arm begins with the adapter of that run with its own seed. `also` names games that every arm plays in the end.
 
     Args:
         name: of the folder.
         question: the title of its page.
-        prepared: arm → what changes its trainers beyond what a configuration can say.
+        run: (settings of a unit, folder for files that units share) → its values; see `training.learning_curve`.
     """
     config = configuration(name)
     return Experiment(
         question=question,
         units=units(config),
-        run=partial(_run, prepared),
+        run=run,
         answer=partial(_answer, config),
-        tables=lambda rows: "\n\n".join(f"**{title}**\n\n{curve_table(of_preset)}" for title, of_preset in _titled(config, rows)),
+        tables=partial(_tables, config),
         figure=partial(_figure, config),
     )
 
 
 def units(config: Mapping[str, Any]) -> dict[str, Settings]:
-    """One per seed, preset and arm, seed by seed, so that what has run can be compared at any time."""
+    """One per seed, case and arm, seed by seed, so that what has run can be compared at any time."""
     return {
-        unit_name(preset, arm, seed): {
-            "preset": preset,
-            "seconds": seconds,
+        unit_name(case, arm, seed): {
+            "case": case,
+            "updates": updates,
             "evaluations": config["evaluations"],
             "seed": seed,
+            **{name: config[name] for name in ("after", "also") if name in config},
             "settings": {**config["settings"], **changes},
             "arm": arm,
         }
         for seed in config["seeds"]
-        for preset, seconds in config["seconds"].items()
+        for case, updates in config["updates"].items()
         for arm, changes in config["arm"].items()
     }
 
 
-def unit_name(preset: str, arm: str, seed: int) -> str:
+def unit_name(case: str, arm: str, seed: int) -> str:
     """A name that can be that of a file."""
     plain = "".join(letter if (letter.isascii() and letter.isalnum()) or letter == "." else " " for letter in arm)
-    return f"{preset}-{'-'.join(plain.split())}-seed{seed}"
+    return f"{case}-{'-'.join(plain.split())}-seed{seed}"
 
 
-def arms_of(config: Mapping[str, Any], preset: str, rows: Mapping[str, Values]) -> Arms:
-    """The rows of a preset by arm and seed, of the arms that have any."""
+def arms_of(config: Mapping[str, Any], case: str, rows: Mapping[str, Values]) -> Arms:
+    """The rows of a case by arm and seed, of the arms that have any."""
     found = {
-        arm: {seed: rows[name] for seed in config["seeds"] if (name := unit_name(preset, arm, seed)) in rows}
+        arm: {seed: rows[name] for seed in config["seeds"] if (name := unit_name(case, arm, seed)) in rows}
         for arm in config["arm"]
     }
     return {arm: of_seeds for arm, of_seeds in found.items() if of_seeds}
 
 
-def _run(prepared: Mapping[str, Prepare], settings: Settings, scratch: Path) -> Values:  # noqa: ARG001
-    return learning_curve(settings, prepared.get(settings["arm"], lambda trainer: None))  # noqa: ARG005
-
-
 def _titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple[str, Arms]]:
-    """Title and arms of each preset that has rows."""
-    found = [(f"{preset}, {seconds:g} s", arms_of(config, preset, rows)) for preset, seconds in config["seconds"].items()]
+    """Title and arms of each case that has rows."""
+    found = [(f"{case}, {updates} updates", arms_of(config, case, rows)) for case, updates in config["updates"].items()]
     return [(title, arms) for title, arms in found if arms]
+
+
+def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
+    parts = []
+    for title, arms in _titled(config, rows):
+        parts.append(f"**{title}**\n\n{curve_table(arms)}")
+        if "also" in config:
+            parts.append(f"**{title}; mean reward on games played in the end**\n\n{table_of_others(arms, config['also'])}")
+    return "\n\n".join(parts)
 
 
 def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     head = (
-        "Every arm trains for the same processor time of its updates on one thread, with the same seeds. Differences are of test"
+        "Every arm trains for the same number of updates, with the same seeds. Differences are of test"
         " rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected for the"
         f" number of arms. {len(rows)} of {len(units(config))} runs are in."
     )
-    return "\n".join([head, "", *(f"- **{title}.** {findings(arms)}" for title, arms in _titled(config, rows))])
+    found = [
+        f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"
+        for title, arms in _titled(config, rows)
+        for game in ["", *config.get("also", [])]
+    ]
+    return "\n".join([head, "", *found])
 
 
 def _figure(config: Mapping[str, Any], rows: Mapping[str, Values]) -> Figure:

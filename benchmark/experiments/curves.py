@@ -19,17 +19,31 @@ Arms = Mapping[str, Mapping[int, Values]]
 
 
 def curve_table(arms: Arms) -> str:
-    """Validation reward at the end; test reward, its interval and spread over training seeds; and the number of updates."""
-    head = ["arm", "seeds", "validation reward", "test reward [95 % over seeds]", "std over seeds", "lowest seed", "updates"]
+    """Validation reward at the end; test reward, its interval and spread over training seeds; processor time of an update."""
+    head = [
+        "arm",
+        "seeds",
+        "validation reward",
+        "test reward [95 % over seeds]",
+        "std over seeds",
+        "lowest seed",
+        "seconds per update",
+    ]
     return markdown(head, [_line(arm, seeds) for arm, seeds in arms.items()])
+
+
+def table_of_others(arms: Arms, games: Sequence[str]) -> str:
+    """The mean rewards on further games, with their intervals over training seeds."""
+    rows = [[arm, *(_with_interval(list(_means(seeds, game).values())) for game in games)] for arm, seeds in arms.items()]
+    return markdown(["arm", *games], rows)
 
 
 def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
     of_seeds = list(_means(seeds).values())
     spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
-    updates = f"{np.mean([values['updates'] for values in seeds.values()]):.0f}"
+    seconds = f"{np.mean([values['seconds'] / values['curve'][-1][0] for values in seeds.values()]):.2f}"
     validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
-    return [arm, str(len(of_seeds)), f"{validation:.3f}", _with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", updates]
+    return [arm, str(len(of_seeds)), f"{validation:.3f}", _with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", seconds]
 
 
 def _with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
@@ -37,26 +51,31 @@ def _with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
     return f"{np.mean(of_seeds):{form}} {interval or '(n < 3)'}"
 
 
-def findings(arms: Arms) -> str:
-    """The first arm, and each other's difference from it over the seeds that both have, the largest first."""
+def findings(arms: Arms, game: str = "") -> str:
+    """The first arm, and each other's difference from it over the seeds that both have, the largest first.
+
+    Args:
+        arms: what has run.
+        game: one that the arms played in the end; by default their own.
+    """
     (first, reference), *others = arms.items()
-    means = _means(reference)
+    means = _means(reference, game)
     found = []
     for arm, seeds in others:
-        differences = [mean - means[seed] for seed, mean in _means(seeds).items() if seed in means]
+        differences = [mean - means[seed] for seed, mean in _means(seeds, game).items() if seed in means]
         if differences:
             found.append((float(np.mean(differences)), f"{arm} {_with_interval(differences, '+.3f')}"))
     told = "; ".join(text for _, text in sorted(found, reverse=True))
     return f"{first}: {np.mean(list(means.values())):.3f}. Against it: {told or 'nothing yet'}."
 
 
-def _means(seeds: Mapping[int, Values]) -> dict[int, float]:
-    """Seed → its mean test reward."""
-    return {seed: float(np.mean(values["test_rewards"])) for seed, values in seeds.items()}
+def _means(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:
+    """Seed → its mean test reward, on a game that was played in the end or by default on its own."""
+    return {seed: float(np.mean(values["also"][game] if game else values["test_rewards"])) for seed, values in seeds.items()}
 
 
 def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 3) -> Figure:
-    """A panel per arm: the validation reward of every seed against processor time, and the mean over seeds.
+    """A panel per arm: the validation reward of every seed, and the mean over seeds.
 
     Args:
         titled: groups of arms, each with a title that stands over its panels and with axes of its own.
@@ -74,7 +93,7 @@ def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 3) -> Figure:
         for axis in axes[len(arms) :]:
             axis.set_visible(False)
         part.suptitle(title, fontsize=10)
-        part.supxlabel("processor time of the updates (s)", fontsize=9)
+        part.supxlabel("update", fontsize=9)
         part.supylabel("validation reward", fontsize=9)
     return figure
 
@@ -82,9 +101,9 @@ def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 3) -> Figure:
 def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
     curves = [np.array(values["curve"]) for values in seeds.values()]
     for curve in curves:
-        axis.plot(curve[:, 0], curve[:, 2], color="#4f9dde", alpha=0.35, linewidth=1)
+        axis.plot(curve[:, 0], curve[:, 1], color="#4f9dde", alpha=0.35, linewidth=1)
     axis.plot(
-        np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 2] for c in curves], axis=0), color="#1f5f9f", linewidth=2
+        np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
     )
     axis.set_title(f"{arm} ({len(curves)} seeds)", fontsize=9)
     axis.grid(alpha=0.3)

@@ -1,57 +1,90 @@
-"""Training as a unit of an experiment: a configuration and a seed, run for a given processor time."""
+"""Training as a unit of an experiment: a configuration and a seed, run for a given number of updates."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from accelerate import Accelerator
+from filelock import FileLock
 
 from benchmark.experiments.experiment import Settings, Values
+from msgrpo_hub.games import make_game
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.config import TrainConfig, preset
+from msgrpo_hub.training.run import train
+from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 from msgrpo_hub.training.trainer import Trainer
 
-Prepare = Callable[[Trainer], None]
-"""Changes a trainer before its first update."""
 
-
-def learning_curve(settings: Settings, prepare: Prepare) -> Values:
-    """Trains for some processor time, during which the clock stops for evaluations.
+def learning_curve(settings: Settings, scratch: Path) -> Values:
+    """Trains for some updates, and evaluates in between.
 
     Args:
-        settings: `preset`, `settings` (fields of the configuration beside it), `seed`, `seconds` of the updates, and the number
-            of `evaluations` on the validation episodes.
-        prepare: changes the trainer, such as its credit.
+        settings: a preset as `case`, `settings` (fields of the configuration beside it), `seed`, the number of `updates`, and
+            that of `evaluations` on the validation episodes. `after`, if given, has the `preset` and further fields of a run
+            with the same seed, from whose adapter this one begins. `also` may name games that the adapter plays in the end
+            without having been trained on them.
+        scratch: keeps the runs of `after`.
 
     Returns:
-        `curve`: (seconds, updates, validation reward), the first before training; `test_rewards` of the trained adapter, one
-        per test episode; and the number of `updates`.
+        `curve`: (update, validation reward), the first before training; `seconds`, the processor time of all updates;
+        `test_rewards` of the trained adapter, one per test episode, and those of the games of `also`.
     """
-    config = replace(preset(settings["preset"]), seed=settings["seed"], **settings["settings"])
+    seed, updates = settings["seed"], settings["updates"]
+    config = configured({"preset": settings["case"], "seed": seed, "updates": updates, **settings["settings"]})
+    if first := settings.get("after"):
+        config = replace(config, init_adapter=str(adapter_of(configured({**first, "seed": seed}), scratch)))
     trainer = Trainer(config, Accelerator(cpu=True))
-    prepare(trainer)
-    seconds, updates, curve = 0.0, 0, [(0.0, 0, trainer.evaluate()["validation_reward"])]
-    for until in np.linspace(0, settings["seconds"], settings["evaluations"] + 1)[1:]:
-        while seconds < until:
-            began = time.process_time()
-            updates += 1
-            trainer.update(updates)
-            seconds += time.process_time() - began
-        curve.append((round(seconds, 2), updates, trainer.evaluate()["validation_reward"]))
-    return {"curve": curve, "updates": updates, "test_rewards": test_rewards(trainer)}
+    curve, seconds = drawn(updates, settings["evaluations"], trainer.update, lambda: trainer.evaluate()["validation_reward"])
+    also = {game: test_rewards(trainer, game) for game in settings.get("also", [])}
+    found = {"curve": curve, "seconds": seconds, "test_rewards": test_rewards(trainer)}
+    return found | ({"also": also} if also else {})
 
 
-def test_rewards(trainer: Trainer) -> list[float]:
-    """The rewards of the test episodes of every game, sampled as in evaluation."""
+def drawn(
+    updates: int, evaluations: int, update: Callable[[int], object], evaluate: Callable[[], float]
+) -> tuple[list[tuple[int, float]], float]:
+    """Runs updates 1 to `updates`. Returns the curve of (update, value) and the processor time of the updates.
+
+    >>> drawn(4, 2, lambda number: None, lambda: 0.5)[0]
+    [(0, 0.5), (2, 0.5), (4, 0.5)]
+    """
+    seconds, curve = 0.0, [(0, evaluate())]
+    stops = {round(stop) for stop in np.linspace(0, updates, evaluations + 1)}
+    for number in range(1, updates + 1):
+        began = time.process_time()
+        update(number)
+        seconds += time.process_time() - began
+        if number in stops:
+            curve.append((number, evaluate()))
+    return curve, round(seconds, 2)
+
+
+def configured(fields: Settings) -> TrainConfig:
+    """A configuration from `preset` and the fields that differ from it."""
+    return replace(preset(fields["preset"]), **{name: value for name, value in fields.items() if name != "preset"})
+
+
+def adapter_of(config: TrainConfig, scratch: Path) -> Path:
+    """The adapter of a run, which is trained unless it is there."""
+    folder = RunFolder(scratch / f"run-{fingerprint(config)[:16]}")
+    with FileLock(scratch / f"{folder.path.name}.lock"):  # another process may be training it
+        train(config, folder.path, resume=True)
+    return folder.adapter
+
+
+def test_rewards(trainer: Trainer, *games: str) -> list[float]:
+    """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
     agent = replace(trainer.agent, temperature=trainer.config.eval_temperature)
     with merged(trainer.model):
         episodes = [
             episode
-            for name, game in trainer.starts.games.items()
-            for episode in play_episodes(game, agent, [(seed, 0) for seed in trainer.starts.test(name)])
+            for name in games or trainer.starts.games
+            for episode in play_episodes(make_game(name), agent, [(seed, 0) for seed in trainer.starts.test(name)])
         ]
     return [episode.reward for episode in episodes]

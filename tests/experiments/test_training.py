@@ -7,55 +7,63 @@ from pathlib import Path
 import pytest
 
 from benchmark.experiments.arms import unit_name
-from benchmark.experiments.experiment import configuration, load
+from benchmark.experiments.experiment import Values, configuration, load
+from benchmark.experiments.training import adapter_of, configured, learning_curve
 
 CREDITS = load("credit_curves")
 
 
 def values(reward: float) -> dict[str, object]:
-    return {"curve": [[0.0, 0, 0.0], [5.0, 10, reward]], "updates": 10, "test_rewards": [reward, reward]}
+    return {"curve": [[0, 0.0], [10, reward]], "seconds": 5.0, "test_rewards": [reward, reward]}
 
 
 @pytest.mark.parametrize("name", ["credit_curves", "selection"])
-def test_every_arm_runs_with_every_seed_for_equal_seconds(name: str) -> None:
+def test_every_arm_runs_with_every_seed_for_as_many_updates(name: str) -> None:
     units, config = list(load(name).units.values()), configuration(name)
     assert {unit["seed"] for unit in units} == set(range(8))
-    assert len(units) == len(config["arm"]) * 8 * len(config["seconds"])
-    assert {(unit["preset"], unit["seconds"]) for unit in units} == set(config["seconds"].items())
+    assert len(units) == len(config["arm"]) * 8 * len(config["updates"])
+    assert {(unit["case"], unit["updates"]) for unit in units} == set(config["updates"].items())
 
 
 def test_the_table_has_the_interval_over_seeds_and_the_answer_each_difference_seed_by_seed() -> None:
     found = {"whole episode / std": (0.4, 0.5, 0.6), "whole episode": (0.5, 0.7, 0.9), "anchor states / std": (0.4, 0.5)}
     rows = {
-        unit_name("quickstart", arm, seed): values(reward)
+        unit_name("FrozenLake-Slippery-v1", arm, seed): values(reward)
         for arm, rewards in found.items()
         for seed, reward in enumerate(rewards)
     }
-    assert "| whole episode / std | 3 | 0.500 | 0.500 [0.252, 0.748] | 0.100 | 0.400 | 10 |" in CREDITS.tables(
+    assert "| whole episode / std | 3 | 0.500 | 0.500 [0.252, 0.748] | 0.100 | 0.400 | 0.50 |" in CREDITS.tables(
         rows
     )  # ± 4.303 · 0.1 / √3
     answer = CREDITS.answer(rows)
-    assert "8 of 48 runs" in answer
+    assert "8 of 128 runs" in answer
     told = "whole episode / std: 0.500. Against it: whole episode +0.200 [-0.048, 0.448]; anchor states / std +0.000 (n < 3)."
     assert told in answer  # the differences are 0.1, 0.2, 0.3
     assert CREDITS.figure(rows).subfigs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arm", ["critic, λ = 0.9", "exact advantage"])
-def test_a_run_gives_its_curve_and_its_test_rewards(tiny_model: Path, arm: str) -> None:
-    [unit] = [unit for unit in CREDITS.units.values() if unit["arm"] == arm and unit["seed"] == 0]
-    small = {
-        "model": str(tiny_model),
-        "groups": 2,
-        "group_size": 4,
-        "selected_per_group": 4,
-        "eval_episodes": 4,
-        "test_episodes": 4,
-    }
-    changed = {**unit, "seconds": 0.2, "evaluations": 2, "settings": {**unit["settings"], **small}}
-    found = CREDITS.run(changed, tiny_model)
-    assert [point[0] for point in found["curve"]] == sorted(point[0] for point in found["curve"])
-    assert len(found["curve"]) == 3
-    assert found["updates"] >= 1
+@pytest.mark.parametrize("arm", ["critic, λ = 0.5", "exact advantage", "HGPO / std", "whole episode / std; AAW"])
+def test_a_run_of_the_restricted_policy_gives_its_exact_values(arm: str, tmp_path: Path) -> None:
+    [unit] = [unit for unit in CREDITS.units.values() if unit["arm"] == arm and unit["seed"] == 0 and "Not" in unit["case"]]
+    small = {"groups": 2, "group_size": 4, "selected_per_group": 2, "eval_episodes": 3, "test_episodes": 4}
+    found = CREDITS.run({**unit, "updates": 2, "evaluations": 2, "settings": {**unit["settings"], **small}}, tmp_path)
+    assert_is_curve(found)
+    assert all(0 <= value <= 1 for value in found["test_rewards"])
+
+
+@pytest.mark.slow
+def test_a_run_after_another_begins_with_its_adapter(tiny_model: Path, tmp_path: Path) -> None:
+    unit = next(iter(load("settings_slippery").units.values()))
+    small = {"model": str(tiny_model), "groups": 2, "group_size": 4, "selected_per_group": 4, "test_episodes": 4}
+    first = {**unit["after"], **small, "updates": 1, "test_episodes": 0}
+    settings = {**unit["settings"], **small, "eval_episodes": 4}
+    assert_is_curve(learning_curve({**unit, "updates": 2, "evaluations": 2, "after": first, "settings": settings}, tmp_path))
+    assert (adapter_of(configured({**first, "seed": unit["seed"]}), tmp_path) / "adapter_model.safetensors").exists()
+
+
+def assert_is_curve(found: Values) -> None:
+    """Whether a curve has its 3 points and 4 test rewards."""
+    assert [update for update, _ in found["curve"]] == [0, 1, 2]
+    assert found["seconds"] > 0
     assert len(found["test_rewards"]) == 4

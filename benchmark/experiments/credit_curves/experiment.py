@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 from benchmark.experiments.arms import compare_arms
-from benchmark.experiments.credit_curves.exact import OwnAdvantage
-from msgrpo_hub.training.trainer import Trainer
+from benchmark.experiments.credit_curves.learning import learning_curve
 
-
-def with_exact_advantage(trainer: Trainer) -> None:
-    trainer.credit = OwnAdvantage(trainer)
-
-
-EXPERIMENT = compare_arms(
-    "credit_curves", "Does better credit learn faster and more steadily?", {"exact advantage": with_exact_advantage}
-)
+EXPERIMENT = compare_arms("credit_curves", "Does better credit learn faster and more steadily?", learning_curve)

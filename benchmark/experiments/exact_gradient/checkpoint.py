@@ -35,11 +35,10 @@ TRAINED = Estimator(MS_GRPO, "AAW")
 
 @dataclass
 class Starts:
-    """The starts of one update of a run, and the policy on all states that can be reached from them."""
+    """Some starts, those of the next update of a run or others, and the policy on all states that can be reached from them."""
 
     trainer: Trainer
-    update: int
-    """Number of the update, from 1."""
+    seeds: Sequence[int]
 
     @cached_property
     def game(self) -> Any:
@@ -49,7 +48,7 @@ class Starts:
     @cached_property
     def states(self) -> list[Any]:
         """The initial states."""
-        return [self.game.initial_state(stream(seed, "initial_state")) for _, seed in self.trainer.starts.of_update(self.update)]
+        return [self.game.initial_state(stream(seed, "initial_state")) for seed in self.seeds]
 
     @cached_property
     def model(self) -> FixedReplies:
@@ -76,6 +75,11 @@ class Starts:
     def groups(self, simulator: Simulator, size: int, rng: np.random.Generator) -> list[Group]:
         """A group from each start."""
         return [simulator.group(state, size, rng) for state in self.states]
+
+
+def starts_of(trainer: Trainer, update: int) -> Starts:
+    """Those of an update of a run; the first update is 1."""
+    return Starts(trainer, [seed for _, seed in trainer.starts.of_update(update)])
 
 
 def trainer_of(settings: Settings) -> Trainer:
@@ -109,38 +113,50 @@ def _train(settings: Settings, checkpoints: Sequence[int], folder: Path) -> None
     trainer, rng = trainer_of(settings), np.random.default_rng([settings["seed"], 1])
     for update in range(max(checkpoints) + 1):
         if update:
-            starts = Starts(trainer, update)
+            starts = starts_of(trainer, update)
             simulator = starts.simulator(starts.probabilities())
             groups = starts.groups(simulator, settings["group_size"], rng)
-            learn(starts, simulator, groups, settings, TRAINED)
+            learn(starts, simulator, groups, settings, TRAINED, update)
         if update in checkpoints:
             tensors = {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
             write_atomically(folder / f"{update}.safetensors", partial(save_file, tensors))
 
 
-def learn(starts: Starts, simulator: Simulator, groups: Sequence[Group], settings: Settings, estimator: Estimator) -> None:
-    """One optimiser step of MS-GRPO from some groups, on the policy restricted to the replies; without KL penalty."""
-    trainer, seed = starts.trainer, settings["seed"] + starts.update
+def learn(
+    starts: Starts, simulator: Simulator, groups: Sequence[Group], settings: Settings, estimator: Estimator, update: int
+) -> None:
+    """Update number `update` of MS-GRPO from some groups, on the policy restricted to the replies; without KL penalty."""
     estimation = Estimation(
         simulator=simulator,
         credits=built_in_credits(settings["format_penalty"]),
         selections=selections(settings["inclusion_draws"]),
         count=settings["selected_per_group"],
-        generator=torch.Generator().manual_seed(seed),
+        generator=torch.Generator().manual_seed(settings["seed"] + update),
     )
-    weights = torch.from_numpy(estimation.weights(groups, [estimator])[0]).reshape(simulator.probabilities.shape)
-    rows = weights.any(1).nonzero()[:, 0].tolist()
-    trainer.optimizer.param_groups[0]["lr"] = learning_rate(trainer.config, starts.update)
+    optimizer_step(starts, estimation.weights(groups, [estimator])[0], learning_rate(starts.trainer.config, update))
+
+
+def optimizer_step(starts: Starts, weights: Floats, rate: float) -> None:
+    """One optimiser step along a gradient.
+
+    Args:
+        starts: the policy.
+        weights: (N · O,) the weight of each ∇log π(a | s) in the gradient.
+        rate: the learning rate.
+    """
+    trainer, table = starts.trainer, torch.from_numpy(weights).reshape(len(starts.model.prompts), -1)
+    rows = table.any(1).nonzero()[:, 0].tolist()
+    trainer.optimizer.param_groups[0]["lr"] = rate
     trainer.optimizer.zero_grad()
     if rows:
         with trainer.engine.learning():
-            loss = -(weights[rows].float() * starts.model.shared_log_probabilities(rows)).sum()
+            loss = -(table[rows].float() * starts.model.shared_log_probabilities(rows)).sum()
             loss.backward()
         torch.nn.utils.clip_grad_norm_(trainer.parameters.values(), trainer.config.gradient_clip)
         trainer.optimizer.step()
 
 
-def seconds_of_update(starts: Starts, settings: Settings, repeats: int = 3) -> dict[str, float]:
+def seconds_of_update(starts: Starts, settings: Settings, update: int, repeats: int = 3) -> dict[str, float]:
     """Processor time of acting, and of learning from all episodes of a group and from those selected; changes the adapter."""
     spent, rng = dict[str, float](), np.random.default_rng(0)
     for _ in range(repeats):
@@ -150,6 +166,6 @@ def seconds_of_update(starts: Starts, settings: Settings, repeats: int = 3) -> d
         spent["acting"] = spent.get("acting", 0.0) + time.process_time() - began
         for name, estimator in (("learning all", Estimator(MS_GRPO)), ("learning selected", TRAINED)):
             began = time.process_time()
-            learn(starts, simulator, groups, settings, estimator)
+            learn(starts, simulator, groups, settings, estimator, update)
             spent[name] = spent.get(name, 0.0) + time.process_time() - began
     return {name: seconds / repeats for name, seconds in spent.items()}

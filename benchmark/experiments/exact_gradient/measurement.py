@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmark.experiments.exact_gradient.checkpoint import Starts, seconds_of_update, trainer_at
+from benchmark.experiments.exact_gradient.checkpoint import Starts, seconds_of_update, starts_of, trainer_at
 from benchmark.experiments.exact_gradient.comparison import compare
 from benchmark.experiments.exact_gradient.critic import Critic
 from benchmark.experiments.exact_gradient.estimators import (
@@ -57,7 +57,7 @@ def checkpoint_of(settings: Settings, scratch: Path) -> Checkpoint:
     run = {name: value for name, value in settings.items() if name != "checkpoint"}
     folder = scratch / f"{settings['game']}-seed{settings['seed']}"
     trainer = trainer_at(run, settings["checkpoints"], settings["checkpoint"], folder)
-    starts = Starts(trainer, settings["checkpoint"] + 1)
+    starts = starts_of(trainer, settings["checkpoint"] + 1)
     policy = starts.model.gradients(list(trainer.parameters.values()))
     simulator = starts.simulator(policy.probabilities)
     penalty = settings["format_penalty"]
@@ -87,7 +87,7 @@ def first(checkpoint: Checkpoint, settings: Settings, rng: np.random.Generator) 
         **description(checkpoint),
         "critics": {name: critic_errors(checkpoint, critic) for name, critic in critics.items()},
         **estimators,
-        "seconds": {**seconds_of_update(checkpoint.starts, settings), "critic update": learning},
+        "seconds": {**seconds_of_update(checkpoint.starts, settings, settings["checkpoint"] + 1), "critic update": learning},
     }
 
 

@@ -1,0 +1,139 @@
+"""The page of the main result: per game, every player and every training seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmark.experiments.experiment import Values
+from msgrpo_hub.evaluation.aggregate import method_interval
+from msgrpo_hub.evaluation.tables import markdown
+
+
+class Line(NamedTuple):
+    """A player of a game: one mean for a scripted player, one per training seed for a run."""
+
+    name: str
+    means: Sequence[float]
+    luck_adjusted: Sequence[float]
+    """The same without the luck of the ice; empty where the game is not solved."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has one mean per training seed."""
+        return self.name.startswith(("trained", "taught"))
+
+
+REFERENCES = ("optimal", "planner", "greedy")
+"""What results are held against: the first of these that plays the game."""
+
+
+def lines_of(rows: Mapping[str, Values]) -> dict[str, list[Line]]:
+    """Game → its lines, in the order of the units."""
+    found: dict[str, dict[str, list[Values]]] = {}
+    for values in rows.values():
+        for game, played in values["games"].items():
+            if played["rewards"]:
+                found.setdefault(game, {}).setdefault(values["player"], []).append(played)
+    return {game: [_line(name, of_line) for name, of_line in lines.items()] for game, lines in found.items()}
+
+
+def _line(name: str, played: Sequence[Values]) -> Line:
+    means, adjusted = ([float(np.mean(p[key])) for p in played if p.get(key)] for key in ("rewards", "luck_adjusted"))
+    return Line(name, means, adjusted)
+
+
+def reference(lines: Sequence[Line]) -> Line | None:
+    """The best player that the game has."""
+    by_name = {line.name: line for line in lines}
+    return next((by_name[name] for name in REFERENCES if name in by_name), None)
+
+
+def answer(rows: Mapping[str, Values]) -> str:
+    """A sentence per run and game."""
+    return "\n".join(_sentence(game, line, lines) for game, lines in lines_of(rows).items() for line in lines if line.trained)
+
+
+def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
+    best, others = reference(lines), {other.name: other.means[0] for other in lines if not other.trained}
+    against = ", ".join(f"{name} {mean:.3f}" for name, mean in others.items())
+    share = ""
+    if best:
+        of_luck = " without the luck of the ice" if _lucky(line) else ""
+        own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line) else (line.means, best.means)
+        share = (
+            f" {np.mean(own) / np.mean(whole):.0%} of {best.name}{of_luck}, {min(own) / np.mean(whole):.0%} on the worst seed."
+        )
+    return f"- **{game}, {line.name}**: {_with_spread(line.means)}.{share} Others: {against}."
+
+
+def _lucky(line: Line) -> bool:
+    """Whether luck has a part in the rewards of a solved game."""
+    return bool(line.luck_adjusted) and not np.allclose(line.luck_adjusted, line.means, atol=1e-6)
+
+
+def _with_spread(means: Sequence[float]) -> str:
+    if len(means) == 1:
+        return f"{means[0]:.3f}"
+    interval = method_interval({seed: [mean] for seed, mean in enumerate(means)})
+    return (
+        f"{np.mean(means):.3f} {interval or ''} over {len(means)} seeds, std {np.std(means, ddof=1):.3f}, best {max(means):.3f}"
+    )
+
+
+def tables(rows: Mapping[str, Values]) -> str:
+    """One table per game."""
+    head = ["player", "seeds", "test reward [95 % over seeds]", "std", "lowest", "best", "luck-adjusted"]
+    return "\n\n".join(
+        f"**{game}**\n\n{markdown(head, [_row(line) for line in lines])}" for game, lines in lines_of(rows).items()
+    )
+
+
+def _row(line: Line) -> list[str]:
+    adjusted = f"{np.mean(line.luck_adjusted):.3f}" if line.luck_adjusted else "–"
+    if not line.trained:
+        return [line.name, "–", f"{line.means[0]:.3f}", "–", "–", "–", adjusted]
+    interval = method_interval({seed: [mean] for seed, mean in enumerate(line.means)})
+    spread = f"{np.std(line.means, ddof=1):.3f}" if len(line.means) > 1 else "–"
+    return [
+        line.name,
+        str(len(line.means)),
+        f"{np.mean(line.means):.3f} {interval or ''}".strip(),
+        spread,
+        f"{min(line.means):.3f}",
+        f"{max(line.means):.3f}",
+        adjusted,
+    ]
+
+
+def figure(rows: Mapping[str, Values]) -> Figure:
+    """A panel per game: a dot for every training seed, a line for every other player."""
+    found = lines_of(rows)
+    drawn = Figure(figsize=(7.5, 0.4 + sum(0.5 + 0.26 * len(lines) for lines in found.values())), layout="constrained")
+    FigureCanvasAgg(drawn)
+    heights = [len(lines) + 1 for lines in found.values()]
+    panels = drawn.subplots(len(found), 1, squeeze=False, height_ratios=heights).flatten()
+    for axes, (game, lines) in zip(panels, found.items(), strict=True):
+        _draw(axes, game, lines)
+    panels[-1].set_xlabel("mean reward on the test episodes", fontsize=9)
+    return drawn
+
+
+def _draw(axes: Axes, game: str, lines: Sequence[Line]) -> None:
+    for height, line in enumerate(reversed(lines)):
+        colour = "#1f5f9f" if line.trained else "#8a8f98"
+        axes.plot(line.means, [height] * len(line.means), "o", color=colour, alpha=0.55 if line.trained else 1, markersize=5)
+        if line.trained:
+            axes.plot([np.mean(line.means)], [height], "|", color=colour, markersize=16, markeredgewidth=2)
+    if best := reference(lines):
+        axes.axvline(best.means[0], color="#8a8f98", linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(lines)), [line.name for line in reversed(lines)], fontsize=8)
+    axes.set_ylim(-0.6, len(lines) - 0.4)
+    axes.set_title(game, fontsize=9, loc="left")
+    axes.tick_params(axis="x", labelsize=8)
+    axes.grid(axis="x", alpha=0.3)

@@ -1,0 +1,87 @@
+"""The same adapter, taught by a player that knows the best moves: maximum likelihood of its moves in the states that it meets.
+
+The teacher's thoughts are the model's own, sampled as it acts, and end in the teacher's move; so a reply has the form that the
+model writes by itself, and only the move is taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from benchmark.experiments.experiment import Settings, Values
+from benchmark.experiments.training import configured, test_rewards
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.weights import merged
+from msgrpo_hub.msgrpo import SelectedEpisode
+from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training.trainer import Trainer, learning_rate
+
+ACTION = "<action>"
+"""Where a reply of the format think-action names its action."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Replies with the thoughts of a model and the action of a scripted player."""
+
+    model: LanguageModel
+    player: ScriptedPolicy
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        own = self.model.complete(prompts, rngs)
+        moves = self.player.complete(prompts, rngs)
+        texts = [c.text.partition(ACTION)[0] + move.text for c, move in zip(own, moves, strict=True)]
+        encoded = self.model.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        end = self.model.tokenizer.eos_token_id
+        return [
+            Completion(text=text, prompt_ids=c.prompt_ids, token_ids=(*ids, end), log_probs=(0.0,) * (len(ids) + 1))
+            for c, text, ids in zip(own, texts, encoded, strict=True)
+        ]
+
+
+def taught(settings: Settings) -> Values:
+    """Trains a preset's adapter for some updates on the moves of a teacher, in fresh episodes for every update.
+
+    Args:
+        settings: `preset`, `seed`, `updates`, `teacher` and `episodes`, the number of test episodes.
+    """
+    fields = {name: settings[name] for name in ("preset", "seed", "updates")}
+    config = configured({**fields, "test_episodes": settings["episodes"]})
+    trainer = Trainer(config, Accelerator(cpu=True))
+    teacher = Teacher(trainer.agent, ScriptedPolicy(SCRIPTED[settings["teacher"]]))
+    for update in range(1, config.updates + 1):
+        learn(trainer, teacher, update)
+    return {
+        "player": f"taught by {settings['teacher']}",
+        "games": {config.game: {"rewards": test_rewards(trainer)}},
+        "training_episodes": config.updates * config.groups,
+    }
+
+
+def learn(trainer: Trainer, teacher: Teacher, update: int) -> None:
+    """One optimiser step on an episode of the teacher from each start of an update."""
+    with merged(trainer.model):
+        episodes = [
+            episode
+            for name, seed in trainer.starts.of_update(update)
+            for episode in play_episodes(trainer.starts.games[name], teacher, [(seed, 0)])
+        ]
+    trainer.optimizer.param_groups[0]["lr"] = learning_rate(trainer.config, update)
+    trainer.optimizer.zero_grad()
+    trainer.model.train()
+    with trainer.engine.learning():
+        for packed in trainer.packed([SelectedEpisode(episode, (1.0,) * len(episode.steps)) for episode in episodes]):
+            log_probs = trainer.engine.log_probs(packed, 1.0)
+            (-(log_probs[packed.tokens] * packed.weights).sum()).backward()
+    trainer.model.eval()
+    torch.nn.utils.clip_grad_norm_(trainer.parameters.values(), trainer.config.gradient_clip)
+    trainer.optimizer.step()
