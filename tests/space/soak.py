@@ -45,8 +45,11 @@ PATIENCE = 300.0
 THINKING = 1.0
 """Mean seconds between an answer and the visitor's next question."""
 
-SETTLING = 60.0
-"""Seconds after which nobody still waits who has left."""
+SETTLING = 30.0
+"""Seconds between two looks at whether those who have left still hold places."""
+
+LONGEST = 300.0
+"""Seconds after which nobody who has left holds a place: a line full of comparisons is played to its end."""
 
 PLACES = 12
 """Places in the line of models."""
@@ -143,7 +146,7 @@ class Soak:
             await asyncio.sleep(SAMPLING)
 
 
-def slope(memory: Sequence[tuple[float, float]]) -> dict[str, float]:
+def slope(memory: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """The server's memory in MiB, and its slope over the second half in MiB an hour: a line fitted by least squares."""
     half = memory[len(memory) // 2 :]
     seconds, mebibytes = np.array(half).T
@@ -154,6 +157,7 @@ def slope(memory: Sequence[tuple[float, float]]) -> dict[str, float]:
         "last": round(memory[-1][1], 1),
         "most": round(max(value for _, value in memory), 1),
         "slope_per_hour": round(hourly, 2),
+        "every_minute": [round(value) for _, value in memory[:: round(60 / SAMPLING)]],
     }
 
 
@@ -168,6 +172,15 @@ def busy() -> float:
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
+async def line_afterwards(served: Served) -> dict[str, float]:
+    """The places in the line of models that are free some time after the visitors have gone, and the seconds until then."""
+    began, free = time.monotonic(), 0
+    while free < PLACES and time.monotonic() - began < LONGEST:
+        await asyncio.sleep(SETTLING)
+        free = await fill_the_line(served)
+    return {"places_free": free, "seconds": round(time.monotonic() - began)}
+
+
 async def fill_the_line(served: Served) -> int:
     """Takes every place in the line of models at once, from two addresses, and returns how many were free."""
 
@@ -176,7 +189,6 @@ async def fill_the_line(served: Served) -> int:
         async with httpx.AsyncClient(base_url=served.url, headers=who, timeout=PATIENCE) as http:
             return not (await call(http, "watch", {"game": LAKE, "seed": 20, "player": "pocket"})).error
 
-    await asyncio.sleep(SETTLING)
     return sum(await asyncio.gather(*(ask(f"10.0.1.{number % 2}") for number in range(PLACES))))
 
 
@@ -192,14 +204,14 @@ def soak(seconds: float, clients: int, folder: Path) -> dict[str, Any]:
         used, own_used, all_used = (
             after - earlier for after, earlier in zip((cores_used(server), cores_used(own), busy()), before, strict=True)
         )
-        answered = asyncio.run(fill_the_line(served))
+        answered = asyncio.run(line_afterwards(served))
         log = served.log.read_text()
     return {
         "minutes": round(lasted / 60, 1),
         "clients": clients,
         "visitors": {kind: run.records[kind].figures() for kind in sorted(run.records)},
         "attacks": {name: dict(sorted(counts.items())) for name, counts in sorted(run.attacks.items())},
-        "places_free_afterwards": answered,
+        "line_afterwards": answered,
         "memory_mib": slope(run.memory),
         "cores": {
             "machine": os.cpu_count(),

@@ -22,7 +22,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["visitors"]["bundled"]["refused"] == 0
     assert "taken" not in found["attacks"]["malformed"]
     assert found["errors_of_the_space"] == 0
-    assert found["places_free_afterwards"] == soak.PLACES
+    assert found["line_afterwards"]["places_free"] == soak.PLACES
 
 
 @pytest.fixture
