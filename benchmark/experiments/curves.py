@@ -41,7 +41,8 @@ def table_of_others(arms: Arms, games: Sequence[str]) -> str:
 def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
     of_seeds = list(_means(seeds).values())
     spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
-    seconds = f"{np.mean([values['seconds'] / values['curve'][-1][0] for values in seeds.values()]):.2f}"
+    updates = sum(values["curve"][-1][0] for values in seeds.values())
+    seconds = f"{sum(values['seconds'] for values in seeds.values()) / updates:.2f}" if updates else "–"
     validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
     return [arm, str(len(of_seeds)), f"{validation:.3f}", _with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", seconds]
 

@@ -20,6 +20,12 @@ from msgrpo_hub.training.run import train
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 from msgrpo_hub.training.trainer import Trainer
 
+SERIES = (
+    *("composite_return", "composite_return_std", "zero_variance_groups", "unreadable_rate"),
+    *("entropy", "mutual_information", "kl", "gradient_norm"),
+)
+"""Metrics that are kept of every update."""
+
 
 def learning_curve(settings: Settings, scratch: Path) -> Values:
     """Trains for some updates, and evaluates in between.
@@ -32,17 +38,27 @@ def learning_curve(settings: Settings, scratch: Path) -> Values:
         scratch: keeps the runs of `after`.
 
     Returns:
-        `curve`: (update, validation reward), the first before training; `seconds`, the processor time of all updates;
-        `test_rewards` of the trained adapter, one per test episode, and those of the games of `also`.
+        `curve`: (update, validation reward), the first before training; `seconds`, the processor time of all updates; the
+        `metrics` of `SERIES`, one number per update; `test_rewards` of the trained adapter, one per test episode, and those of
+        the games of `also`.
     """
-    seed, updates = settings["seed"], settings["updates"]
-    config = configured({"preset": settings["case"], "seed": seed, "updates": updates, **settings["settings"]})
+    seed = settings["seed"]
+    fields = {"preset": settings["case"], "seed": seed, "updates": settings["updates"], **settings["settings"]}
+    updates = fields["updates"]
+    config = configured({**fields, "updates": max(updates, 1)})  # without an update, the base
     if first := settings.get("after"):
         config = replace(config, init_adapter=str(adapter_of(configured({**first, "seed": seed}), scratch)))
     trainer = Trainer(config, Accelerator(cpu=True))
-    curve, seconds = drawn(updates, settings["evaluations"], trainer.update, lambda: trainer.evaluate()["validation_reward"])
+    metrics: dict[str, list[float]] = {name: [] for name in SERIES}
+
+    def update(number: int) -> None:
+        found = trainer.update(number).metrics
+        for name, series in metrics.items():
+            series.append(float(f"{found[name]:.4g}"))
+
+    curve, seconds = drawn(updates, settings["evaluations"], update, lambda: trainer.evaluate()["validation_reward"])
     also = {game: test_rewards(trainer, game) for game in settings.get("also", [])}
-    found = {"curve": curve, "seconds": seconds, "test_rewards": test_rewards(trainer)}
+    found = {"curve": curve, "seconds": seconds, "metrics": metrics, "test_rewards": test_rewards(trainer)}
     return found | ({"also": also} if also else {})
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from msgrpo_hub.downloads.names import built_in_adapters
 from msgrpo_hub.players.registry import SCRIPTED, entry_point
 
 PLAYERS = (
-    f"{', '.join(SCRIPTED)}; pocket (the built-in base); a model or LoRA adapter, as a Hub id or a folder; BASE+ADAPTER; "
+    f"{', '.join(SCRIPTED)}; pocket (the built-in base); "
+    f"{', '.join(built_in_adapters())} (adapters of it, built in); a model or LoRA adapter, as a Hub id or a folder; "
+    "BASE+ADAPTER; "
     "dqn:FOLDER; endpoint:URL#MODEL; provider:NAME/MODEL"
 )
 """What a player can be, for the help texts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,6 +17,24 @@ POCKET = "pocket"
 def pocket_path() -> Path:
     """The folder of the built-in base in the installed package."""
     return Path(str(files("msgrpo_hub") / "pocket" / "model"))
+
+
+def adapters_path() -> Path:
+    """The folder of the built-in adapters, each in a folder of its name."""
+    return Path(str(files("msgrpo_hub") / "pocket" / "adapters"))
+
+
+@cache
+def built_in_adapters() -> tuple[str, ...]:
+    """The names of the built-in adapters, which belong to the built-in base."""
+    return tuple(sorted(path.parent.name for path in adapters_path().glob("*/adapter_config.json")))
+
+
+def located(name: str) -> str:
+    """The folder of a built-in model; any other name unchanged."""
+    if name in built_in_adapters():
+        return str(adapters_path() / name)
+    return str(pocket_path()) if name == POCKET else name
 
 
 def exists(path: str | Path) -> bool:
@@ -44,7 +63,7 @@ def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
     if "@" in name and not exists(name):
         name, _, at = name.rpartition("@")
         revision = revision or at
-    if revision is not None and (name == POCKET or is_folder(name)):
+    if revision is not None and is_folder(located(name)):
         raise UserError(f"{name!r} has no revision {revision!r}: expected {name!r} alone, or a repository on the Hub")
     return name, revision
 
@@ -69,11 +88,12 @@ def named(name: str) -> list[tuple[str, str | None]]:
 
 
 def public_name(source: str) -> str:
-    """A name that can be published: the last part of a folder's path, or `pocket` for the built-in base."""
-    path = Path(source)
-    if source == POCKET or (is_folder(path) and path.resolve() == pocket_path().resolve()):
-        return POCKET
-    return f"folder:{path.resolve().name}" if is_folder(path) else source
+    """A name that can be published: that of a built-in model, or the last part of a folder's path."""
+    folder = Path(located(source))
+    if not is_folder(folder):
+        return source
+    built_in = (name for name in (POCKET, *built_in_adapters()) if Path(located(name)).resolve() == folder.resolve())
+    return next(built_in, f"folder:{folder.resolve().name}")
 
 
 def without_secrets(name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgrpo_hub.downloads.fetching import base_of, read_settings
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.listing import Listing, list_files
-from msgrpo_hub.downloads.names import POCKET, is_folder, named, pocket_path, public_name
+from msgrpo_hub.downloads.names import is_folder, located, named, public_name
 from msgrpo_hub.errors import UserError
 
 SHORT = 12
@@ -52,7 +52,7 @@ def resolve(name: str, largest: int | None = None) -> Sources:
         UserError: as loading does; also if the weights are not safetensors or exceed the limit.
     """
     (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
-    base = str(pocket_path()) if base == POCKET else base
+    base, adapter = located(base), located(adapter)
     listing = _listed(base, revision, largest)
     if not adapter and listing.is_adapter:
         settings = read_settings(listing)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.inspection import check_adapter, parse
-from msgrpo_hub.downloads.names import split_revision
+from msgrpo_hub.downloads.names import built_in_adapters, split_revision
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
@@ -202,7 +202,7 @@ def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = ""
     """
     template = TEMPLATE if config.chat_template else ""
     init_adapter = config.init_adapter
-    if init_adapter:
+    if init_adapter and init_adapter not in built_in_adapters():
         name, _ = split_revision(init_adapter, None)
         init_adapter = f"{LOCAL}{init_adapter_commit}" if len(init_adapter_commit) == 64 else f"{name}@{init_adapter_commit}"
     return dataclasses.replace(

@@ -15,7 +15,7 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, INDEX, WEIGHTS, Fetched
 from msgrpo_hub.downloads.inspection import parse, tensor_sizes, weight_files
-from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
+from msgrpo_hub.downloads.names import POCKET, located, pocket_path, split_revision
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.models.chat_templates import set_template
 from msgrpo_hub.models.context import check_expected, context_limit
@@ -95,9 +95,8 @@ def open_model(
 ) -> ModelFiles:
     """Fetches a model and loads its tokenizer, without its weights. Arguments and errors as `LanguageModel.from_pretrained`."""
     source, revision = split_revision(repo_or_path, revision)
-    source = str(pocket_path()) if source == POCKET else source
     adapter, adapter_revision = split_revision(adapter, None) if adapter else (None, None)
-    base, added = fetch_both(source, revision, adapter, adapter_revision)
+    base, added = fetch_both(located(source), revision, located(adapter) if adapter else None, adapter_revision)
     chosen = prompt_format or (stored_format(added) if added else None)
     tokenizer, config = load_tokenizer(base)
     set_template(tokenizer, base.source, chat_template)

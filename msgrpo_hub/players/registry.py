@@ -11,7 +11,7 @@ from typing import Any
 from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.downloads.names import exists, split_adapter, without_secrets
+from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists, split_adapter, without_secrets
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Game, base_game
@@ -59,8 +59,9 @@ def make_player(name: str, settings: PlayerSettings | None = None, expected_prom
     """The player of a name.
 
     Args:
-        name: a scripted player, `pocket`, a Hub id or a folder (base or LoRA adapter, `@revision` allowed), `base+adapter`,
-            `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, or a player of another package.
+        name: a scripted player, `pocket`, a built-in adapter such as `lake`, a Hub id or a folder (base or LoRA adapter,
+            `@revision` allowed), `base+adapter`, `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, or a player of
+            another package.
         settings: how a model acts; other players ignore them.
         expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
 
@@ -135,6 +136,6 @@ def can_play(name: str, game: Game) -> bool:
 
 def check_near_miss(name: str) -> None:
     """Rejects a name close to that of a known player, before the Hub is searched for it."""
-    names = [*SCRIPTED, "pocket", *entry_points(group=GROUP).names]
+    names = [*SCRIPTED, POCKET, *built_in_adapters(), *entry_points(group=GROUP).names]
     if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not exists(name):
         raise unknown("player", name, names)

@@ -15,7 +15,7 @@ from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.downloads.fetching import fetch
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.downloads.listing import list_files
-from msgrpo_hub.downloads.names import split_revision
+from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
@@ -126,7 +126,7 @@ def without_dropout(model: PreTrainedModel) -> None:
 def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
     """The adapter that a run begins with, its matrices in float32 and trainable."""
     name, revision = split_revision(config.init_adapter, None)
-    found = fetch(list_files(name, revision))
+    found = fetch(list_files(located(name), revision))
     if found.adapter is None:
         raise UserError(f"init_adapter = {config.init_adapter!r} is not a LoRA adapter: expected adapter_config.json there")
     rank, alpha = found.adapter.get("r"), found.adapter.get("lora_alpha")

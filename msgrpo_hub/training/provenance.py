@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.names import split_revision
+from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
@@ -60,8 +60,9 @@ def pin_sources(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenanc
     pinned, adapter_commit = replace(config, model=model), ""
     if config.init_adapter:
         name, revision = split_revision(config.init_adapter, None)
-        now = commit_of(name, revision)
-        adapter, adapter_commit = _pinned("adapter", config.init_adapter, name, now, began.get("init_adapter_commit", ""))
+        source = located(name)
+        now = commit_of(source, revision)
+        adapter, adapter_commit = _pinned("adapter", config.init_adapter, source, now, began.get("init_adapter_commit", ""))
         pinned = replace(pinned, init_adapter=adapter)
     provenance = Provenance(base_commit=commit, init_adapter_commit=adapter_commit, versions=versions())
     return pinned, provenance

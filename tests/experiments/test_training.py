@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.experiments.arms import unit_name
+from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.training import adapter_of, configured, learning_curve
 
@@ -60,6 +61,22 @@ def test_a_run_after_another_begins_with_its_adapter(tiny_model: Path, tmp_path:
     settings = {**unit["settings"], **small, "eval_episodes": 4}
     assert_is_curve(learning_curve({**unit, "updates": 2, "evaluations": 2, "after": first, "settings": settings}, tmp_path))
     assert (adapter_of(configured({**first, "seed": unit["seed"]}), tmp_path) / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_run_tells_its_metrics_and_the_games_that_it_plays_in_the_end(tiny_model: Path, tmp_path: Path) -> None:
+    units = load("transfer").units
+    small = {"model": str(tiny_model), "groups": 2, "group_size": 4, "selected_per_group": 4, "eval_episodes": 2}
+    found = {}
+    for arm, updates in (("the base", 0), ("trained on the lake", 2)):
+        unit = units[unit_name("quickstart", arm, 0)]
+        settings = {**small, "test_episodes": 2, "updates": updates}
+        found[arm] = learning_curve({**unit, "also": ["Snake-Solo-v1"], "settings": settings}, tmp_path)
+    assert [len(values["curve"]) for values in found.values()] == [1, 3]
+    assert [len(values["metrics"]["entropy"]) for values in found.values()] == [0, 2]
+    assert all(len(values["also"]["Snake-Solo-v1"]) == 2 for values in found.values())
+    table = curve_table({arm: {0: values} for arm, values in found.items()})
+    assert "| the base | 1 |" in table
 
 
 def assert_is_curve(found: Values) -> None:
