@@ -48,6 +48,9 @@ class Update:
 class Callback:
     """Beside a training run, in its first process. Override what you need; an exception ends the run, which can be resumed."""
 
+    def before_start(self, folder: Path) -> None:
+        """Before the run's folder is read, which may be missing: a run that is put there now is the one that resumes."""
+
     def on_start(self, run: Run) -> None:
         """Before the first update; a run that resumes may play some updates again, those beyond `run.updates`."""
 

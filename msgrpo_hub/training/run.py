@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,18 +14,14 @@ from typing import Any
 import pyarrow as pa
 import torch
 from accelerate import Accelerator
-from accelerate.tracking import get_available_trackers
-from accelerate.utils import get_int_from_env
 from tqdm import tqdm
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import distinct_boards
-from msgrpo_hub.models.devices import check_device, gpu
 from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
@@ -36,6 +32,7 @@ from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_check
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.outcome import learned_nothing
+from msgrpo_hub.training.processes import agreed, check_shared, make_accelerator
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
 from msgrpo_hub.training.rounding import check_rounding, choose_threads, read_provenance, rounding
@@ -76,19 +73,26 @@ def train(
     """
     folder = RunFolder(Path(output_dir))
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
-    accelerator = _accelerator(config, folder)
-    if accelerator.is_main_process:
-        folder.check(config, resume)
-    with on_threads(None), locked(folder.path, made) if accelerator.is_main_process else nullcontext():
-        accelerator.wait_for_everyone()
+    accelerator = make_accelerator(config, folder)
+    with ExitStack() as held:
+        held.enter_context(on_threads(None))
+        with agreed(accelerator):
+            if accelerator.is_main_process:
+                for callback in callbacks:
+                    callback.before_start(folder.path)
+                folder.check(config, resume)
+                held.enter_context(locked(folder.path, made))
+        with agreed(accelerator):
+            check_shared(folder, accelerator)
         if folder.summary.exists():
             return read_summary(folder.summary)
         trainer, progress = _prepared(config, folder, accelerator, accept_rounding)
         called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
         try:
             with folder.disk_errors():
-                for callback in called:
-                    callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
+                with agreed(accelerator):
+                    for callback in called:
+                        callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
                 progress = _learn(trainer, folder, progress, called, show_progress)
                 summary = _finish(trainer, folder, progress) if accelerator.is_main_process else {}
                 for callback in called:
@@ -107,14 +111,14 @@ def _prepared(
     choose_threads(config, folder.provenance, trainer.agent.model.num_parameters())
     device, engine = trainer.model.device.type, trainer.chosen_engine()
     now = rounding(config, accelerator.num_processes, device, engine)
-    if accelerator.is_main_process:
-        with folder.disk_errors():
+    with agreed(accelerator), folder.disk_errors():
+        if accelerator.is_main_process:
             check_rounding(now, folder.provenance, accept_rounding)
             folder.claim(config)
             if not folder.provenance.exists():
                 record(provenance, folder.provenance, device, engine, now)
-    progress = _resumed(trainer, folder)
-    accelerator.wait_for_everyone()
+    with agreed(accelerator):
+        progress = _resumed(trainer, folder)
     return trainer, progress
 
 
@@ -256,20 +260,6 @@ def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
         "seconds_evaluating": evaluating,
         "seconds": acting + training + evaluating,
     }
-
-
-def _accelerator(config: TrainConfig, folder: RunFolder) -> Accelerator:
-    check_device(config.device)
-    if config.report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
-        raise UserError(f"report_to = {config.report_to!r} cannot be used, it is not installed: install it or take 'none'")
-    trackers = None if config.report_to == "none" else config.report_to
-    return Accelerator(cpu=_processes_on_cpu(config.device), log_with=trackers, project_dir=str(folder.path))
-
-
-def _processes_on_cpu(device: str) -> bool:
-    """Whether a launcher has started several processes that compute on the CPU; accelerate needs to be told."""
-    several = get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1) > 1
-    return several and (device == "cpu" or (device == "auto" and gpu() in ("", "mps")))
 
 
 class TrackerLog(Callback):

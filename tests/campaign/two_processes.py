@@ -21,7 +21,7 @@ FIRST, SECOND, BOTH = slice(0, 1), slice(1, 2), slice(None)
 class TwoProcesses:
     """The first process, which forks the second. When one has died, the other fails to reach it and ends.
 
-    The survivor may wait for half an hour if the other dies before both have connected. Under torchrun it does not.
+    The survivor waits for a minute if the other dies before both have connected.
     """
 
     first: Running
