@@ -68,7 +68,9 @@ class Sessions:
         return self._live.pop(place, None)
 
     def started(self, **start: Any) -> tuple[Session, Shown]:
-        """A session after a reset, and what it shows: an idle one, a new one, or the one that was not used for longest.
+        """A session after a reset, and what it shows: an idle one, a new one, or the one that was used last.
+
+        The episodes of a rollout take turns, so the one that was used last is needed last.
 
         Raises:
             UserError: no server answers, or it refuses.
@@ -98,7 +100,7 @@ class Sessions:
                 raise
 
     def _another(self) -> Session:
-        return self._connect() if len(self._live) < self._limit else self._live.popitem(last=False)[1]
+        return self._connect() if len(self._live) < self._limit else self._live.popitem()[1]
 
     def keep(self, place: Hashable, session: Session) -> None:
         """Gives back a session that stands somewhere."""

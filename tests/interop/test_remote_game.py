@@ -50,6 +50,18 @@ def test_few_sessions_and_lost_ones_change_no_episode(server: Server) -> None:
     assert server.open == []
 
 
+def test_the_more_sessions_a_server_has_the_less_is_repeated() -> None:
+    """18 episodes take turns: with 12 sessions, most of them go on where they are."""
+    steps = []
+    for capacity in (1, 6, 12, 18):
+        server = Server(capacity=capacity)
+        episodes(server.game())
+        steps.append(server.steps)
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] > 2 * steps[3]
+    assert steps[2] - steps[3] < 0.3 * (steps[0] - steps[3])
+
+
 def test_a_reply_without_an_action_passes_the_turn_and_the_server_hears_nothing_of_it() -> None:
     server = Server()
     [group] = play_groups(server.game(), ScriptedPolicy(lambda *_: None), [1], 2)
