@@ -24,6 +24,7 @@ What we decided where it is silent
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -214,6 +215,7 @@ def policy_loss(
     epsilon_low: float = 0.2,
     epsilon_up: float = 0.2,
     beta: float = 0.0,
+    largest_ratio: float = math.inf,
 ) -> LossTerms:
     """The clipped surrogate with KL penalty: Σ_k n_k · −[ min(w·A, clip(w, 1−ε_low, 1+ε_up)·A) − β·KL(p_θ ‖ p_ref) ].
 
@@ -226,6 +228,7 @@ def policy_loss(
         epsilon_low: clips the ratio w = p_θ / p_old from below.
         epsilon_up: clips it from above.
         beta: weight of the KL penalty.
+        largest_ratio: truncates w first; its gradient stays that of the truncated weight (ours, for servers that sample).
 
     Raises:
         ValueError: shapes differ, or there is a KL penalty without reference.
@@ -236,7 +239,9 @@ def policy_loss(
         raise ValueError(f"tensors of shapes {shapes}: expected one number per token in each, (K,)")
     if beta and reference_log_probs is None:
         raise ValueError(f"beta = {beta} without reference_log_probs: expected both, or beta = 0")
-    ratio = torch.exp(log_probs - old_log_probs)
+    log_ratio = log_probs - old_log_probs
+    excess = (log_ratio.detach() - math.log(largest_ratio)).clamp(min=0.0)
+    ratio = torch.exp(log_ratio - excess)
     clipped_ratio = ratio.clamp(1.0 - epsilon_low, 1.0 + epsilon_up)
     surrogate = torch.minimum(ratio * advantages, clipped_ratio * advantages)
     kl = torch.zeros_like(log_probs) if reference_log_probs is None else k3(log_probs, reference_log_probs)

@@ -38,6 +38,12 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --seeds: how many train at once; new runs share the CPU threads unless --threads says how many. Default: 1",
     )
+    parser.add_argument(
+        "--acting",
+        default="engine",
+        metavar="engine|vllm:URL[,URL…]",
+        help="who plays the episodes of updates: this process, or vLLM servers that see the run folder. Default: engine",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, or start it")
     parser.add_argument(
         "--accept-rounding",
@@ -92,7 +98,8 @@ def _train(options: argparse.Namespace) -> None:
         check_push(config, options.push_to_hub, options.base)  # now, not after hours of training
     from msgrpo_hub.training.run import train
 
-    summary = train(config, options.output_dir, resume=options.resume, accept_rounding=options.accept_rounding)
+    how = {"acting": options.acting, "resume": options.resume, "accept_rounding": options.accept_rounding}
+    summary = train(config, options.output_dir, **how)
     if not summary:
         return
     if options.json:
@@ -116,7 +123,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.seed_table import seed_table
     from msgrpo_hub.training.seeds import CURVES, SUMMARY, train_seeds
 
-    how = {"resume": options.resume, "accept_rounding": options.accept_rounding}
+    how = {"acting": options.acting, "resume": options.resume, "accept_rounding": options.accept_rounding}
     variant = train_seeds(config, folder, options.seeds, parallel=options.parallel or 1, **how)
     if options.json:
         print_json(data_of(variant))

@@ -26,8 +26,9 @@ from huggingface_hub import (
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from msgrpo_hub.agent.prompt_formats import Message
-from msgrpo_hub.episode import Completion
+from msgrpo_hub.episode import Completion, Finish
 from msgrpo_hub.errors import UserError, plain
+from msgrpo_hub.models.served_tokens import TOKENS_WANTED, reply_tokens, returns_tokens
 
 KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
 """The environment variable with the key for servers outside Hugging Face."""
@@ -85,6 +86,8 @@ class ChatServer:
             UserError: a retry cannot help: the key, the model, the URL or the settings are refused.
         """
         key = self.key()
+        if returns_tokens(self.base_url, key):
+            extra_body = {**TOKENS_WANTED, **extra_body}
         client = InferenceClient(base_url=self.base_url, provider=cast(Any, self.provider), token=key, timeout=timeout)
         try:
             with client:
@@ -104,7 +107,8 @@ class ChatServer:
             if (response := _response(error)) is not None:
                 return self._http_failure(response.status_code, response.headers, self._line(response.text, key))
             return self._other_failure(error, key)
-        return read_reply(output)
+        plain_sampling = temperature in (0, 1) and not {"top_k", "top_p", "min_p"} & {*extra_body}
+        return read_reply(output, plain_sampling=plain_sampling)
 
     def key(self) -> str | None:
         """The key to send. The Hugging Face token goes only to Hugging Face, or to the provider it was stored for."""
@@ -140,8 +144,8 @@ class ChatServer:
         return UserError(f"cannot play {self.name!r} ({why.strip()}): {remedy}")
 
 
-def read_reply(output: ChatCompletionOutput) -> Completion | Failure:
-    """The reply in a server's response, with its thinking put back in front.
+def read_reply(output: ChatCompletionOutput, *, plain_sampling: bool = False) -> Completion | Failure:
+    """The reply in a server's response, with its thinking put back in front, and its tokens if there are any.
 
     A reply counts as the model's even if it was truncated before its first visible word, or holds only thinking or a tool
     call. An empty response is a reply if its finish reason says that the model ended it.
@@ -159,7 +163,8 @@ def read_reply(output: ChatCompletionOutput) -> Completion | Failure:
         what = "a broken-off reply" if content or thinking else "an empty reply"
         return Failure(what=f"{what} with finish reason {_plain(str(reason or 'none'))[:40]}")
     text = f"<think>{thinking}</think>{content}" if thinking else content
-    return Completion(text=text, finish="length" if reason == "length" else "stop", usage=_usage(output.usage))
+    finish: Finish = "length" if reason == "length" else "stop"
+    return Completion(text=text, finish=finish, usage=_usage(output.usage), **reply_tokens(output, choice, plain=plain_sampling))
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from msgrpo_hub.credit import StepAdvantages
-from msgrpo_hub.episode import Episode, Group
+from msgrpo_hub.episode import Completion, Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import misfit
 
@@ -42,7 +42,7 @@ def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages:
         "success": float(np.mean([episode.success for episode in episodes])),
         "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),
-        "entropy": sum(sum(step.completion.entropies) for step in steps) / max(tokens, 1),
+        "entropy": sum(_entropy(step.completion) for step in steps) / max(tokens, 1),
         "near_draws": float(sum(step.completion.near_draws or 0 for step in steps)),
         "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
         "episodes_per_second": len(episodes) / seconds,
@@ -50,6 +50,11 @@ def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages:
         "seconds_acting": seconds,
         **_by_game(episodes),
     }
+
+
+def _entropy(reply: Completion) -> float:
+    """The summed entropies of a reply's tokens; where a server samples, their estimate −Σ log p, which is right in the mean."""
+    return sum(reply.entropies) if reply.entropies else -sum(reply.log_probs)
 
 
 def _by_game(episodes: Sequence[Episode]) -> Metrics:

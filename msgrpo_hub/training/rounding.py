@@ -29,9 +29,9 @@ _FIELDS = ("max_rows", "token_budget", "gradient_checkpointing")
 _PACKAGES = ("torch", "transformers", "peft")
 
 
-def rounding(config: TrainConfig, processes: int, device: str, engine: str) -> dict[str, Any]:
-    """Setting → its value in this process: threads, processes, device, engine, versions, and fields of the configuration."""
-    here = {"threads": torch.get_num_threads(), "processes": processes, "device": device, "engine": engine}
+def rounding(config: TrainConfig, processes: int, device: str, engine: str, acting: str = "engine") -> dict[str, Any]:
+    """Setting → its value in this process: threads, processes, device, engine, who acts, versions, fields of the config."""
+    here = {"threads": torch.get_num_threads(), "processes": processes, "device": device, "engine": engine, "acting": acting}
     return here | {name: getattr(config, name) for name in _FIELDS} | {name: version(name) for name in _PACKAGES}
 
 

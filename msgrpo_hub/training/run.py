@@ -27,6 +27,7 @@ from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
+from msgrpo_hub.training.acting import MakeActor, actor_of
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
@@ -47,6 +48,7 @@ def train(
     config: TrainConfig,
     output_dir: str | Path,
     *,
+    acting: str = "engine",
     resume: bool = False,
     accept_rounding: bool = False,
     show_progress: bool = True,
@@ -59,6 +61,8 @@ def train(
         output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights, or
             with `keep` the best), best/ (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and
             summary.json; with `save_rollouts` also rollouts/, the training episodes.
+        acting: who plays the episodes of updates: `engine` in this process, or vLLM servers, as `vllm:URL[,URL…]`. They must see
+            the output folder under the same path. Such a run does not repeat bit for bit.
         resume: continue the run in that folder, or start a new one. A finished run returns its summary.
         accept_rounding: resume also where threads, batches, processes, device or versions are not those that the run began with.
             Its adapter may then differ from that of an uninterrupted run; summary.json says so.
@@ -72,6 +76,7 @@ def train(
         UserError: bad input, an unusable folder, or a diverged run; what was saved stays as it was.
     """
     folder = RunFolder(Path(output_dir))
+    make_actor = actor_of(acting, folder.acting)
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
     accelerator = make_accelerator(config, folder)
     with ExitStack() as held:
@@ -86,7 +91,7 @@ def train(
             check_shared(folder, accelerator)
         if folder.summary.exists():
             return read_summary(folder.summary)
-        trainer, progress = _prepared(config, folder, accelerator, accept_rounding)
+        trainer, progress = _prepared(config, folder, accelerator, make_actor, accept_rounding)
         called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
         try:
             with folder.disk_errors():
@@ -99,18 +104,19 @@ def train(
                     callback.on_end(summary)
                 return summary
         finally:
+            trainer.actor.close()
             accelerator.end_training()
 
 
 def _prepared(
-    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, accept_rounding: bool
+    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, make_actor: MakeActor, accept_rounding: bool
 ) -> tuple[Trainer, Progress]:
     """A trainer in the state that the run is in; the folder now belongs to this run."""
     pinned, provenance = pin_sources(config, folder.provenance)
-    trainer = Trainer(pinned, accelerator)
+    trainer = Trainer(pinned, accelerator, make_actor)
     choose_threads(config, folder.provenance, trainer.agent.model.num_parameters())
     device, engine = trainer.model.device.type, trainer.chosen_engine()
-    now = rounding(config, accelerator.num_processes, device, engine)
+    now = rounding(config, accelerator.num_processes, device, engine, trainer.actor.name)
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
             check_rounding(now, folder.provenance, accept_rounding)

@@ -33,6 +33,7 @@ class RunFolder:
     config = property(lambda self: self.path / "config.toml")
     provenance = property(lambda self: self.path / "provenance.json")
     metrics = property(lambda self: self.path / "metrics.jsonl")
+    acting = property(lambda self: self.path / ".acting.new")  # removed with all that a killed run leaves
     rollouts = property(lambda self: self.path / "rollouts")
     checkpoint = property(lambda self: self.path / "checkpoint.safetensors")
     adapter = property(lambda self: self.path / "adapter")

@@ -26,6 +26,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.loading import hide_progress_bars
 from msgrpo_hub.rendering.seed_curves import plot_seed_curves
 from msgrpo_hub.storage.files import disk_errors, write_atomically
+from msgrpo_hub.training.acting import actor_of
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.run import train
 from msgrpo_hub.training.run_folder import RunFolder
@@ -45,6 +46,7 @@ def train_seeds(
     seeds: Sequence[int],
     *,
     parallel: int = 1,
+    acting: str = "engine",
     resume: bool = False,
     accept_rounding: bool = False,
     show_progress: bool = True,
@@ -58,6 +60,7 @@ def train_seeds(
         output_dir: gets one folder per seed, `seed-0` and so on, with what `train` writes; seeds.json and curves.png.
         seeds: the training seeds, each once.
         parallel: how many train at once. Without `config.threads`, each new run gets its part of the machine's threads.
+        acting: as of `train`.
         resume: go on with a set that is there: train what is missing.
         accept_rounding: as of `train`.
         show_progress: draw one progress bar for all updates on standard error.
@@ -69,7 +72,8 @@ def train_seeds(
         UserError: the folder holds other runs, or a seed failed; the other seeds are trained all the same, unless it failed
             before its first update.
     """
-    runs = SeedSet(folder=output_dir, configs={seed: replace(config, seed=seed) for seed in seeds})
+    actor_of(acting, output_dir)  # a wrong name fails here, not in every process
+    runs = SeedSet(folder=output_dir, configs={seed: replace(config, seed=seed) for seed in seeds}, acting=acting)
     runs.check(resume)
     waiting = [seed for seed in seeds if seed not in runs.finished]
     tqdm.set_lock(threading.RLock())
@@ -108,6 +112,8 @@ class SeedSet:
     folder: Path
     configs: Mapping[int, TrainConfig]
     """By seed."""
+    acting: str = "engine"
+    """Who plays the episodes of updates."""
     running: dict[int, tuple[SpawnProcess, Connection]] = field(default_factory=dict)
     """By seed, its process, and where that says why it failed."""
     failed: dict[int, str] = field(default_factory=dict)
@@ -143,7 +149,7 @@ class SeedSet:
     def start(self, seed: int, accept_rounding: bool) -> None:
         """Starts the process of a seed. Ctrl-C does not reach it: the process that started it ends it."""
         said, saying = _SPAWN.Pipe(duplex=False)
-        arguments = (self.configs[seed], self.of(seed).path, accept_rounding, saying)
+        arguments = (self.configs[seed], self.of(seed).path, self.acting, accept_rounding, saying)
         process = _SPAWN.Process(target=_train, args=arguments, name=f"seed {seed}")
         with _ctrl_c_ignored():
             process.start()
@@ -199,14 +205,14 @@ class SeedSet:
                 self.folder.rmdir()
 
 
-def _train(config: TrainConfig, folder: Path, accept_rounding: bool, saying: Connection) -> None:
+def _train(config: TrainConfig, folder: Path, acting: str, accept_rounding: bool, saying: Connection) -> None:
     """What the process of a seed does."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a killed process leaves behind
     warnings.filterwarnings("ignore", category=FutureWarning)
     hide_progress_bars()
     try:
-        train(config, folder, resume=True, accept_rounding=accept_rounding, show_progress=False)
+        train(config, folder, acting=acting, resume=True, accept_rounding=accept_rounding, show_progress=False)
     except UserError as error:
         saying.send(str(error))
         sys.exit(2)

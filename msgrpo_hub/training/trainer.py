@@ -26,9 +26,10 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import base_game, stream
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.models.weights import merged
-from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, policy_loss
+from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training.acting import LARGEST_RATIO, EngineActor, MakeActor, check_distance
 from msgrpo_hub.training.adapter import load_agent
 from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
@@ -42,7 +43,7 @@ from msgrpo_hub.training.temperature import AdaptiveTemperature
 class Trainer:
     """A base model with a LoRA adapter, its optimiser, and the steps of an update."""
 
-    def __init__(self, config: TrainConfig, accelerator: Accelerator) -> None:
+    def __init__(self, config: TrainConfig, accelerator: Accelerator, make_actor: MakeActor = EngineActor) -> None:
         self.config = config
         self.accelerator = accelerator
         self.starts = StartStates(config)
@@ -51,6 +52,7 @@ class Trainer:
         self.agent = load_agent(config, accelerator)
         self.temperature = config.first_temperature
         self.adaptive = AdaptiveTemperature() if config.fixed_temperature is None else None
+        self.actor = make_actor(self.agent)
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
@@ -101,12 +103,9 @@ class Trainer:
         """Plays G episodes from each start; every process plays its share and gets all."""
         size = self.config.group_size
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
-        mine = keys[self.accelerator.process_index :: self.accelerator.num_processes]
-        episodes: list[Episode] = []
-        with _memory("acting", "--max-rows"), merged(self.model):
-            for name, game in self.starts.games.items():
-                own = [(seed, member) for game_id, seed, member in mine if game_id == name]
-                episodes += play_episodes(game, self.agent, own) if own else []
+        mine = self.actor.share(keys, self.accelerator.process_index, self.accelerator.num_processes)
+        with _memory("acting", "--max-rows"):
+            episodes: list[Episode] = self.actor.play(self.starts.games, mine)
         if self.accelerator.num_processes > 1:
             episodes = gather_object(episodes)
         played = {(episode.game_id, episode.seed, episode.member): episode for episode in episodes}
@@ -128,10 +127,32 @@ class Trainer:
         batches = [self.packed(part) for part in parts if part]
         if self.config.lora_dropout:
             torch.manual_seed(int(stream(self.config.seed, "dropout", index).integers(2**62)))
+        distance = {} if self.actor.is_exact else {"sampler_k3": self.sampler_distance(batches, index) if batches else 0.0}
         if not batches:
-            return {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
+            return {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0, **distance}
         steps = [self.optimizer_step(packs, index) for packs in batches]
-        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} | distance
+
+    @torch.no_grad()
+    def sampler_distance(self, batches: Sequence[Sequence[Pack]], index: int) -> float:
+        """The k3 estimate of KL(p_old ‖ p_θ) before the weights move, in nats per token.
+
+        Raises:
+            UserError: it is too large for these replies to be learned from.
+        """
+        totals = torch.zeros(2, dtype=torch.float64)
+        packs = [packed for batch in batches for packed in batch]
+        self.model.eval()
+        with _memory("measuring", "--token-budget"):
+            for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
+                log_probs = self.engine.log_probs(packed, self.temperature).cpu().double()[packed.tokens]
+                weights = packed.weights.double()
+                totals += torch.stack([weights @ k3(packed.old_log_probs.double(), log_probs), weights.sum()])
+        if self.accelerator.num_processes > 1:
+            totals = torch.stack(gather_object([totals])).sum(0)
+        distance = float(totals[0] / totals[1])
+        check_distance(distance, index)
+        return distance
 
     def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
         """The steps of these episodes, as the engine computes them: trees that share prefixes, or rows."""
@@ -195,6 +216,7 @@ class Trainer:
             epsilon_low=config.epsilon_low,
             epsilon_up=config.epsilon_up,
             beta=config.beta,
+            largest_ratio=math.inf if self.actor.is_exact else LARGEST_RATIO,
         )
 
     def evaluate(self) -> Metrics:

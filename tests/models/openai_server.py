@@ -129,6 +129,8 @@ class OpenAIServer:
 
     answer: Answer
     faults: Faults = no_faults
+    owner: str = ""
+    """Who owns the models in the list of models, which is there if this is not empty."""
     asked: list[Asked] = field(default_factory=list)
     most_at_once: int = 0
 
@@ -141,6 +143,11 @@ class OpenAIServer:
 
             def do_POST(self) -> None:
                 outer._serve(self)
+
+            def do_GET(self) -> None:
+                known = outer.owner and self.path == "/v1/models"
+                listed = json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": outer.owner}]})
+                send(200, listed.encode())(self) if known else send(404)(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

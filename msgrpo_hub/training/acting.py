@@ -1,0 +1,217 @@
+"""Who plays the episodes of an update: the engine of this process, or vLLM servers that are given the adapter."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+import torch
+from peft import PeftModel
+
+from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import Game, stream
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.scoring import candidate_replies
+from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
+from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
+from msgrpo_hub.models.vllm_pool import VllmPool
+from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
+from msgrpo_hub.models.weights import merged
+from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.training.information import pairs_of
+
+log = logging.getLogger(__name__)
+
+EpisodeKey = tuple[str, int, int]
+"""(game id, seed of the initial state, member of its group)."""
+
+LARGEST_RATIO = 2.0
+"""Where the ratio p / p_old is truncated if p_old is not the trainer's own: truncated importance sampling (Yao et al. 2025)."""
+
+LARGEST_K3 = 0.05
+"""Nats per token by which the distribution of servers may differ from the trainer's (k3); no update is learned from beyond it."""
+
+_PROBES = 2
+_IN_FLIGHT = 256
+"""Most episodes in flight per server."""
+_ROUNDS = 5
+
+
+class Actor(Protocol):
+    """Plays episodes with the weights as they are."""
+
+    name: str
+    """As the run records it."""
+    is_exact: bool
+    """Whether replies have the trainer's own probabilities. Otherwise their distance is measured, and ratios are truncated."""
+
+    def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:
+        """Those of an update's episodes that this process plays."""
+
+    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
+        """Plays episodes; they come in any order."""
+
+    def close(self) -> None:
+        """Gives back what it holds; the run has ended."""
+
+
+MakeActor = Callable[[LanguageModel], Actor]
+
+
+@dataclass
+class EngineActor:
+    """Acts with the trainer's own engine, LoRA merged into the base, all episodes of a game in lockstep."""
+
+    agent: LanguageModel
+    name: str = "engine"
+    is_exact: bool = True
+
+    def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:
+        return keys[process::processes]
+
+    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
+        episodes: list[Episode] = []
+        with merged(self.agent.model):
+            for name, game in games.items():
+                own = [(seed, member) for game_id, seed, member in keys if game_id == name]
+                episodes += play_episodes(game, self.agent, own) if own else []
+        return episodes
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class VllmActor:
+    """Acts on vLLM servers, which get every version of the adapter under a new name. The first process asks them for all."""
+
+    agent: LanguageModel
+    servers: Sequence[VllmServer]
+    folder: Path
+    """Where versions of the adapter are written. The servers must see it under the same path."""
+    name: str = "vllm"
+    is_exact: bool = False
+    pause: float = 1.0
+    """Of the pool."""
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    _versions: int = 0
+    _pool: VllmPool | None = None
+    _before: FloatArray | None = None
+
+    def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:  # noqa: ARG002
+        return keys if process == 0 else ()
+
+    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
+        """Publishes the weights, plays every episode at its own pace, and plays again what a failing server had a part in.
+
+        Raises:
+            UserError: no server answers, one of them computes with other weights, or they keep failing.
+        """
+        if not keys:
+            return []
+        pool = self._publish(games)
+        played: list[Episode] = []
+        for _ in range(_ROUNDS):
+            policies = [VllmPolicy(self.agent, pool) for _ in keys]
+            asked = list(zip(policies, keys, strict=True))
+            episodes = at_own_pace(lambda one: _play(games, *one), asked, _IN_FLIGHT * len(self.servers))
+            failed = pool.failed({url for policy in policies for url in policy.servers})
+            sound = [not policy.servers & failed for policy in policies]
+            played += [episode for episode, ok in zip(episodes, sound, strict=True) if ok]
+            keys = [key for key, ok in zip(keys, sound, strict=True) if not ok]
+            if not keys:
+                return played
+            log.warning("%d episodes are played again, because %s failed meanwhile", len(keys), ", ".join(sorted(failed)))
+        raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _publish(self, games: Mapping[str, Game]) -> VllmPool:
+        """Writes the present weights as a new version, and gives it to the servers."""
+        if self._pool is None:
+            self._pool = VllmPool(self.servers, probes_of(self.agent, games), pause=self.pause)
+        self._versions += 1
+        path = self.folder.resolve() / f"v{self._versions}"
+        model = cast(PeftModel, self.agent.model)
+        model.save_pretrained(str(path))
+        expected = self._log_probs(self._pool.probes)
+        with model.disable_adapter():
+            others = {"the base alone": self._log_probs(self._pool.probes)}
+        if self._before is not None:
+            others["the version before"] = self._before
+        version = Version(name=f"msgrpo-{self._run}-v{self._versions}", path=str(path), expected=expected, others=others)
+        self._pool.publish(version)
+        self._before = expected
+        for old in self.folder.glob("v*"):
+            if old.name != path.name:
+                shutil.rmtree(old, ignore_errors=True)
+        return self._pool
+
+    @torch.no_grad()
+    def _log_probs(self, probes: Probes) -> FloatArray:
+        """log p of all tokens of the probes but the first of each, at temperature 1, by the trainer."""
+        engine, found = self.agent.engine, []
+        self.agent.model.eval()
+        for ids in probes.token_ids:
+            trees = engine.shares_prefixes(ids, 1)
+            [pairs] = pairs_of([ids[:1]], [ids[1:]], len(ids), trees)
+            found.append(engine.log_probs(pairs, 1.0).double().cpu().numpy())
+        return np.concatenate(found)
+
+
+def _play(games: Mapping[str, Game], policy: VllmPolicy, key: EpisodeKey) -> Episode:
+    name, seed, member = key
+    [episode] = play_episodes(games[name], policy, [(seed, member)])
+    return episode
+
+
+def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
+    """The first prompts of some games, each with a reply."""
+    prompts = [
+        build_prompt(game, game.initial_state(stream(seed, "initial_state")), format_of(agent))
+        for game in [*games.values()][:_PROBES]
+        for seed in range(_PROBES)
+    ]
+    replies = [candidate_replies(prompt)[0] for prompt in prompts]
+    texts = [text + reply for text, reply in zip(agent.render(prompts), replies, strict=True)]
+    encoded = agent.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded])
+
+
+def check_distance(k3: float, update: int) -> None:
+    """Raises `UserError` if the servers' distribution is too far from the trainer's to learn from."""
+    if not k3 <= LARGEST_K3 or math.isnan(k3):
+        raise UserError(
+            f"the servers sample from another distribution than the trainer computes: {k3:.3g} nats per token apart (k3) in "
+            f"update {update}; expected at most {LARGEST_K3}, so the same base and temperature. Nothing was learned from it; "
+            "continue with --resume"
+        )
+
+
+def actor_of(acting: str, folder: Path) -> MakeActor:
+    """The actor of a name: `engine`, or `vllm:URL[,URL…]`.
+
+    Args:
+        acting: the name.
+        folder: for versions of the adapter, on a disk that the servers see under the same path.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if acting == "engine":
+        return EngineActor
+    servers = parse_servers(acting)
+    return lambda agent: VllmActor(agent, servers, folder)

@@ -1,0 +1,68 @@
+"""The loopback server answers as a real vLLM did: its transcript has the same statuses, fields, tokens and log-probabilities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.models.vllm_loopback import VllmLoopback
+from tests.models.vllm_transcripts import BASE, TRANSCRIPT, ask
+
+Json = dict[str, Any]
+
+REAL: list[Json] = json.loads(TRANSCRIPT.read_text(encoding="utf-8"))["transcript"]
+LEFT_OUT = {
+    "id",
+    "created",
+    "system_fingerprint",
+    "permission",
+    "text_offset",
+    "rank",
+    "decoded_token",
+    "top_logprobs",
+    "token_strs",
+}
+"""Fields that differ from run to run, or that nobody here reads."""
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[list[tuple[int, Any]]]:
+    with VllmLoopback(BASE) as server:
+        yield [ask(server.url, asked["method"], asked["path"], asked["body"]) for asked in REAL]
+
+
+def differences(real: Any, ours: Any, at: str = "") -> list[str]:
+    """Where an answer of ours is not that of the real server. The real one may have fields that ours lacks if they are null."""
+    if isinstance(real, dict) and isinstance(ours, dict):
+        keys = [key for key in real if key not in LEFT_OUT and (real[key] is not None or key in ours)]
+        missing = [f"{at}.{key} is missing" for key in keys if key not in ours]
+        return missing + [line for key in keys if key in ours for line in differences(real[key], ours[key], f"{at}.{key}")]
+    if isinstance(real, list) and isinstance(ours, list) and len(real) == len(ours):
+        return [line for k, (a, b) in enumerate(zip(real, ours, strict=True)) for line in differences(a, b, f"{at}[{k}]")]
+    if isinstance(real, float) and isinstance(ours, float):
+        return [] if real == pytest.approx(ours, abs=1e-3) else [f"{at}: {real} there, {ours} here"]
+    return [] if type(real) is type(ours) and real == ours else [f"{at}: {real!r} there, {ours!r} here"]
+
+
+@pytest.mark.parametrize("number", range(len(REAL)))
+def test_the_loopback_server_answers_as_the_real_one_did(ours: list[tuple[int, Any]], number: int) -> None:
+    asked, (status, answer) = REAL[number], ours[number]
+    assert status == asked["status"]
+    if asked["body"].get("max_tokens") == 1 and status == 200:  # the one token is drawn
+        for choice in (asked["answer"]["choices"][0], answer["choices"][0]):
+            for name in ("text", "token_ids", "finish_reason", "stop_reason"):
+                choice.pop(name)
+            if choice["logprobs"]:
+                likely = sorted(choice["logprobs"]["top_logprobs"][0].values(), reverse=True)[:5]
+                choice["logprobs"] = {"likely": likely}
+    assert differences(asked["answer"], answer) == []
+
+
+def test_the_transcript_has_the_answers_that_training_relies_on() -> None:
+    assert [asked["status"] for asked in REAL].count(200) >= 10
+    assert {asked["status"] for asked in REAL} >= {200, 400, 404}
+    adapted, base = (asked["answer"]["choices"][0] for asked in REAL if asked["body"].get("prompt_logprobs") == 0)
+    assert adapted["prompt_logprobs"] != base["prompt_logprobs"]
