@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -118,10 +119,11 @@ class VllmLoopback:
         self.asked.append((handler.path, body))
         status, answer = self.before(handler.path, body) or self.answer(handler.path, body)
         content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
+        with suppress(ConnectionError):  # of a client that no longer waits
+            handler.send_response(status)
+            handler.send_header("Content-Length", str(len(content)))
+            handler.end_headers()
+            handler.wfile.write(content)
 
     # ---- vLLM's routes
 
