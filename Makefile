@@ -28,15 +28,15 @@ test-long: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 MSGRPO_EXAMPLES=20 $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis tests
 
 # Other frameworks, each with an environment of its own beside .venv, since not all of them install together. An environment sees
-# the packages of .venv and adds the extra of its name. A framework is a name here, an extra, and tests/interop/test_NAME_*.py.
-INTEROP ?= openenv
+# the packages of .venv and adds the extra of its name; where that wants another version, it comes first. A framework is a name here, an extra, and tests/interop/test_NAME_*.py.
+INTEROP ?= openenv inspect verifiers
 test-interop: $(INTEROP:%=build/interop/%/.installed)
 	set -e; for name in $(INTEROP); do OMP_NUM_THREADS=1 build/interop/$$name/bin/python -m pytest tests/interop -k "test_$${name}_"; done
 
 build/interop/%/.installed: $(DEVELOPMENT)
 	$(BIN)/python -m venv $(@D)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dev.pth"
-	$(@D)/bin/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	$(@D)/bin/python -m pip install --no-compile --disable-pip-version-check -e '.[$*]'
 	@touch $@
 
 check: $(DEVELOPMENT)

@@ -19,6 +19,7 @@ SHOWS = {
     "own_game.py": r"right: reached the door in (\d\d) of 20 episodes\nrandom: reached the door in \d+ of 20 episodes\n",
     "own_player.py": r"right: success on \d\d of 50 boards\nchoose_at_random: success on \d of 50 boards\n",
     "own_prompt_format.py": r"^(Answer: \d  →  \w+, reward \d\n){6}$",
+    "trl_rollout.py": r"before: success on \d+ of 50 test boards\n(.*\n)*after \d+ updates: success on \d+ of 50 test boards\n",
     "evaluate_and_push.py": r"greedy − random = -?\d\.\d\d, 95 % interval \[.*\d+  README.md\n",
 }
 """Script → what its output holds."""

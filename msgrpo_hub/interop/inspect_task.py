@@ -1,0 +1,119 @@
+"""A suite's task for Inspect (`inspect-ai`): the episodes and the scores of `msgrpo eval`, run and logged by `inspect eval`.
+
+    inspect eval msgrpo_hub/text_game -T game=Snake-Standard-v1 --model openai/gpt-5-mini
+
+Each sample is a board of the suite. Inspect's epochs are our repeats: epoch 1 is member 0 of the board's seed. Every turn is a
+request of its own with its own seed, as a server gets it from `msgrpo eval`. Importing this module needs the package inspect-ai.
+"""
+
+from __future__ import annotations
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageUser,
+    ContentReasoning,
+    GenerateConfig,
+    ModelOutput,
+    get_model,
+)
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import unknown
+from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.games import Game, make_game, stream
+from msgrpo_hub.interop.episodes import play_episode, scores_of
+from msgrpo_hub.players import PlayerSettings
+
+_MESSAGES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
+_DEFAULTS = PlayerSettings()
+
+
+@task
+def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard", prompt_format: str = "") -> Task:
+    """One task of a suite, on the suite's boards. Temperature and token limit default to those of `msgrpo eval`.
+
+    Args:
+        game: the id of one of the suite's games.
+        suite: the name of a suite, or the path of a TOML file.
+        prompt_format: built-in, or module:object; by default the suite's.
+    """
+    chosen = load_suite(suite)
+    if game not in chosen.tasks:
+        raise unknown("game", game, chosen.tasks)
+    rules, asked = make_game(game), find_format(prompt_format or chosen.prompt_format, may_import=bool(prompt_format))
+    return Task(
+        dataset=MemoryDataset([_sample(rules, asked, index, seed) for index, seed in enumerate(chosen.seeds(game))], name=game),
+        solver=play(rules, asked),
+        scorer=episode_score(),
+        epochs=chosen.repeats,
+        config=GenerateConfig(temperature=_DEFAULTS.temperature, max_tokens=_DEFAULTS.max_new_tokens),
+        metadata={"game": game, "suite": chosen.name, "split": chosen.split, "prompt_format": asked.name},
+    )
+
+
+def _sample(game: Game, prompt_format: PromptFormat, index: int, seed: int) -> Sample:
+    first = build_prompt(game, game.initial_state(stream(seed, "initial_state")), prompt_format)
+    return Sample(id=index, input=_messages(first), metadata={"seed": str(seed)})  # a viewer in JavaScript rounds such an int
+
+
+@solver
+def play(game: Game, prompt_format: PromptFormat) -> Solver:
+    """Plays a sample's episode; each turn is a request with a prompt of its own, and the log has all of them."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
+        log: list[ChatMessage] = []
+
+        async def ask(prompt: Prompt, seed: int) -> Completion:
+            messages = _messages(prompt)
+            state.output = await get_model().generate(messages, config=GenerateConfig(seed=seed))
+            log.extend([*(messages[-1:] if log else messages), state.output.message])
+            return completion_of(state.output)
+
+        episode = await play_episode(game, ask, int(state.metadata["seed"]), state.epoch - 1, prompt_format)
+        state.metadata["score"] = scores_of(episode)
+        state.metadata["actions"] = [step.action for step in episode.steps]
+        state.messages, state.completed = log, True
+        return state
+
+    return solve
+
+
+@scorer(metrics={"*": [mean(), stderr()]})
+def episode_score() -> Scorer:
+    """The score of an episode, as `msgrpo eval` computes it; Inspect shows the means."""
+
+    async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
+        return Score(value=state.metadata["score"], answer=", ".join(action or "⊥" for action in state.metadata["actions"]))
+
+    return score
+
+
+def completion_of(output: ModelOutput) -> Completion:
+    """A reply of Inspect as ours, with its thinking put back in front.
+
+    Raises:
+        RuntimeError: the server gave no reply; Inspect then marks the sample as failed, and it has no score.
+    """
+    message = output.message
+    parts = message.content if isinstance(message.content, list) else []
+    thinking = "".join(part.reasoning for part in parts if isinstance(part, ContentReasoning))
+    if output.error or not (message.text or thinking or output.stop_reason in ("stop", "max_tokens", "tool_calls")):
+        raise RuntimeError(f"no reply ({output.error or output.stop_reason})")
+    usage = output.usage
+    return Completion(
+        text=f"<think>{thinking}</think>{message.text}" if thinking else message.text,
+        finish="length" if output.stop_reason == "max_tokens" else "stop",
+        usage=(usage.input_tokens, usage.output_tokens) if usage else None,
+    )
+
+
+def _messages(prompt: Prompt) -> list[ChatMessage]:
+    return [_MESSAGES[message["role"]](content=message["content"]) for message in prompt.messages]

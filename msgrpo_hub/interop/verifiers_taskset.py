@@ -1,0 +1,145 @@
+"""A taskset for verifiers (`verifiers.v1`): the episodes and scores of `msgrpo eval`, run by `vf-eval` or by a trainer.
+
+verifiers finds a taskset as a top-level module, and `examples/msgrpo_games.py` is one that has these names:
+
+    PYTHONPATH=examples vf-eval msgrpo-games --env.taskset.game Snake-Standard-v1 --model MODEL --client.base-url URL
+
+The harness asks the model in this process, every turn with a prompt of its own, through verifiers' interception server. A trace
+has one branch a turn. Importing this module needs the package verifiers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any, cast
+
+import verifiers.v1 as vf
+from huggingface_hub import ChatCompletionOutput
+from openai import AsyncOpenAI
+
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.prompt_formats import find_format
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import unknown
+from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.interop.episodes import play_episode, scores_of
+from msgrpo_hub.models.chat_server import Failure, read_reply
+from msgrpo_hub.players import PlayerSettings
+
+__all__ = ["GameEnv", "GameHarness", "GameTaskset"]
+
+_DEFAULTS = PlayerSettings()
+_RETRIES = 5
+"""Further attempts at a request that found the server busy."""
+
+
+class GameData(vf.TaskData):
+    """One episode to be played."""
+
+    game: str
+    """The versioned id."""
+    prompt_format: str
+    seed: int
+    """Gives the start."""
+    member: int | None
+    """Gives the chance within the episode; None draws one for each rollout."""
+
+
+class GameTask(vf.Task[GameData]):
+    """The reward is the episode's return; the other scores are metrics of the trace."""
+
+    @vf.reward(weight=1.0)
+    async def episode_return(self, trace: vf.Trace) -> float:
+        return float(trace.info["msgrpo"]["score"]["reward"])
+
+
+class GameTasksetConfig(vf.TasksetConfig):
+    """The task of a suite."""
+
+    game: str = "FrozenLake-NotSlippery-v1"
+    """One of the suite's games."""
+    suite: str = "standard"
+    """The name of a suite, or the path of a TOML file."""
+    repeats: int | None = None
+    """Tasks per board, with members 0, 1, …, as `msgrpo eval --repeats` plays them. None: one, whose rollouts draw their members,
+    so that the rollouts of a group share their start and not their chance."""
+
+
+class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
+    """The boards of one task of a suite, in the suite's order."""
+
+    def load(self) -> Iterable[GameTask]:
+        suite = load_suite(self.config.suite)
+        if self.config.game not in suite.tasks:
+            raise unknown("game", self.config.game, suite.tasks)
+        game, asked = make_game(self.config.game), find_format(suite.prompt_format)
+        members = [None] if self.config.repeats is None else range(self.config.repeats)
+        for seed in suite.seeds(game.id):
+            first = build_prompt(game, game.initial_state(stream(seed, "initial_state")), asked)
+            for member in members:
+                data = GameData(
+                    name=f"{game.id}#{seed}",
+                    system_prompt=first.system,
+                    prompt=first.user,
+                    game=game.id,
+                    prompt_format=asked.name,
+                    seed=seed,
+                    member=member,
+                )
+                yield GameTask(data, self.config.task)
+
+
+class GameHarness(vf.Harness[vf.HarnessConfig]):
+    """Plays an episode in this process; the model is asked through verifiers, which records every request and reply."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,  # noqa: ARG002
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],  # noqa: ARG002
+        data: GameData,
+    ) -> vf.ProgramResult:
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=_RETRIES, timeout=None) as client:
+
+            async def ask(prompt: Prompt, seed: int) -> Completion:
+                answer = await client.chat.completions.create(
+                    model=ctx.model,
+                    messages=cast(Any, prompt.messages),
+                    seed=seed,
+                    temperature=_DEFAULTS.temperature,  # `--sampling.*` overrides these two
+                    max_tokens=_DEFAULTS.max_new_tokens,
+                )
+                reply = read_reply(ChatCompletionOutput.parse_obj_as_instance(answer.model_dump()))
+                if isinstance(reply, Failure):
+                    raise RuntimeError(f"no reply ({reply.what})")
+                return reply
+
+            member = secrets.randbits(31) if data.member is None else data.member
+            episode = await play_episode(make_game(data.game), ask, data.seed, member, find_format(data.prompt_format))
+        score = scores_of(episode)
+        trace.info["msgrpo"] = {"member": member, "actions": [step.action for step in episode.steps], "score": score}
+        for name, value in score.items():
+            trace.record_metric(name, value)
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+class GameEnvConfig(vf.EnvConfig):
+    """One player. Nothing runs in its runtime, so it needs no sandbox."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class GameEnv(vf.Env[GameEnvConfig]):
+    """One player plays one episode."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        await agents.agent.run(task)

@@ -1,0 +1,117 @@
+"""Inspect plays the episodes of `msgrpo eval` and gives them the same scores, to the last digit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.suites import Suite
+from tests.interop.chat_model import model
+from tests.models.openai_server import OpenAIServer, always, send
+
+inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
+
+LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Standard-v1"
+OF_EPISODES = ("reward", "success", "steps", "unreadable", "truncated_replies", "illegal")
+
+
+def ours(server: OpenAIServer, game: str, folder: Path, episodes: int = 50, repeats: int = 1) -> Result:
+    """`msgrpo eval` on the boards of the suite `quick`."""
+    suite = Suite(name="quick", tasks=(game,), episodes=episodes, split="validation", repeats=repeats)
+    [result] = evaluate(f"endpoint:{server.url}#m", suite, folder)
+    return result
+
+
+def theirs(server: OpenAIServer, game: str, folder: Path, **options: Any) -> Any:
+    """The log of Inspect's own runner."""
+    from msgrpo_hub.interop.inspect_task import text_game
+
+    local = inspect_ai.model.get_model("openai-api/local/m", base_url=server.url, api_key="none", memoize=False)
+    [log] = inspect_ai.eval(text_game(game, "quick"), model=local, log_dir=str(folder), display="none", **options)
+    return log
+
+
+def means(log: Any) -> dict[str, float]:
+    """Score → the mean that Inspect shows."""
+    return {score.name: score.metrics["mean"].value for score in log.results.scores}
+
+
+@pytest.mark.parametrize("game", [LAKE, SNAKE])
+def test_50_episodes_and_their_scores_are_those_of_msgrpo_eval(game: str, tmp_path: Path) -> None:
+    with OpenAIServer(model()) as server:
+        run = ours(server, game, tmp_path / "ours")
+        first = {(str(asked.body["messages"]), asked.body["seed"]) for asked in server.asked}
+        server.asked.clear()
+        log = theirs(server, game, tmp_path / "theirs")
+    assert log.status == "success"
+    assert {(str(asked.body["messages"]), asked.body["seed"]) for asked in server.asked} == first
+    samples = sorted(log.samples, key=lambda sample: sample.id)
+    assert len(samples) == 50
+    for sample, episode, score in zip(samples, run.episodes, run.scores, strict=True):
+        values = sample.scores["episode_score"].value
+        assert sample.metadata["actions"] == [step.action for step in episode.steps]
+        assert {name: values[name] for name in OF_EPISODES} == {name: float(getattr(score, name)) for name in OF_EPISODES}
+        assert (values.get("luck_adjusted"), values.get("regret")) == (score.luck_adjusted, score.regret)
+    found = means(log)
+    assert found["reward"] == run.summary["reward"]["mean"]
+    assert found["success"] == run.summary["success"]["mean"]
+    assert found["unreadable"] > 0
+    assert ("luck_adjusted" in found) == (game == LAKE)
+
+
+def test_epochs_are_our_repeats(tmp_path: Path) -> None:
+    """Epoch n of a board is its member n − 1: other slips on the same ice."""
+    with OpenAIServer(model()) as server:
+        run = ours(server, LAKE, tmp_path / "ours", episodes=4, repeats=3)
+        log = theirs(server, LAKE, tmp_path / "theirs", limit=4, epochs=3)
+    played = {(sample.id, sample.epoch - 1): sample.metadata["actions"] for sample in log.samples}
+    expected = {(index // 3, index % 3): [step.action for step in episode.steps] for index, episode in enumerate(run.episodes)}
+    assert played == expected
+    assert means(log)["reward"] == pytest.approx(run.summary["reward"]["mean"], abs=1e-12)
+
+
+def test_a_reply_cut_at_the_token_limit_counts_as_truncated(tmp_path: Path) -> None:
+    with OpenAIServer(model("length")) as server:
+        log = theirs(server, SNAKE, tmp_path, limit=2)
+    for sample in log.samples:
+        values = sample.scores["episode_score"].value
+        assert values["truncated_replies"] == sample.metadata["actions"].count(None)
+        assert values["unreadable"] == 0
+
+
+def test_a_server_that_refuses_gives_a_failed_log_and_no_score(tmp_path: Path) -> None:
+    with OpenAIServer(model(), always(send(400, b'{"error": {"message": "no"}}'))) as server:
+        log = theirs(server, LAKE, tmp_path, limit=1)
+    assert log.status == "error"
+    assert log.results is None or not log.results.scores
+
+
+def test_a_game_that_the_suite_does_not_have_is_refused_in_one_line() -> None:
+    from msgrpo_hub.interop.inspect_task import text_game
+
+    with pytest.raises(UserError, match="unknown game 'FrozenLake-Slippery-v2': did you mean 'FrozenLake-Slippery-v1'"):
+        text_game("FrozenLake-Slippery-v2", "quick")
+
+
+def test_the_command_finds_the_task_by_its_name(tmp_path: Path) -> None:
+    """As a user runs it, through the entry point of the installed package."""
+    with OpenAIServer(model()) as server:
+        environment = os.environ | {"LOCAL_API_KEY": "none", "LOCAL_BASE_URL": server.url}
+        task = ["msgrpo_hub/text_game", "-T", f"game={SNAKE}", "-T", "suite=quick", "--limit", "2"]
+        command = [str(Path(sys.executable).parent / "inspect"), "eval", *task, "--model", "openai-api/local/m"]
+        options = ["--log-dir", str(tmp_path / "log"), "--display", "none"]
+        done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        settings = {(asked.body["temperature"], asked.body["max_tokens"]) for asked in server.asked}
+    [path] = (tmp_path / "log").iterdir()
+    log = inspect_ai.log.read_eval_log(str(path))
+    assert (log.eval.metadata["game"], len(log.samples)) == (SNAKE, 2)
+    assert settings == {(0.5, 256)}
