@@ -36,7 +36,7 @@ _MESSAGES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": 
 _DEFAULTS = PlayerSettings()
 
 
-@task
+@task  # type: ignore[untyped-decorator]
 def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard", prompt_format: str = "") -> Task:
     """One task of a suite, on the suite's boards. Temperature and token limit default to those of `msgrpo eval`.
 
@@ -64,7 +64,7 @@ def _sample(game: Game, prompt_format: PromptFormat, index: int, seed: int) -> S
     return Sample(id=index, input=_messages(first), metadata={"seed": str(seed)})  # a viewer in JavaScript rounds such an int
 
 
-@solver
+@solver  # type: ignore[untyped-decorator]
 def play(game: Game, prompt_format: PromptFormat) -> Solver:
     """Plays a sample's episode; each turn is a request with a prompt of its own, and the log has all of them."""
 
@@ -86,7 +86,7 @@ def play(game: Game, prompt_format: PromptFormat) -> Solver:
     return solve
 
 
-@scorer(metrics={"*": [mean(), stderr()]})
+@scorer(metrics={"*": [mean(), stderr()]})  # type: ignore[untyped-decorator]
 def episode_score() -> Scorer:
     """The score of an episode, as `msgrpo eval` computes it; Inspect shows the means."""
 

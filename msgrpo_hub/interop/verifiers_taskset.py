@@ -35,7 +35,7 @@ _RETRIES = 5
 """Further attempts at a request that found the server busy."""
 
 
-class GameData(vf.TaskData):
+class GameData(vf.TaskData):  # type: ignore[misc]
     """One episode to be played."""
 
     game: str
@@ -47,15 +47,15 @@ class GameData(vf.TaskData):
     """Gives the chance within the episode; None draws one for each rollout."""
 
 
-class GameTask(vf.Task[GameData]):
+class GameTask(vf.Task[GameData]):  # type: ignore[misc]
     """The reward is the episode's return; the other scores are metrics of the trace."""
 
-    @vf.reward(weight=1.0)
+    @vf.reward(weight=1.0)  # type: ignore[untyped-decorator]
     async def episode_return(self, trace: vf.Trace) -> float:
         return float(trace.info["msgrpo"]["score"]["reward"])
 
 
-class GameTasksetConfig(vf.TasksetConfig):
+class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
     """The task of a suite."""
 
     game: str = "FrozenLake-NotSlippery-v1"
@@ -67,7 +67,7 @@ class GameTasksetConfig(vf.TasksetConfig):
     so that the rollouts of a group share their start and not their chance."""
 
 
-class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
+class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):  # type: ignore[misc]
     """The boards of one task of a suite, in the suite's order."""
 
     def load(self) -> Iterable[GameTask]:
@@ -91,7 +91,7 @@ class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
                 yield GameTask(data, self.config.task)
 
 
-class GameHarness(vf.Harness[vf.HarnessConfig]):
+class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
     """Plays an episode in this process; the model is asked through verifiers, which records every request and reply."""
 
     APPENDS_SYSTEM_PROMPT = True
@@ -132,13 +132,13 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-class GameEnvConfig(vf.EnvConfig):
+class GameEnvConfig(vf.EnvConfig):  # type: ignore[misc]
     """One player. Nothing runs in its runtime, so it needs no sandbox."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
-class GameEnv(vf.Env[GameEnvConfig]):
+class GameEnv(vf.Env[GameEnvConfig]):  # type: ignore[misc]
     """One player plays one episode."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
