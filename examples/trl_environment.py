@@ -5,6 +5,7 @@ pip install 'msgrpo-hub[trl]'. The model is an argument: python examples/trl_env
 
 import sys
 
+import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from msgrpo_hub.games import make_game
@@ -23,6 +24,8 @@ trainer = GRPOTrainer(
         num_generations=8,
         max_completion_length=4096,  # the whole conversation of an episode
         max_tool_calling_iterations=make_game(GAME).horizon,
+        bf16=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
         report_to=[],
         logging_steps=1,
         save_strategy="no",

@@ -1,6 +1,6 @@
 """Trains the built-in base on the lake with TRL's `GRPOTrainer`: our groups of episodes come in through `rollout_func`.
 
-pip install 'msgrpo-hub[trl]', and for more than a few updates: python examples/trl_rollout.py 60
+pip install 'msgrpo-hub[trl]', and for more than a few updates: python examples/trl_rollout.py 25
 """
 
 import sys
