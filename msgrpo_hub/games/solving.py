@@ -183,10 +183,15 @@ def best_actions(values: Values, state: Any, actions: Iterable[str]) -> tuple[st
 
 
 def soonest_optimal_action(game: Game, state: Any) -> str:
-    """The optimal action that leaves the most turns to spare. Raises `UserError` for a game that is not solvable.
+    """The first of `soonest_optimal_actions`. Raises `UserError` for a game that is not solvable."""
+    return soonest_optimal_actions(game, state)[0]
 
-    With turns to spare, walking in circles is as good as walking to the goal. Among equally good actions, this takes those
-    that would still be best after a turn without an action, and so on; among the remaining ones, the first.
+
+def soonest_optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
+    """The optimal actions that leave the most turns to spare. Raises `UserError` for a game that is not solvable.
+
+    With turns to spare, walking in circles is as good as walking to the goal. Among equally good actions, these are the ones
+    that would still be best after a turn without an action, and so on.
     """
     values, best = values_at(game, state), game.actions
     assert is_solvable(game)
@@ -194,7 +199,7 @@ def soonest_optimal_action(game: Game, state: Any) -> str:
         best = best_actions(values, state, best)
         [(_, waited), *others] = game.outcomes(state, None)
         if len(best) == 1 or others or waited.terminated or waited.truncated:
-            return best[0]
+            return best
         state = waited.state
 
 

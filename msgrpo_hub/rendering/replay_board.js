@@ -23,8 +23,14 @@ function drawBoard(task, episode, turn, label) {
   if (state.bodies) parts.push(...state.bodies.map((_, who) => snake(task, episode, turn, who)).reverse());
   if (state.walker !== undefined) parts.push(walker(task, state));
   if (episode.steps[turn]) parts.push(moves(task, state, episode.steps[turn]));
-  const box = `-0.2 -0.2 ${task.columns + 0.4} ${task.rows + 0.4}`; // a mark may stand half outside
+  const room = 0.25 * markScale(task); // a mark may stand half outside
+  const box = `${-room} ${-room} ${task.columns + 2 * room} ${task.rows + 2 * room}`;
   return svg("svg", { viewBox: box, class: "board", role: "img", "aria-label": label }, ...parts);
+}
+
+/** How much larger marks are on a board of many cells, where they would be too small to see. */
+function markScale(task) {
+  return Math.max(1, Math.max(task.rows, task.columns) / 6);
 }
 
 function ground(task) {
@@ -96,19 +102,19 @@ function direction(task, action) {
   return way ? [way[1], way[0]] : null;
 }
 
-/** The legal, the optimal and the chosen moves, around the player. */
+/** The legal, the best and the chosen moves, around the player. */
 function moves(task, state, step) {
   const marks = svg("g");
   const at = state.bodies ? state.bodies[0][0] : state.walker;
   if (at === undefined) return marks;
   const [x, y] = middle(at, task.columns);
-  const big = Math.max(1, Math.max(task.rows, task.columns) / 6); // on a board of many cells, marks would be too small to see
+  const big = markScale(task);
   const edge = (action) => {
     const way = direction(task, action);
     return way && { cx: x + way[0] / 2, cy: y + way[1] / 2, way };
   };
-  const optimal = step.optimal.length < task.actions.length ? step.optimal : []; // all: none is better
-  for (const [name, actions, r] of [["legal", step.legal, 0.06], ["optimal", optimal, 0.19]]) {
+  const best = step.best.length < task.actions.length ? step.best : []; // all: none is better
+  for (const [name, actions, r] of [["legal", step.legal, 0.06], ["best", best, 0.19]]) {
     for (const action of actions) {
       const place = edge(action);
       if (place) marks.append(svg("circle", { class: name, cx: place.cx, cy: place.cy, r: r * big }));
@@ -117,7 +123,7 @@ function moves(task, state, step) {
   const chosen = step.action === null ? null : edge(step.action);
   if (chosen) {
     const turned = `translate(${chosen.cx} ${chosen.cy}) rotate(${angle(chosen.way)}) scale(${0.45 * big})`;
-    const kind = step.status === "illegal" ? "chosen illegal" : "chosen";
+    const kind = step.status === "illegal" && !best.includes(step.action) ? "chosen illegal" : "chosen";
     marks.append(svg("path", { class: kind, d: "M-.3 -.3L.35 0L-.3 .3L-.12 0Z", transform: turned }));
   }
   return marks;

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgrpo_hub.episode import Episode, Step, StepScore
-from msgrpo_hub.games import Game, make_game
+from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.board import Cell
+from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.scene import Scene, has_scene
+from msgrpo_hub.games.solving import soonest_optimal_actions
 from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rendering.board_art import FACES, PENGUIN, shape
 from msgrpo_hub.rendering.board_svg import FREE, icy, moves, pictures, still_grid
+from msgrpo_hub.rendering.endings import how_it_ended
 from msgrpo_hub.rendering.report_plots import ending
 from msgrpo_hub.rollout import replayed_states
 
@@ -37,6 +40,7 @@ def game_data(game: Game) -> Data:
         "icy": icy(game),
         "pieces": {symbol: _piece(name, symbol) for symbol, name in pictures(game).items()},
         "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
+        "legend": [[symbol, name] for symbol, name in pictures(game).items() if symbol != display_symbol(game, FREE)],
     }
 
 
@@ -46,14 +50,16 @@ def episode_data(game: Game, episode: Episode, scores: Sequence[StepScore]) -> D
     Raises:
         ValueError: for a record that does not replay.
     """
+    states, last = replayed_states(game, episode), episode.steps[-1].action if episode.steps else None
     return {
         "ending": ending(episode),
-        "states": [state_data(game, state) for state in replayed_states(game, episode)],
-        "steps": [_step(game, step, score) for step, score in zip(episode.steps, scores, strict=True)],
+        "ended": how_it_ended(game, states, last, success=episode.success, terminated=episode.terminated),
+        "states": [state_data(game, state) for state in states],
+        "steps": [_step(game, *each) for each in zip(states[:-1], episode.steps, scores, strict=True)],
     }
 
 
-def _step(game: Game, step: Step, score: StepScore) -> Data:
+def _step(game: Game, state: Any, step: Step, score: StepScore) -> Data:
     number_of = game.actions.index
     return {
         "reply": _kept(step.completion.text),
@@ -61,9 +67,23 @@ def _step(game: Game, step: Step, score: StepScore) -> Data:
         "action": None if step.action is None else number_of(step.action),
         "legal": [number_of(action) for action in score.legal_actions],
         "optimal": [number_of(action) for action in score.optimal_actions],
+        "best": [number_of(action) for action in best_moves(game, state)],
         "reward": step.reward,
         "regret": score.regret,
     }
+
+
+def best_moves(game: Game, state: Any) -> tuple[str, ...]:
+    """The optimal actions worth showing: those that shorten the way, and a move against a wall only if no other is as good.
+
+    All actions are returned if nothing is left to win, so that none is better.
+    """
+    core = base_game(game)
+    if not is_solvable(core):
+        return ()
+    best = [display_name(game, action) for action in soonest_optimal_actions(core, state)]
+    legal = game.legal_actions(state) if len(best) < len(game.actions) else best
+    return tuple(action for action in best if action in legal) or tuple(best)
 
 
 def _kept(reply: str) -> str:

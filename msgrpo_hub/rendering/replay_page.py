@@ -19,6 +19,9 @@ from msgrpo_hub.rollout import past_turns, replayed_states
 
 READER_PREFERS_DARK = "@media (prefers-color-scheme:dark)"
 
+_DRAWN = ":is(.board,.replay-icon)"
+"""What has the colours of the pieces: boards, and the pictures of the legend."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayAssets:
@@ -60,10 +63,11 @@ class Replay:
 
         Returns:
             `player`, `game`, `seed` (text: it has more digits than a JavaScript number holds), `system` (the constant part of
-            the prompt), `states` (one more than `steps`), `ending`, `reward`, `success`, `regret` and `value_optimal`. Each of
-            the `steps` has its `prompt`, `reply`, `status`, `action`, `legal` and `optimal` actions (numbers in
-            `game["actions"]`), `move` (the same number under all names of an action), `reward` and `regret`, and the sums
-            `reward_so_far` and `regret_so_far`. A regret is None if the game is not solved.
+            the prompt), `states` (one more than `steps`), `ending`, `ended` (how, in words), `reward`, `success`, `regret` and
+            `value_optimal`. Each of the `steps` has its `prompt`, `reply`, `status`, `action`, `legal`, `optimal` and `best`
+            actions (numbers in `game["actions"]`; the best are the optimal ones that shorten the way), `move` (the same number
+            under all names of an action), `reward` and `regret`, and the sums `reward_so_far` and `regret_so_far`. A regret is
+            None if the game is not solved.
 
         Raises:
             ValueError: for a record that does not replay.
@@ -110,7 +114,7 @@ class Replay:
         drawn = "".join(f'<g id="{name}">{shape}</g>' for name, shape in shapes(games).items())
         return ReplayAssets(
             script=read_part("replay_board.js") + read_part("replay_player.js"),
-            style=f".board{{{light}}}{dark}{{.board{{{darker}}}}}" + read_part("replay_player.css"),
+            style=f"{_DRAWN}{{{light}}}{dark}{{{_DRAWN}{{{darker}}}}}" + read_part("replay_player.css"),
             shapes=f'<svg class="shapes" width="0" height="0" aria-hidden="true" focusable="false"><defs>{drawn}</defs></svg>',
         )
 

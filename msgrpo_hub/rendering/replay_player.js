@@ -1,6 +1,7 @@
 /* The replay player: one or two episodes from the same seed, turn by turn. Text from the data is set as text, never as markup. */
 
 const TURN_MS = 1000;
+const REST = 3; // turns for which the end stands before it begins again
 
 /** An HTML element with attributes and children; a child may be text. */
 function html(name, attributes = {}, ...children) {
@@ -24,15 +25,17 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /**
  * A replay player in an element of the page. `show({ players })` starts a replay of one or two players; each has its name
- * (`player`), its `game`, the data of its episode and, if the page has them, `system` and each step's `prompt`.
+ * (`player`), its `game`, the data of its episode and, if the page has them, a readable name (`title`), `system` and each
+ * step's `prompt`. `show` takes the `turn` to begin with. `begin` plays, and `begin(true)` again and again.
  *
  * heading: level of the players' names; the heading of a reply is one level below.
  * takesKey: whether the arrow keys step, from the element that has the focus; by default, if it is inside the player.
+ * onTurn: called with each turn that the reader has chosen.
  */
-function replayPlayer(element, { heading = 2, takesKey } = {}) {
-  const { controls, back, play, forward, difference, output, slider, mark } = replayControls();
+function replayPlayer(element, { heading = 2, takesKey, onTurn = () => {} } = {}) {
+  const { controls, back, play, forward, difference, output, slider, mark, legend } = replayControls();
   const panels = html("div", { class: "replay-panels" });
-  const root = html("div", { class: "replay", role: "group", "aria-label": "Replay" }, panels, controls);
+  const root = html("div", { class: "replay", role: "group", "aria-label": "Replay" }, controls, panels); // as the focus goes
   const focused = takesKey ?? ((target) => root.contains(target));
   let players = [];
   let timer = null;
@@ -46,19 +49,23 @@ function replayPlayer(element, { heading = 2, takesKey } = {}) {
     play.textContent = "Play";
   }
 
-  function start() {
+  function begin(again = false) {
+    pause();
     if (turn === last()) go(0);
     play.textContent = "Pause";
+    let rest = 0;
     timer = setInterval(() => {
       if (!root.isConnected) return pause();
-      go(turn + 1);
-      if (turn === last()) pause();
+      if (turn < last()) go(turn + 1);
+      else if (++rest === REST) go((rest = 0));
+      if (turn === last() && !again) pause();
     }, TURN_MS);
   }
 
   function jump(wanted) {
     pause();
     go(wanted);
+    onTurn(turn);
   }
 
   function go(wanted) {
@@ -73,7 +80,7 @@ function replayPlayer(element, { heading = 2, takesKey } = {}) {
     for (const [index, player] of players.entries()) showTurn(panels.children[index], player, turn, turn === before + 1);
   }
 
-  function show(data) {
+  function show(data, first = 0) {
     pause();
     if (!data || !data.players || !data.players.length) return root.remove();
     players = data.players;
@@ -87,11 +94,12 @@ function replayPlayer(element, { heading = 2, takesKey } = {}) {
     difference.disabled = mark.hidden = different === null;
     difference.textContent = different === null ? "No difference" : `First difference: turn ${different + 1}`;
     if (different !== null) mark.style.left = `calc(8px + (100% - 16px) * ${different / last()})`;
-    go(0);
+    legend.replaceChildren(...replayLegend(players));
+    go(first);
   }
 
   slider.addEventListener("input", () => jump(Number(slider.value)));
-  play.addEventListener("click", () => (timer === null ? start() : pause()));
+  play.addEventListener("click", () => (timer === null ? begin() : pause()));
   back.addEventListener("click", () => jump(turn - 1));
   forward.addEventListener("click", () => jump(turn + 1));
   difference.addEventListener("click", () => jump(firstDifference(...players)));
@@ -101,7 +109,7 @@ function replayPlayer(element, { heading = 2, takesKey } = {}) {
     event.preventDefault();
     jump(turn + turns);
   });
-  return { show };
+  return { show, begin };
 }
 
 /** Buttons, the slider, and the mark of the first difference under it. */
@@ -115,16 +123,36 @@ function replayControls() {
   const slider = html("input", { type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": "Turn" });
   const mark = html("span", { class: "replay-mark", "aria-hidden": "true" });
   const buttons = html("div", { class: "replay-buttons" }, back, play, forward, difference, output);
-  const controls = html("div", { class: "replay-controls" }, buttons, html("div", { class: "replay-track" }, slider, mark));
-  return { controls, back, play, forward, difference, output, slider, mark };
+  const legend = html("ul", { class: "replay-legend", "aria-label": "Legend" });
+  const controls = html("div", { class: "replay-controls" }, buttons, html("div", { class: "replay-track" }, slider, mark), legend);
+  return { controls, back, play, forward, difference, output, slider, mark, legend };
+}
+
+/** What stands on the boards, and the marks on them: pictures with their names. */
+function replayLegend(players) {
+  const [{ game }] = players;
+  const states = players.flatMap((player) => player.states);
+  const picture = (...shapes) => svg("svg", { viewBox: "-.5 -.5 1 1", class: "replay-icon", "aria-hidden": "true" }, ...shapes);
+  const drawn = game.legend.flatMap(([symbol, name]) => {
+    if (states.some(({ pieces }) => symbol in pieces)) return [[name, svg("use", { href: `#${game.pieces[symbol]}` })]];
+    if (name === "you") return [[name, svg("use", { href: "#walker" })]];
+    const head = { "your head": "you", "opponent head": "opponent" }[name];
+    return head ? [[head, svg("g", { transform: "scale(.9)" }, svg("circle", { class: `head ${head}`, r: 0.43 }), svg("use", { href: "#awake" }))]] : [];
+  });
+  const marks = [["chosen move", svg("path", { class: "chosen", d: "M-.3 -.3L.35 0L-.3 .3L-.12 0Z" })]];
+  if (players.some(({ steps }) => steps.some(({ best }) => best.length))) marks.push(["best move", svg("circle", { class: "best", r: 0.34 })]);
+  marks.push(["legal move", svg("circle", { class: "legal", r: 0.12 })]);
+  return [...drawn, ...marks].map(([name, shape]) => html("li", {}, picture(shape), name));
 }
 
 /** One player's place: board and status; actions, totals, reply and, if it is known, the prompt. */
-function replayPanel({ player, system }, heading, index, count) {
+function replayPanel({ player, title, system }, heading, index, count) {
   const whose = index ? `${player}, on the right` : player;
+  const name = html(`h${heading}`, {}, title ?? player);
+  if (title && title !== player) name.append(" ", html("small", {}, player));
   const scrolls = (what) => ({ tabindex: 0, role: "region", "aria-label": `${what} of ${whose}` });
   const board = html("div", { class: "replay-left" },
-    html(`h${heading}`, {}, player), html("div", { class: "replay-board" }), html("p", { class: "replay-status" }));
+    name, html("div", { class: "replay-board" }), html("p", { class: "replay-status" }));
   const text = html("div", { class: "replay-text" },
     html("ul", { class: "replay-actions", "aria-label": "Actions" }), html("div", { class: "replay-totals" }),
     html(`h${heading + 1}`, {}, "Reply"), html("pre", { class: "replay-reply", ...scrolls("Reply") }));
@@ -138,11 +166,12 @@ function replayPanel({ player, system }, heading, index, count) {
   return html("article", { class: "replay-panel", "aria-label": player }, board, text);
 }
 
-/** Fills a panel with one turn, or with the end if the episode is over. */
+/** Fills a panel with one turn, or with the end if the episode is over; the last reply and its prompt then stay. */
 function showTurn(panel, player, wanted, moves) {
   const { game, states, steps } = player;
   const turn = Math.min(wanted, steps.length);
   const step = steps[turn];
+  const asked = step ?? steps[steps.length - 1];
   const board = drawBoard(game, player, turn, `Board of ${player.player}, turn ${turn + 1}`);
   panel.querySelector(".replay-board").replaceChildren(board);
   if (moves && wanted <= steps.length) glide(board, game, states[turn - 1], states[turn]);
@@ -150,26 +179,34 @@ function showTurn(panel, player, wanted, moves) {
   panel.querySelector(".replay-status").replaceWith(replayStatus(player, step));
   panel.querySelector(".replay-actions").replaceChildren(...replayActions(game, step));
   panel.querySelector(".replay-totals").replaceChildren(...replayTotals(steps, turn));
-  panel.querySelector(".replay-reply").textContent = step ? step.reply : "";
+  const reply = panel.querySelector(".replay-reply");
+  reply.textContent = asked ? asked.reply : "";
+  reply.previousElementSibling.textContent = step ? "Reply" : "Last reply";
   const observation = panel.querySelector(".replay-observation");
-  if (observation) observation.textContent = step ? step.prompt : "";
+  if (observation) observation.textContent = asked ? asked.prompt : "";
 }
 
-/** The first turn, from 0, on which two players do not make the same move; null if they never differ, or there is only one. */
+/**
+ * The first turn, from 0, on which two players make moves that differ and are not equally good, or only one still plays; null
+ * if there is none, or only one player.
+ */
 function firstDifference(a, b) {
   if (!b) return null;
   const moveOf = (step) => step.move ?? step.action; // `move`: the same number under all names of an action
-  const turn = a.steps.findIndex((step, index) => !b.steps[index] || moveOf(step) !== moveOf(b.steps[index]));
+  const good = (step) => step.best.includes(step.action);
+  const differ = (one, other) => !other || (moveOf(one) !== moveOf(other) && !(good(one) && good(other)));
+  const turn = a.steps.findIndex((step, index) => differ(step, b.steps[index]));
   return turn >= 0 ? turn : b.steps.length > a.steps.length ? a.steps.length : null;
 }
 
-/** The actions, each with what it is on this turn: illegal, optimal, chosen. */
+/** The actions, each with what it is on this turn: illegal or best, chosen. A move against a wall can be best on slippery ice. */
 function replayActions(game, step) {
   return game.actions.map((action, index) => {
+    const best = step && step.best.includes(index) && step.best.length < game.actions.length;
     const kinds = step
       ? [
-          !step.legal.includes(index) && "illegal",
-          step.optimal.includes(index) && step.optimal.length < game.actions.length && "optimal",
+          !step.legal.includes(index) && !best && "illegal",
+          best && "best",
           step.action === index && "chosen",
         ].filter(Boolean)
       : [];
@@ -180,26 +217,32 @@ function replayActions(game, step) {
   });
 }
 
-function replayStatus({ game, ending, steps }, step) {
+function replayStatus({ game, ending, ended, steps }, step) {
   if (!step) {
     const kind = ["success", "survived"].includes(ending) ? "good" : "bad";
-    return html("p", { class: `replay-status ${kind}` }, `The end: ${ending}, reward ${signed(sum(steps.map(({ reward }) => reward)))}`);
+    return html("p", { class: `replay-status ${kind}` }, `The end: ${ended}, reward ${signed(sum(steps.map(({ reward }) => reward)))}`);
   }
   const action = game.actions[step.action];
   const [kind, words] = {
     ok: judgement(game, step, action),
-    illegal: ["bad", `${action}, illegal`],
+    illegal: againstAWall(step, action),
     unreadable: ["bad", "Unparsed: no action found in the reply"],
     truncated_reply: ["bad", "Truncated at the token limit"],
   }[step.status];
   return html("p", { class: `replay-status ${kind}` }, words);
 }
 
-/** How good an action was, if that is known. If all are optimal (nothing is left to win), none deserves praise. */
+/** How good an action was, if that is known. If all are best (nothing is left to win), none deserves praise. */
 function judgement(game, step, action) {
-  if (step.optimal.length === 0) return ["", action];
-  if (step.optimal.length === game.actions.length) return ["", `${action}, as good as any`];
-  return step.optimal.includes(step.action) ? ["good", `${action}, optimal`] : ["caution", `${action}, not optimal`];
+  if (step.best.length === 0) return ["", action];
+  if (step.best.length === game.actions.length) return ["", `${action}, as good as any`];
+  if (step.best.includes(step.action)) return ["good", `${action}, best`];
+  return ["caution", step.optimal.includes(step.action) ? `${action}, a detour with turns to spare` : `${action}, not the best`];
+}
+
+/** A move against a wall: wasted, unless slippery ice makes it the best way to slide aside. */
+function againstAWall(step, action) {
+  return step.best.includes(step.action) ? ["good", `${action} against the wall, best: the ice may slide you aside`] : ["bad", `${action}, illegal`];
 }
 
 /** Reward and regret: the sum over the turns before, and the value of this turn. */

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.rendering.endings import label
 
 ENDINGS = ("success", "survived", "out of turns", "lost", "not played")
 REPLIES = ("ok", "illegal", "unparsed", "truncated")
@@ -125,9 +126,7 @@ def number(value: float | None, decimals: int = 3) -> str:
 
 def ending(episode: Episode) -> str:
     """How an episode ended, as a short label."""
-    if episode.success:
-        return "success" if episode.terminated else "survived"
-    return "lost" if episode.terminated else "out of turns"
+    return label(success=episode.success, terminated=episode.terminated)
 
 
 def endings(result: Result) -> list[Segment]:

@@ -155,10 +155,11 @@ def test_each_turn_tells_reply_action_moves_reward_and_regret(path: Path, open_p
             action for index, action in enumerate(actions) if index == step["action"]
         ]
         assert {name for name, kinds in classes.items() if "is-illegal" not in kinds} == {actions[i] for i in step["legal"]}
-        if len(step["optimal"]) < 4:
-            assert {name for name, kinds in classes.items() if "is-optimal" in kinds} == {actions[i] for i in step["optimal"]}
-            assert panel.locator(".board circle.optimal").count() == len(step["optimal"])
-        assert panel.locator(".board circle.legal").count() == len(step["legal"])
+        if len(step["best"]) < 4:
+            assert {name for name, kinds in classes.items() if "is-best" in kinds} == {actions[i] for i in step["best"]}
+            assert panel.locator(".replay-board circle.best").count() == len(step["best"])
+        assert not [kinds for kinds in classes.values() if "is-best" in kinds and "is-illegal" in kinds]
+        assert panel.locator(".replay-board circle.legal").count() == len(step["legal"])
         sums = panel.locator(".replay-totals b").all_inner_texts()
         assert [float(told) for told in sums] == pytest.approx([reward, step["reward"], regret, step["regret"]], abs=1e-3)
         reward, regret = reward + step["reward"], regret + step["regret"]

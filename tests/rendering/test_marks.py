@@ -1,0 +1,135 @@
+"""What a replay marks and says: the best moves against shortest ways found apart from the solver, and how episodes ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.games import episode_seed, make_game, stream
+from msgrpo_hub.games.board import DIRECTIONS, Cell
+from msgrpo_hub.games.frozen_lake import LakeState
+from msgrpo_hub.games.snake import Snake, SnakeState
+from msgrpo_hub.players.scripted import choose_random, choose_random_safe
+from msgrpo_hub.rendering.endings import how_it_ended
+from msgrpo_hub.rendering.replay_data import best_moves
+from msgrpo_hub.rollout import play_episodes, replayed_states
+
+LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
+
+
+def ways_to_the_goal(state: LakeState) -> dict[Cell, int]:
+    """Steps from each cell to the goal, by breadth-first search."""
+    steps, queue = {state.goal: 0}, deque([state.goal])
+    while queue:
+        row, column = queue.popleft()
+        for down, right in DIRECTIONS.values():
+            cell = row + down, column + right
+            if min(cell) >= 0 and max(cell) < state.size and cell not in state.holes and cell not in steps:
+                steps[cell] = steps[row, column] + 1
+                queue.append(cell)
+    return steps
+
+
+@given(st.integers(0, 10**6), st.lists(st.sampled_from(list(DIRECTIONS)), max_size=5))
+def test_on_firm_ice_the_marked_moves_are_those_of_the_shortest_ways(seed: int, moves: list[str]) -> None:
+    game, rng = make_game(LAKE), stream(seed, "dynamics", 0)
+    state = game.initial_state(stream(seed, "initial_state"))
+    for move in moves:
+        after = game.step(state, move, rng)
+        if after.terminated:
+            break
+        state = after.state
+    steps = ways_to_the_goal(state)
+    here = steps.get(state.player, 99)
+    if here > game.horizon - state.turn:
+        assert best_moves(game, state) == game.actions  # the goal is out of reach: none is better
+        return
+    row, column = state.player
+    shorter = {name for name, (down, right) in DIRECTIONS.items() if steps.get((row + down, column + right), 99) == here - 1}
+    assert set(best_moves(game, state)) == shorter
+
+
+def test_a_move_against_a_wall_is_marked_only_where_no_other_is_as_good() -> None:
+    """On slippery ice, pushing the wall can be the only move that never slides into a hole."""
+    game, walls = make_game(SLIPPERY), 0
+    for number in range(40):
+        state = game.initial_state(stream(episode_seed(SLIPPERY, "test", number), "initial_state"))
+        best, legal = best_moves(game, state), game.legal_actions(state)
+        assert best
+        assert set(best) <= set(legal) or not set(best) & set(legal)
+        walls += not set(best) <= set(legal)
+    assert walls
+
+
+def ended(game_id: str, number: int, actions: Iterable[str]) -> str:
+    game, left = make_game(game_id), iter(actions)
+    [episode] = play_episodes(game, ScriptedPolicy(lambda *_: next(left)), [(episode_seed(game_id, "test", number), 0)])
+    return words_of(episode)
+
+
+def words_of(episode: Episode) -> str:
+    game, last = make_game(episode.game_id), episode.steps[-1].action
+    states = replayed_states(game, episode)
+    return how_it_ended(game, states, last, success=episode.success, terminated=episode.terminated)
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        (["Right", "Right", "Down", "Down", "Down", "Right"], "reached the goal"),
+        (["Right", "Down"], "fell into a hole"),
+        (["Left"] * 8, "ran out of turns after 8"),
+    ],
+)
+def test_how_a_lake_ended_is_said_in_words(actions: list[str], words: str) -> None:
+    """Test episode 0: `@... / .O.O / OO.O / ...G`."""
+    assert ended(LAKE, 0, actions) == words
+
+
+def test_the_goal_on_another_turn_than_the_last_is_said_so() -> None:
+    game, said = make_game("FrozenLake-Exactly8-v1"), set()
+    for number in range(80):
+        [episode] = play_episodes(game, ScriptedPolicy(choose_random), [(number, 0)])
+        states = replayed_states(game, episode)
+        words = words_of(episode)
+        said.add(words)
+        assert words.startswith("reached the goal") == (states[-1].player == states[-1].goal)
+        assert (words == "reached the goal") == episode.success
+    assert "reached the goal on the wrong turn" in said
+
+
+def death(snake: list[Cell], opponent: list[Cell], action: str) -> str:
+    """How a snake dies that makes a move from a state."""
+    game = Snake("Snake-Here-v1", size=4, items=(), has_opponent=bool(opponent))
+    before = SnakeState(tuple(snake), tuple(opponent), ())
+    after = game.step(before, action, stream(0, "dynamics", 0)).state
+    assert not after.alive
+    return how_it_ended(game, [before, after], action, success=False, terminated=True)
+
+
+@pytest.mark.parametrize(
+    ("snake", "opponent", "action", "words"),
+    [
+        ([(0, 0)], [], "Up", "ran into the wall"),
+        ([(1, 1), (1, 2), (2, 2), (2, 1), (2, 0)], [], "Down", "bit itself"),
+        ([(1, 1)], [(0, 3), (0, 2), (1, 2)], "Right", "ran into the other snake"),
+    ],
+)
+def test_what_killed_a_snake_is_said_in_words(snake: list[Cell], opponent: list[Cell], action: str, words: str) -> None:
+    assert death(snake, opponent, action) == words
+
+
+@pytest.mark.parametrize("game_id", [SOLO, "Snake-Standard-v1"])
+def test_a_snake_that_lives_is_said_to_have_survived(game_id: str) -> None:
+    game, said = make_game(game_id), set()
+    for episode in play_episodes(game, ScriptedPolicy(choose_random_safe), [(number, 0) for number in range(30)]):
+        words = words_of(episode)
+        said.add(words)
+        assert words.startswith("survived") == episode.success
+    assert "survived all 20 turns" in said
