@@ -14,6 +14,12 @@ from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilso
 from msgrpo_hub.games import Game, base_game, make_game
 from msgrpo_hub.games.game import return_range
 
+OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake-adapter", 200)
+"""Game, first board, players and episodes that the page opens with; their result is in `bundle/compare.json`."""
+
+FEWEST_PAIRS = 30
+"""With fewer episodes there is no difference: it would say little, and look like much."""
+
 MOST_EPISODES = 200
 """Largest number of episodes in a comparison."""
 
@@ -34,7 +40,7 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
     Yields:
         `film` (the replay of the first seed), `episodes` played and `wanted`; `a` and `b` with their mean `reward` and
         `success`, each with a 95 % interval (rewards other than 0 and 1 have none under 30 episodes); `difference` in
-        reward, b − a, with its interval, p and verdict.
+        reward, b − a, with its interval, p and verdict, or None under 30 episodes.
     """
     rules, first = validation.game(game), validation.number(seed)
     wanted = validation.number(episodes, 1, MOST_EPISODES, "number of episodes")
@@ -68,19 +74,18 @@ def _first_replay(rules: Game, number: int, names: Sequence[str], episodes: Sequ
 def score(names: Sequence[str], a: Sequence[Episode], b: Sequence[Episode]) -> dict[str, Any]:
     """The scores of two players on the same seeds, and their difference."""
     bounds = return_range(base_game(make_game(a[0].game_id)))
-    compared = compare_paired([e.reward for e in a], [e.reward for e in b], seed=0, bounds=bounds)
     return {
         "episodes": len(a),
         "a": _figures(names[0], a, bounds),
         "b": _figures(names[1], b, bounds),
-        "difference": {
-            "mean": compared.difference,
-            **ends(compared.interval),
-            "p": compared.p,
-            "verdict": compared.verdict,
-            "detectable": compared.detectable,
-        },
+        "difference": _difference(a, b, bounds) if len(a) >= FEWEST_PAIRS else None,
     }
+
+
+def _difference(a: Sequence[Episode], b: Sequence[Episode], bounds: tuple[float, float]) -> dict[str, Any]:
+    compared = compare_paired([e.reward for e in a], [e.reward for e in b], seed=0, bounds=bounds)
+    shown = {name: getattr(compared, name) for name in ("p", "verdict", "detectable")}
+    return {"mean": compared.difference, **ends(compared.interval), **shown}
 
 
 def _figures(name: str, episodes: Sequence[Episode], bounds: tuple[float, float]) -> dict[str, Any]:

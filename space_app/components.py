@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
-from html import escape
 from typing import Any
 
 import gradio as gr
 import lines
-import players
-import validation
+import names
+import troubles
+from answers import ANSWERS
 from gradio.context import LocalContext
 from watch import FIRST
 
@@ -20,13 +22,8 @@ from msgrpo_hub.errors import UserError
 Function = Callable[..., Any]
 
 
-def show_user_errors(function: Function, as_shown: Callable[[str], str] = escape) -> Function:
-    """Shows the visitor an error they can fix, as one line. Any other error is ours and keeps its traceback.
-
-    Args:
-        function: answers a request; it may yield.
-        as_shown: what becomes of the line. The page shows it as HTML, so names in it are escaped.
-    """
+def show_user_errors(function: Function) -> Function:
+    """Answers a program with an error it can fix, as one line. Any other error is ours and keeps its traceback."""
     if inspect.isgeneratorfunction(function):
 
         @wraps(function)
@@ -35,7 +32,7 @@ def show_user_errors(function: Function, as_shown: Callable[[str], str] = escape
             try:
                 yield from function(*given, **named)
             except UserError as error:
-                raise shown_error(as_shown(str(error))) from error
+                raise shown_error(str(error)) from error
 
         return yields
 
@@ -45,12 +42,46 @@ def show_user_errors(function: Function, as_shown: Callable[[str], str] = escape
         try:
             return function(*given, **named)
         except UserError as error:
-            raise shown_error(as_shown(str(error))) from error
+            raise shown_error(str(error)) from error
 
     return returns
 
 
 shown_error = partial(gr.Error, duration=None, print_exception=False)
+
+
+def in_tab(function: Function, labels: Sequence[str], outputs: int) -> Function:
+    """What a tab does with its inputs. An error that the visitor can fix goes beside the input it is about.
+
+    Args:
+        function: takes the values of the inputs, returns or yields those of the outputs, which it may also give as one value.
+        labels: of the inputs.
+        outputs: number of the outputs; before them comes the tab's `trouble`.
+    """
+
+    def answers(*given: Any) -> Iterator[Any]:
+        lines.visitor.set(address())
+        try:
+            found = function(*given)
+            for each in found if inspect.isgenerator(found) else [found]:
+                yield "", *(each if isinstance(each, tuple) else (each,))
+        except UserError as error:
+            field = troubles.field_of(str(error), dict(zip(labels, given, strict=True)))
+            said = {"message": str(error), "field": field, "at": time.monotonic()}  # `at`: the same error again is another value
+            yield json.dumps(said), *[gr.skip()] * outputs
+
+    return answers
+
+
+def trouble(tab: str) -> gr.HTML:
+    """Where a tab says what a visitor can fix; its script puts the words beside the input that they are about."""
+    return gr.HTML(
+        "",
+        elem_id=f"{tab}-trouble",
+        html_template="<div></div>",
+        js_on_load="msgrpo.mountTrouble(element, props, watch);",
+        apply_default_css=False,
+    )
 
 
 def answer(function: Function, given: Any) -> dict[str, Any]:
@@ -82,22 +113,42 @@ def replay_player(value: str | None, name: str) -> gr.HTML:
         value,
         elem_id=name,
         html_template='<div class="stage"></div>',
-        js_on_load="msgrpo.mountReplay(element, props, watch);",
+        js_on_load=f"msgrpo.mountReplay(element, props, watch, '{name}');",
         apply_default_css=False,
     )
 
 
-def game_input(games: list[str], value: str) -> gr.Dropdown:
-    return gr.Dropdown(games, value=value, label="Game", min_width=230, scale=3)
+def grey_when_changed(inputs: Sequence[Any], name: str) -> None:
+    """Greys what `name` shows while the inputs are not those it was made with. Only the page does this."""
+    gr.on(
+        [each.change for each in inputs],
+        None,
+        list(inputs),
+        None,
+        js=f"(...given) => {{ msgrpo.changed('{name}', given); }}",
+        api_visibility="private",
+        show_progress="hidden",
+    )
 
 
-def seed_input(value: int = FIRST[1]) -> gr.Number:
-    return gr.Number(value, label="Seed", precision=0, minimum=0, maximum=validation.LAST_EPISODE, min_width=80, scale=1)
+def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
+    """A list of games by their names; it takes other ids too, unless only registered games are asked for."""
+    choices = [each for each in names.games() if each[1] in names.GAMES or not registered]
+    return gr.Dropdown(choices, value=value, label="Game", allow_custom_value=not registered, min_width=210, scale=3)
 
 
-def player_input(value: str, label: str = "Player") -> gr.Dropdown:
-    names = list(dict.fromkeys([*players.BUILT_IN, players.shown_first()]))
-    return gr.Dropdown(names, value=value, label=label, allow_custom_value=True, min_width=170, scale=2)
+def board_input(value: int = FIRST[1]) -> gr.Number:
+    return gr.Number(value, label="Board", precision=0, min_width=70, scale=1)
+
+
+def dice() -> gr.Button:
+    """Chooses a board at random."""
+    return gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
+
+
+def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
+    choices = [*([("nobody", "")] if nobody else []), *names.player_choices()]
+    return gr.Dropdown(choices, value=value, label=label, allow_custom_value=True, min_width=190, scale=2)
 
 
 def note(text: str) -> None:
@@ -110,4 +161,7 @@ def lead(text: str) -> None:
 
 def endpoint(function: Function) -> None:
     """Publishes a function for programs under its own name; its docstring becomes the endpoint's description."""
-    gr.api(show_user_errors(function, as_shown=str), api_name=function.__name__)  # type: ignore[attr-defined]
+    published = show_user_errors(function)
+    given = inspect.signature(function, eval_str=True)
+    published.__signature__ = given.replace(return_annotation=ANSWERS[function.__name__])  # type: ignore[attr-defined]
+    gr.api(published, api_name=function.__name__)  # type: ignore[attr-defined]

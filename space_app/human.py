@@ -18,6 +18,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.players import can_play
 from msgrpo_hub.rendering import Replay
+from msgrpo_hub.rendering.endings import how_it_ended
 
 MOST_MOVES = 100
 """Largest number of moves in a request; no registered game has that many turns."""
@@ -34,7 +35,8 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
 
     Returns:
         `game`, `states`, `steps` (action and reward of each), `actions` (all moves so far), `legal` (names), `reward` so far,
-        `turns_left`, `over`, `success` and `rules` (the constant part of a model's prompt).
+        `turns_left`, `over`, `success`, `ended` (how, in words; empty before the end), `goal` (of the game) and `rules` (the
+        constant part of a model's prompt).
     """
     rules, number = validation.game(game), validation.number(seed)
     drawing = Replay(rules)
@@ -42,7 +44,7 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
     value = replay.seed_of(rules, number)
     state = rules.initial_state(stream(value, "initial_state"))
     dynamics = stream(value, "dynamics", 0)
-    states, over = [state], False
+    states, over, ended = [state], False, ""
     steps: list[dict[str, Any]] = []
     for move in moves:
         if over:
@@ -50,7 +52,9 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
         after = rules.step(state, move, dynamics)
         state, over = after.state, after.terminated or after.truncated
         states.append(state)
-        steps.append({"action": rules.actions.index(move), "reward": after.reward, "legal": [], "optimal": [], "status": "ok"})
+        if over:
+            ended = how_it_ended(rules, states, move, success=rules.succeeded(state), terminated=after.terminated)
+        steps.append({"action": rules.actions.index(move), "reward": after.reward, **_UNMARKED})
     return {
         "game": drawing.game_data(),
         "number": number,
@@ -62,8 +66,14 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
         "turns_left": rules.horizon - len(steps),
         "over": over,
         "success": over and rules.succeeded(state),
+        "ended": ended,
+        "goal": rules.instructions,
         "rules": build_prompt(rules, states[0]).system,
     }
+
+
+_UNMARKED: dict[str, Any] = {"legal": [], "optimal": [], "best": [], "status": "ok"}
+"""A visitor's board shows no move that would help."""
 
 
 def _moves(rules: Game, actions: Sequence[str]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import lines
 import players
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.acting import HEADS, NONE
 from msgrpo_hub.hub import read_leaderboard
 from msgrpo_hub.hub.leaderboard import as_rows
 
@@ -63,59 +61,3 @@ def _link(player: str) -> str:
     """The page of a player on the Hub; empty for a built-in player."""
     repo = player.partition("+")[2] or player
     return f"https://huggingface.co/{repo.partition('@')[0]}" if _REPO.fullmatch(repo) else ""
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as an HTML table that sorts by its columns."""
-    settings = [head.capitalize() for head in HEADS]
-    heads = ("Game", "Player", "Rank", "Reward", "Success", "Normalised", "Silent", "Episodes", *settings)
-    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
-    body = "".join(
-        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_rank(row["rank"])}'
-        f"{_score(row, 'reward')}{_score(row, 'success')}{_cell(row['normalised'], 2, row['plays'])}{_cell(row['silent'], 2)}"
-        f'<td data-value="{row["episodes"]}">{row["episodes"]}</td>{"".join(_setting(row[head]) for head in HEADS)}</tr>'
-        for row in rows
-    )
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Leaderboard"><table class="scores">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _player(row: dict[str, Any]) -> str:
-    name = escape(row["player"])
-    linked = f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
-    return linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
-
-
-def _rank(rank: list[int] | None) -> str:
-    """The places that are open to a player: one, or a range that it shares with others."""
-    if rank is None:
-        return '<td data-value="">–</td>'
-    return f'<td data-value="{rank[0]}">{rank[0] if rank[0] == rank[1] else f"{rank[0]}–{rank[1]}"}</td>'
-
-
-def _setting(value: str) -> str:
-    return f'<td class="word" data-value="{"" if value == NONE else escape(value)}">{escape(value)}</td>'
-
-
-def _score(row: dict[str, Any], name: str) -> str:
-    """A score with its interval. That of a player that does not play sorts last."""
-    score = row[name]
-    if score is None:
-        return '<td data-value="">–</td>'
-    interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "n < 30"
-    key = score["mean"] if row["plays"] else ""
-    return f'<td data-value="{key}">{number(score["mean"])} <span class="interval">{escape(interval)}</span></td>'
-
-
-def _cell(value: float | None, decimals: int, ranked: bool = True) -> str:
-    return f'<td data-value="{"" if value is None or not ranked else value}">{number(value, decimals)}</td>'
-
-
-def number(value: float | None, decimals: int = 3) -> str:
-    """A number with a true minus sign, and no negative zero."""
-    if value is None:
-        return "–"
-    text = f"{value:.{decimals}f}"
-    return text.lstrip("-") if not float(text) else text.replace("-", "−")

@@ -13,6 +13,7 @@ from typing import Any
 import players
 import replay
 import rules
+from compare import OPENING, compare
 
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players import can_play
@@ -34,10 +35,24 @@ def main() -> None:
     parser.add_argument("--lake", type=Path, required=True, help="folder of the run `msgrpo train --preset quickstart`")
     parser.add_argument("--snake", type=Path, required=True, help="folder of the run `msgrpo train --preset quickstart-snake`")
     options = parser.parse_args()
-    for name, run in (("lake-adapter", options.lake), ("snake-adapter", options.snake)):
+    runs = {"lake-adapter": options.lake, "snake-adapter": options.snake}
+    for name, run in runs.items():
         copy_adapter(run / "adapter", players.BUNDLED[name])
+    write(players.BUNDLE / "training.json", {name: training(run) for name, run in runs.items()}, indent=1)
     write(players.BUNDLE / "replays.json", replays())
+    write_results()
+
+
+def write_results() -> None:
+    """What the Compare and the Rules tab open with."""
+    write(players.BUNDLE / "compare.json", list(compare(*OPENING))[-1])
     write(players.BUNDLE / "rules.json", list(rules.change_rules(**rules.asked_first()))[-1])
+
+
+def training(run: Path) -> dict[str, Any]:
+    """How long a run trained, and on what: seconds of acting and training, and threads."""
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return {"seconds": summary["seconds_acting"] + summary["seconds_training"], "threads": summary["threads"]}
 
 
 def copy_adapter(source: Path, target: Path) -> None:

@@ -1,11 +1,150 @@
-/* The parts of the page that have a script: replays, a table that sorts, and a board to play on. */
+/* The parts of the page that have a script: replays, addresses, errors, and tables that sort. game.js has the board to play on. */
 
-/** A replay, whose data is the component's value as JSON. */
-function mountReplay(element, props, watch) {
-  const player = replayPlayer(element);
-  const load = () => player.show(props.value ? JSON.parse(props.value) : null);
+/** Name of a stage → what it shows: the values that it was made with, and its element. */
+const stages = new Map();
+
+const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** A replay, whose data is the component's value as JSON. The one that the page opens with plays by itself. */
+function mountReplay(element, props, watch, name) {
+  const caption = html("p", { class: "caption" });
+  const place = html("div");
+  let loads = 0;
+  const player = replayPlayer(place, { onTurn: (turn) => name === "watch-stage" && loads > 1 && wanted.tell({ turn }) });
+  const load = () => {
+    const data = props.value ? JSON.parse(props.value) : null;
+    loads += 1;
+    if (!element.contains(place)) element.replaceChildren(caption, place);
+    const turn = loads > 1 ? wanted.takeTurn() : 0;
+    player.show(data, turn);
+    caption.hidden = !data;
+    if (!data) return;
+    const [title, id] = data.caption;
+    caption.replaceChildren(title, " ", html("small", {}, id));
+    remember(name, element, data.asked);
+    if (name !== "watch-stage") return;
+    if (loads > 1) wanted.tell({ ...Object.fromEntries(LINKED.map((key, index) => [key, data.asked[index]])), turn: turn || null });
+    if (!calm() && !turn) player.begin(loads === 1);
+  };
   watch("value", load);
   load();
+}
+
+/** Remembers what a stage was made with. */
+function remember(name, element, asked) {
+  stages.set(name, { element, asked: asked.map(String) });
+  element.classList.remove("stale");
+}
+
+/** Greys a stage while the inputs are others than those it was made with. */
+function changed(name, given) {
+  const shown = stages.get(name);
+  if (shown) shown.element.classList.toggle("stale", shown.asked.some((value, index) => value !== String(given[index] ?? "")));
+}
+
+// ---- addresses
+
+/** What an address says of the Watch tab, in the order of its inputs. */
+const LINKED = ["game", "board", "player", "beside"];
+
+/** The replay that an address asks for, and the address of the one that is shown. */
+const wanted = {
+  params: new URLSearchParams(),
+  ask(search) {
+    this.params = new URLSearchParams(search);
+  },
+  /** The values of the inputs, those that the address leaves out as they are. */
+  inputs(given) {
+    return given.map((value, index) => {
+      const asked = this.params.get(LINKED[index]);
+      return asked === null ? (index === 3 ? "" : value) : index === 1 ? Number(asked) : asked;
+    });
+  },
+  takeTurn() {
+    const turn = Number(this.params.get("turn")) || 0;
+    this.params.delete("turn");
+    return turn;
+  },
+  /** Writes values into the address; null takes one out. */
+  tell(values) {
+    const params = new URLSearchParams(location.search);
+    params.delete("tab");
+    for (const [key, value] of Object.entries(values)) value === null ? params.delete(key) : params.set(key, value);
+    history.replaceState(null, "", `?${params}`);
+  },
+};
+
+function openTab(name) {
+  const tab = [...document.querySelectorAll("button[role=tab]")].find((each) => each.textContent.trim() === name);
+  if (tab) tab.click();
+}
+
+/** Links to replays, which open without loading the page anew; and what the page's own address asks for. */
+function mountExamples(open) {
+  const follow = (search) => {
+    const params = new URLSearchParams(search);
+    if (params.get("tab")) return openTab(params.get("tab"));
+    openTab("Watch");
+    wanted.ask(search);
+    open();
+  };
+  document.addEventListener("click", (event) => {
+    const anchor = event.target.closest("a[href^='?']");
+    if (!anchor || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    follow(anchor.getAttribute("href"));
+  });
+  const params = new URLSearchParams(location.search);
+  document.body.classList.toggle("embed", params.get("view") === "embed");
+  if (params.has("tab") || LINKED.some((key) => params.has(key))) requestAnimationFrame(() => follow(location.search));
+}
+
+/** Values with another board. */
+function rolled(given) {
+  return given.map((value, index) => (index === 1 ? Math.floor(Math.random() * 10000) : value));
+}
+
+// ---- errors
+
+/** What the visitor can fix, beside the input that it is about; it goes as soon as that input is changed. */
+function mountTrouble(element, props, watch) {
+  let mended = () => {};
+  const show = () => {
+    mended();
+    if (!props.value) return;
+    const { message, field } = JSON.parse(props.value);
+    const said = html("p", { class: "trouble", id: `${element.id || "trouble"}-said`, role: "alert" }, message);
+    const input = field ? inputOf(element.closest("[role=tabpanel]"), field) : null;
+    const place = input ? input.closest(".block") : element;
+    const done = new AbortController();
+    mended = () => {
+      done.abort();
+      said.remove();
+      if (input) for (const name of ["aria-invalid", "aria-describedby"]) input.removeAttribute(name);
+    };
+    place.append(said);
+    if (!input) return;
+    input.setAttribute("aria-invalid", "true");
+    input.setAttribute("aria-describedby", said.id);
+    place.addEventListener("input", () => mended(), { signal: done.signal });
+    place.addEventListener("mousedown", (event) => event.target.closest("[role=option]") && mended(), { signal: done.signal });
+  };
+  watch("value", show);
+  show();
+}
+
+/** The input with a label. */
+function inputOf(panel, label) {
+  const text = (each) => each.getAttribute("aria-label") ?? [...(each.labels ?? [])].map((own) => own.textContent.trim())[0];
+  return [...panel.querySelectorAll("input, textarea")].find((each) => text(each) === label) ?? null;
+}
+
+/** Marks a tab as busy or done; when it is stopped, its progress says so. */
+function running(element, yes, stopped = false) {
+  const panel = document.getElementById(element).closest("[role=tabpanel]");
+  panel.classList.toggle("running", yes);
+  const count = panel.querySelector(".progress + .count");
+  if (stopped && count) count.textContent = `Stopped after ${count.textContent}`;
 }
 
 /** A table that sorts by the column whose heading is clicked; a second click reverses the order. */
@@ -28,116 +167,4 @@ function mountTable(element) {
     const rows = [...body.rows].sort((a, b) => order(key(a), key(b)));
     body.append(...rows);
   });
-}
-
-const ARROWS = { ArrowLeft: 0, ArrowDown: 1, ArrowRight: 2, ArrowUp: 3 };
-
-/** A board to play on. Only the visitor's page keeps the moves so far. */
-function mountGame(element, props, server, watch) {
-  let shown = null;
-  let waiting = [];
-  let busy = false;
-  let opponent = "";
-  const board = html("div", { class: "replay-board" });
-  const pad = html("div", { class: "pad", role: "group", "aria-label": "Moves" });
-  const status = html("p", { class: "replay-status", role: "status", "aria-live": "polite" });
-  const results = html("div", { class: "results" });
-  const stage = html("div", { class: "stage" });
-  const rules = html("pre", { tabindex: 0, role: "region", "aria-label": "What a model is told" });
-  const prompt = html("details", { class: "replay-prompt" }, html("summary", {}, "What a model is told"), rules);
-  const left = html("div", { class: "replay-left" }, board, status, pad);
-  const right = html("div", { class: "replay-text" }, results, prompt);
-  const root = html("div", { class: "replay yours", tabindex: 0, role: "group", "aria-label": "Your game: arrow keys move" },
-    html("div", { class: "replay-panel" }, left, right), stage);
-  const agent = replayPlayer(stage);
-
-  function draw() {
-    const turn = shown.states.length - 1;
-    board.replaceChildren(drawBoard(shown.game, shown, turn, `Your board, turn ${turn + 1}`));
-    if (turn > 0) glide(board.firstChild, shown.game, shown.states[turn - 1], shown.states[turn]);
-    const end = shown.success ? "Success" : "The end";
-    status.textContent = shown.over
-      ? `${end}: reward ${signed(shown.reward)}`
-      : `Turn ${turn + 1} of ${turn + shown.turns_left}, reward ${signed(shown.reward)}`;
-    rules.textContent = shown.rules;
-    for (const button of pad.children) button.disabled = shown.over;
-  }
-
-  function begin(given) {
-    shown = given;
-    waiting = [];
-    results.replaceChildren();
-    stage.replaceChildren();
-    if (!shown) return root.remove();
-    opponent = shown.player;
-    pad.replaceChildren(...shown.game.actions.map((action, index) => {
-      const way = direction(shown.game, index);
-      const arrow = way ? ["←", "↓", "→", "↑"][[way[0] < 0, way[1] > 0, way[0] > 0, way[1] < 0].indexOf(true)] : "";
-      const button = html("button", { type: "button", "data-way": arrow }, `${arrow} ${action}`.trim());
-      button.addEventListener("click", () => move(action));
-      return button;
-    }));
-    if (!element.contains(root)) element.replaceChildren(root);
-    draw();
-  }
-
-  /** Plays the moves one after the other, in the order of the keys. */
-  async function move(action) {
-    if (!shown || shown.over || waiting.length > 5) return;
-    waiting.push(action);
-    if (busy) return;
-    busy = true;
-    while (waiting.length && !shown.over) {
-      const asked = { game: shown.game.title, seed: shown.number, actions: shown.actions, action: waiting.shift() };
-      const before = shown;
-      const after = await server.step(asked).catch(() => ({ error: "The Space did not answer: try again." }));
-      if (shown !== before) break; // another game has begun
-      if (after.error) {
-        status.textContent = after.error;
-        break;
-      }
-      shown = after;
-      draw();
-    }
-    busy = false;
-    if (shown.over) finish();
-    else waiting = [];
-  }
-
-  async function finish() {
-    const mine = shown;
-    results.replaceChildren(html("p", { class: "count" }, "The agent plays the same board …"));
-    const asked = { game: shown.game.title, seed: shown.number, player: opponent };
-    const found = await server.result(asked).catch(() => ({ error: "The Space did not answer: try again." }));
-    if (shown !== mine) return;
-    if (found.error) return results.replaceChildren(html("p", { class: "bad" }, found.error));
-    const rows = [["you", mine.reward, mine.steps.length, mine.success], ...["agent", "best"].map((role) => {
-      const { player, reward, turns, success } = found[role];
-      return [player, reward, turns, success];
-    })];
-    const body = html("tbody", {}, ...rows.map(([name, reward, turns, success]) =>
-      html("tr", {}, html("th", { scope: "row" }, name), html("td", {}, signed(reward)), html("td", {}, String(turns)), html("td", {}, success ? "yes" : "no"))));
-    const heads = ["Player", "Reward", "Turns", "Success"].map((name) => html("th", { scope: "col" }, name));
-    results.replaceChildren(html("table", { class: "scores" }, html("thead", {}, html("tr", {}, ...heads)), body));
-    const value = found.best.value_optimal;
-    if (value !== null) results.append(html("p", { class: "count" }, `Optimal play gets ${value.toFixed(3)} on this board on average.`));
-    stage.replaceChildren();
-    agent.show(found.film);
-  }
-
-  /** Arrow keys move if the focus is on the game, or on something that has no use for them. */
-  document.addEventListener("keydown", (event) => {
-    const { target } = event;
-    const idle = target === document.body || target.getAttribute("role") === "tab";
-    const mine = root.contains(target) && !stage.contains(target);
-    if (!(event.key in ARROWS) || !root.offsetParent || !(mine || idle)) return;
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    const arrow = ["←", "↓", "→", "↑"][ARROWS[event.key]];
-    const button = [...pad.children].find((each) => each.dataset.way === arrow);
-    if (button) button.click();
-  });
-  const load = () => begin(props.value ? JSON.parse(props.value) : null);
-  watch("value", () => { load(); root.focus({ preventScroll: true }); });
-  load();
 }

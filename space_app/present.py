@@ -5,19 +5,33 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from leaderboard import number
+import names
+from compare import FEWEST_PAIRS
+from figures import interval, number, whisker
 
 
 def comparison(found: dict[str, Any]) -> str:
     """The scores of two players, and the verdict."""
-    difference = found["difference"]
     rows = "".join(_row(found[side], found) for side in ("a", "b"))
+    return (
+        f"{progress(found)}"
+        '<table class="scores"><caption class="unseen">Scores of both players</caption>'
+        '<thead><tr><th scope="col">Player</th>'
+        f'<th scope="col">Reward</th><th scope="col">Success</th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<p class="verdict">{_difference(found)}</p>'
+    )
+
+
+def _difference(found: dict[str, Any]) -> str:
+    difference = found["difference"]
+    if difference is None:
+        return f"Under {FEWEST_PAIRS} episodes, a difference says too little to be shown."
     p = "p &lt; 0.0001" if difference["p"] < 0.0001 else f"p = {number(difference['p'], 4)}"
-    names = [escape(found[side]["player"]) for side in ("a", "b")]
+    shown = [escape(names.player(found[side]["player"])) for side in ("a", "b")]
     sign = "+" if difference["mean"] > 0 else ""
     words = {
-        "better": f"{names[1]} is better than {names[0]}.",
-        "worse": f"{names[1]} is worse than {names[0]}.",
+        "better": f"B, {shown[1]}, is better than A, {shown[0]}.",
+        "worse": f"B, {shown[1]}, is worse than A, {shown[0]}.",
         "inconclusive": "Inconclusive, which does not mean equal"
         + (
             f": this many episodes would find a difference of {number(abs(difference['detectable']), 2)} 8 times in 10."
@@ -25,14 +39,7 @@ def comparison(found: dict[str, Any]) -> str:
             else "."
         ),
     }[difference["verdict"]]
-    return (
-        f"{progress(found)}"
-        '<table class="scores"><caption class="unseen">Scores of both players</caption>'
-        '<thead><tr><th scope="col">Player</th>'
-        f'<th scope="col">Reward</th><th scope="col">Success</th></tr></thead><tbody>{rows}</tbody></table>'
-        f'<p class="verdict"><b>{words}</b> Difference in reward {sign}{number(difference["mean"])} {interval(difference)}, '
-        f"{p}.</p>"
-    )
+    return f"<b>{words}</b> Difference in reward {sign}{number(difference['mean'])} {interval(difference)}, {p}."
 
 
 def _row(figures: dict[str, Any], found: dict[str, Any]) -> str:
@@ -40,28 +47,9 @@ def _row(figures: dict[str, Any], found: dict[str, Any]) -> str:
     ends = [0.0, *(value for reward in rewards for value in reward.values() if value is not None)]
     reward, success = figures["reward"], figures["success"]
     return (
-        f'<tr><th scope="row">{escape(figures["player"])}</th>'
+        f'<tr><th scope="row">{escape(names.player(figures["player"]))}</th>'
         f"<td>{number(reward['mean'])} {interval(reward)}{whisker(reward, min(ends), max(ends))}</td>"
         f"<td>{number(success['mean'])} {interval(success)}{whisker(success, 0.0, 1.0)}</td></tr>"
-    )
-
-
-def interval(score: dict[str, Any]) -> str:
-    text = "no interval under 30" if score["low"] is None else f"[{number(score['low'])}, {number(score['high'])}]"
-    return f'<span class="interval">{text}</span>'
-
-
-def whisker(score: dict[str, Any], low: float, high: float) -> str:
-    """A mean with its interval, drawn on a scale from `low` to `high`."""
-    span = (high - low) or 1.0
-
-    def at(value: float) -> str:
-        return f"{100 * (value - low) / span:.2f}%"
-
-    line = "" if score["low"] is None else f'<line x1="{at(score["low"])}" x2="{at(score["high"])}" y1="8" y2="8"/>'
-    axis = '<line class="axis" x1="0" x2="100%" y1="8" y2="8"/>'
-    return (
-        f'<svg class="whisker" aria-hidden="true" height="16">{axis}{line}<circle cx="{at(score["mean"])}" cy="8" r="5"/></svg>'
     )
 
 
@@ -98,6 +86,6 @@ def _signed(difference: dict[str, Any]) -> str:
     return f"{'+' if difference['mean'] > 0 else ''}{number(difference['mean'], 2)} {interval(difference)}"
 
 
-def bundled(found: dict[str, Any]) -> str:
-    """The verdict that comes with the Space."""
-    return f'{judgement(found)}<p class="count">This result came with the Space. <b>Try it</b> computes it anew.</p>'
+def bundled(shown: str, button: str) -> str:
+    """A result that comes with the Space."""
+    return f'{shown}<p class="count">This result came with the Space. <b>{button}</b> computes it anew.</p>'

@@ -63,7 +63,7 @@ def combine(number: int, players: Sequence[Data]) -> Data:
 
     Returns:
         `number`, `seed` (text: it has more digits than a JavaScript number holds), `players`, and `divergence`: the first
-        turn, from 0, on which the first two players do not make the same move; None if they never differ.
+        turn, from 0, on which the first two players make moves that differ and are not equally good; None if there is none.
     """
     return {
         "number": number,
@@ -74,9 +74,10 @@ def combine(number: int, players: Sequence[Data]) -> Data:
 
 
 def divergence(a: Data, b: Data) -> int | None:
-    """The first turn, from 0, on which two players make different moves, or only one of them still plays."""
+    """The first turn, from 0, on which two players make moves that differ and are not equally good, or only one still plays."""
     for turn, (one, other) in enumerate(zip(a["steps"], b["steps"], strict=False)):
-        if one["move"] != other["move"]:
+        both_good = all(step["action"] in step["best"] for step in (one, other))
+        if one["move"] != other["move"] and not both_good:
             return turn
     lengths = {len(a["steps"]), len(b["steps"])}
     return min(lengths) if len(lengths) == 2 else None
@@ -88,5 +89,9 @@ def bundled_replay(bundle: Mapping[str, Any], game_id: str, number: int, player:
     if replies is None:
         return None
     game = make_game(game_id)
-    episode = play_replies(game, number, [{"text": reply} if isinstance(reply, str) else reply for reply in replies])
-    return combine(number, [player_data(game, player, episode)])
+    return combine(number, [player_data(game, player, play_replies(game, number, stored(replies)))])
+
+
+def stored(replies: Sequence[str | Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The replies of an episode in the bundle as `play_replies` takes them: those that are a text ended by themselves."""
+    return [{"text": reply} if isinstance(reply, str) else reply for reply in replies]

@@ -51,17 +51,14 @@ def theme() -> gr.themes.Base:
 
 def head() -> str:
     """The styles and the script of the page."""
-    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    style, page, game = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js", "game.js"))
+    used = "mountReplay, mountTable, mountGame, mountTrouble, mountExamples, changed, rolled, running, wanted"
     return (
         f"<style>{REPLAY.style}{style}</style>"
-        f"<script>window.msgrpo = (() => {{{REPLAY.script}{script}return {{ mountReplay, mountTable, mountGame }};}})();</script>"
+        f"<script>window.msgrpo = (() => {{{REPLAY.script}{page}{game}return {{ {used} }};}})();</script>"
     )
 
 
-def masthead(title: str) -> str:
+def masthead(title: str, sentence: str) -> str:
     """The top of the page, with the shapes that all boards use."""
-    return (
-        f"{REPLAY.shapes}<header><h1>{title}</h1><p>Language models of less than a million parameters, trained by "
-        '<a href="https://arxiv.org/abs/2508.10839">multi-step group-relative policy optimisation</a> to play games that they '
-        "read as text. Watch them, compare them, beat them, and change what they are told.</p></header>"
-    )
+    return f"{REPLAY.shapes}<header><h1>{title}</h1><p>{sentence}</p></header>"

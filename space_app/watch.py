@@ -10,8 +10,10 @@ import players
 import replay
 import validation
 
-FIRST = ("FrozenLake-NotSlippery-v1", 3, "lake-adapter")
-"""Game, seed and player that the page opens with."""
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.games import make_game
+
+LAKE, ADAPTER, BASE = "FrozenLake-NotSlippery-v1", "lake-adapter", "pocket"
 
 
 def watch(game: str, seed: int, player: str) -> dict[str, Any]:
@@ -41,3 +43,19 @@ def bundled() -> dict[str, Any]:
     """The bundled episodes: game → player → number of the episode → replies."""
     found: dict[str, Any] = json.loads((players.BUNDLE / "replays.json").read_text(encoding="utf-8"))
     return found
+
+
+def _first_board() -> int:
+    """The bundled board that shows the most: the adapter reaches the goal, and the base falls into a hole as late as possible."""
+    game, of = make_game(LAKE), bundled()[LAKE]
+
+    def episode(player: str, number: str) -> Episode:
+        return replay.play_replies(game, int(number), replay.stored(of[player][number]))
+
+    solved = [number for number in of[ADAPTER] if number in of[BASE] and episode(ADAPTER, number).success]
+    falls = {number: base for number in solved if not (base := episode(BASE, number)).success and base.terminated}
+    return int(max(falls or solved, key=lambda number: len(of[BASE][number])))
+
+
+FIRST = (LAKE, _first_board(), ADAPTER)
+"""Game, board and player that the page opens with; the untrained base plays beside it."""

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import names
 import pytest
-from playwright.sync_api import TimeoutError
 
 from tests.browser import OpenPage
 from tests.space.served import Served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 Visit = Callable[..., "Page"]
-"""(tab, options of `open_page`) → page, with that tab open."""
+"""(tab, what follows the address, options of `open_page`) → page, with that tab open."""
 
 
 @pytest.fixture
 def visit(space: Served, open_page: OpenPage) -> Visit:
-    def visit(tab: str = "Watch", **options: object) -> Page:
-        page = open_page(space.url, inside=space.url, **options)
+    def visit(tab: str = "Watch", at: str = "", **options: object) -> Page:
+        still = {"reduced_motion": "reduce"}  # else the page plays by itself
+        page = open_page(space.url + at, inside=space.url, **still | options)
         page.set_default_timeout(60_000)
         page.wait_for_selector(".board")
         if tab != "Watch":
@@ -32,15 +33,25 @@ def visit(space: Served, open_page: OpenPage) -> Visit:
 
 
 def pick(page: Page, label: str, value: str) -> None:
-    """Chooses in a list of the tab that is open, as a visitor does: types, and takes what is offered or what was typed."""
+    """Chooses in a list of the tab that is open, as a visitor does: types a name, and takes what is offered."""
+    box = page.get_by_label(label, exact=True).locator("visible=true")
+    name = names.game(value) if value in names.GAMES or ":" in value else names.player(value)
+    box.fill(name)
+    page.locator(f"#{box.get_attribute('aria-controls')}").get_by_role("option", name=name, exact=True).click()
+    assert box.input_value() == name
+
+
+def write(page: Page, label: str, value: str) -> None:
+    """Types into a list of the tab that is open what it does not offer."""
     box = page.get_by_label(label, exact=True).locator("visible=true")
     box.fill(value)
-    offered = page.locator(f"#{box.get_attribute('aria-controls')}").get_by_role("option", name=value, exact=True)
-    try:
-        offered.click(timeout=3_000)
-    except TimeoutError:
-        box.press("Enter")
+    box.press("Enter")
     assert box.input_value() == value
+
+
+def trouble(page: Page) -> Locator:
+    """What the open tab says that a visitor can fix."""
+    return page.locator("p.trouble").locator("visible=true")
 
 
 def turn(page: Page, stage: str) -> int:

@@ -56,11 +56,11 @@ def environment(folder: Path) -> Mapping[str, str]:
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(600):
+    for _ in range(1_800):
         try:
             urllib.request.urlopen(url, timeout=5).close()
             return
         except OSError:
             assert process.poll() is None, log.read_text()
             time.sleep(0.1)
-    raise AssertionError(f"no answer in a minute: {log.read_text()}")
+    raise AssertionError(f"no answer in three minutes: {log.read_text()}")

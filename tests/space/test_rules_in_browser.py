@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rules import bundled
 
-from tests.space.pages import Visit, pick
+from tests.space.pages import Visit, pick, trouble, write
 
 LAKE = "FrozenLake-NotSlippery-v1"
 
@@ -48,10 +48,8 @@ def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
 def test_a_name_in_a_message_is_text_and_fetches_nothing(visit: Visit) -> None:
     """The page fails the test when it asks another server for anything."""
     page, name = visit(), '<img src="http://198.51.100.1/x"><b>bold'
-    box = page.get_by_label("Player", exact=True).locator("visible=true")
-    box.fill(name)
-    box.press("Enter")
-    page.get_by_role("button", name="Watch").click()
-    toast = page.get_by_test_id("toast-body")
-    assert f"unknown player '{name}'" in toast.inner_text()
-    assert toast.locator("img, b").count() == 0
+    write(page, "Player", name)
+    page.get_by_role("button", name="Watch", exact=True).click()
+    trouble(page).wait_for()
+    assert f"unknown player '{name}'" in trouble(page).inner_text()
+    assert trouble(page).locator("img, b").count() == 0

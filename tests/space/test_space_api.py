@@ -7,6 +7,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
+import jsonschema
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -143,6 +145,57 @@ def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, 
     assert said in message
     assert "\n" not in message
     assert len(message) < 600
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("v2/watch", {}, "watch: missing a required argument: 'game'; expected game, seed, player"),
+        ("v2/watch", {"game": LAKE, "seed": 0}, "watch: missing a required argument: 'player'; expected game, seed, player"),
+        (
+            "v2/words",
+            {"game": SOLO, "nonsense": 1},
+            "words: got an unexpected keyword argument 'nonsense'; expected game, preset",
+        ),
+        ("watch", {"data": [LAKE]}, "watch: missing a required argument: 'seed'; expected game, seed, player"),
+        ("options", {"data": [1]}, "options: too many positional arguments; expected no parameters"),
+    ],
+)
+def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served, path: str, body: dict[str, Any], said: str) -> None:
+    answer = httpx.post(f"{space.url}gradio_api/call/{path}", json=body)
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+
+
+def test_answers_have_the_types_that_the_page_promises(space: Served, client: Client) -> None:
+    """Of every endpoint, for a lake and for a snake: every name is known, and every value fits its JSON schema."""
+    endpoints = httpx.get(f"{space.url}gradio_api/info").json()["named_endpoints"]
+    for game in (LAKE, SOLO):
+        words = client.predict(game=game, preset="as written", api_name="/words")
+        asked: dict[str, dict[str, Any]] = {
+            "/watch": {"game": game, "seed": 3, "player": "snake-adapter" if game == SOLO else "lake-adapter"},
+            "/compare": {"game": game, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 30},
+            "/play_step": {"game": game, "seed": 3, "actions": [], "action": "Down"},
+            "/play_result": {"game": game, "seed": 3, "player": "greedy"},
+            "/words": {"game": game, "preset": "poisoned"},
+            "/change_rules": {"game": game, "seed": 0, "player": "greedy", "episodes": 2, **words},
+            "/leaderboard": {"game": "", "results": ""},
+            "/options": {},
+        }
+        assert asked.keys() == endpoints.keys()
+        for name, given in asked.items():
+            schema = closed(endpoints[name]["returns"][0]["type"])
+            assert schema.get("properties") or schema["items"]["properties"]
+            jsonschema.validate(client.predict(**given, api_name=name), schema)
+
+
+def closed(schema: Any) -> Any:
+    """A JSON schema that allows no further properties."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(value) for name, value in schema.items()}
+    return {"additionalProperties": False, **inner} if "properties" in inner and inner.get("type") == "object" else inner
 
 
 def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> None:

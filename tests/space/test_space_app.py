@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 import pytest
 import yaml
@@ -60,9 +62,81 @@ def test_the_space_and_the_report_carry_the_same_replay_player() -> None:
 
 def test_the_page_and_the_readme_document_every_endpoint() -> None:
     readme = (SPACE / "README.md").read_text(encoding="utf-8")
-    named = re.findall(r"endpoint\((?:\w+\.)?(\w+)\)", (SPACE / "app.py").read_text(encoding="utf-8"))
-    assert len(named) == 8
+    import app
+    from answers import ANSWERS
+
+    named = [function.__name__ for function in app.ENDPOINTS]
+    assert named == list(ANSWERS)
     assert all(f"`/{name}`" in readme for name in named)
+
+
+def test_every_game_variant_and_player_has_a_name_of_its_own() -> None:
+    import names
+    import players
+
+    from msgrpo_hub.games import GAMES, VARIANTS
+
+    assert names.GAMES.keys() == GAMES.keys()
+    assert names.VARIANTS.keys() == VARIANTS.keys()
+    assert names.PLAYERS.keys() == set(players.BUILT_IN)
+    offered = [*names.games(), *names.player_choices()]
+    assert len(dict(offered)) == len(offered)
+    assert not [name for name, _ in offered if "-v1" in name]
+
+
+def test_what_the_page_says_first_is_what_the_bundle_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import opening
+    import players
+    import watch
+
+    found = opening.compared()
+    rates = [opening.percent(found[side]["success"]["mean"]) for side in ("a", "b")]
+    said = opening.sentence()
+    assert f"{rates[0]} of {found['episodes']} test boards, then on {rates[1]}." in said
+    assert "0.8 million parameters" in said
+    for name in ("compare.json", "replays.json"):
+        shutil.copy(players.BUNDLE / name, tmp_path)
+    (tmp_path / "training.json").write_text(json.dumps({watch.ADAPTER: {"seconds": 61.5, "threads": 1}}))
+    monkeypatch.setattr(players, "BUNDLE", tmp_path)
+    assert "before and after one minute of training" in opening.sentence()
+
+
+def test_the_examples_show_what_they_say() -> None:
+    import opening
+    from watch import watch
+
+    links = {words: dict(parse_qsl(address[1:], keep_blank_values=True)) for words, address in opening.examples()}
+    ends = {words: watch(q["game"], int(q["board"]), q["player"])["players"][0] for words, q in links.items() if "game" in q}
+    assert ends["watch it succeed"]["success"]
+    assert not ends["watch it fail"]["success"]
+    others = [opening._episodes((game,), "snake-adapter") for game in opening.SNAKES]
+    longest = max(sum(step.reward > 0 for step in episode.steps) for of in others for _, _, episode in of)
+    assert sum(step["reward"] > 0 for step in ends["the longest snake"]["steps"]) == longest
+    assert links["the poisoned apple"] == {"tab": "Rules"}
+
+
+def test_a_run_says_how_long_it_trained_its_adapter(tmp_path: Path) -> None:
+    import make_bundle
+
+    summary = {"seconds_acting": 20.0, "seconds_training": 41.5, "seconds_evaluating": 99.0, "threads": 1}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert make_bundle.training(tmp_path) == {"seconds": 61.5, "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("the player 'optimal' cannot play Snake-Solo-v1: take 'greedy' or 'planner'", "Player A"),
+        ("'org/model' cannot be reached while HF_HUB_OFFLINE is set: unset it", "Player B"),
+        ("12 requests wait for a model, as many as may: try again in about 9 seconds", ""),
+    ],
+)
+def test_an_error_is_shown_beside_the_input_that_it_is_about(message: str, field: str) -> None:
+    import troubles
+
+    given = {"Game": "Snake-Solo-v1", "Board": 3, "Player A": "optimal", "Player B": "org/model@main", "Episodes": 3}
+    assert troubles.field_of(message, given) == field
+    assert troubles.field_of("unknown", given | {"Board": -1}) == "Board"
 
 
 def test_msgrpo_space_serves_it_and_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from compare import compare
+from compare import OPENING, compare
+from leaderboard import leaderboard
+from watch import FIRST, watch
 
 from tests.browser import OpenPage
-from tests.space.pages import Visit, pick, ready, turn
+from tests.space.pages import Visit, pick, ready, trouble, turn, write
 from tests.space.served import Served
 
 if TYPE_CHECKING:
@@ -39,9 +41,9 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     stage = "#watch-stage"
-    assert page.locator(f"{stage} .replay-reply").text_content() == (
-        "<think>Left wall Down ice Right ice Up wall</think><action>Down</action>"
-    )
+    steps = watch(*FIRST)["players"][0]["steps"]
+    reply = page.locator(f"{stage} .replay-panel:nth-child(2) .replay-reply")
+    assert reply.text_content() == steps[0]["reply"]
     slider = page.locator(f"{stage} input[type=range]")
     slider.focus()
     page.keyboard.press("ArrowRight")
@@ -53,18 +55,20 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
     assert turn(page, stage) == 2
     page.get_by_role("button", name="Play", exact=True).locator("visible=true").click()
     page.wait_for_function("() => document.querySelector('#watch-stage .replay-turn').textContent.startsWith('the end')")
-    assert page.locator(f"{stage} .replay-status").inner_text() == "The end: success, reward +1"
-    assert page.locator(f"{stage} .replay-observation").text_content() == ""
+    ends = page.locator(f"{stage} .replay-status").all_inner_texts()
+    assert ends == ["The end: fell into a hole, reward 0", "The end: reached the goal, reward +1"]
+    assert reply.text_content() == steps[-1]["reply"]  # the last one stays
+    assert page.locator(f"{stage} .replay-panel:nth-child(2) .replay-observation").text_content() == steps[-1]["prompt"]
     assert asked == []
 
 
 def test_a_snake_creeps_to_where_the_next_board_has_it(visit: Visit) -> None:
-    page = visit()
-    pick(page, "Game", SOLO)
-    pick(page, "Player", "snake-adapter")
-    page.get_by_role("button", name="Watch").click()
+    page = visit(at=f"?game={SOLO}&board=3&player=snake-adapter", reduced_motion="no-preference")
     ready(page, "#watch-stage", "snake-adapter")
-    places = "() => [...document.querySelectorAll('#watch-stage .you')].map((each) => each.getAttribute('d')).filter(Boolean)"
+    page.wait_for_function("() => document.querySelector('#watch-stage input[type=range]').value > 0")  # it plays by itself
+    page.locator("#watch-stage input[type=range]").fill("0")
+    bodies = "[...document.querySelectorAll('#watch-stage .replay-board .you')]"
+    places = f"() => {bodies}.map((each) => each.getAttribute('d')).filter(Boolean)"
     slider = page.locator("#watch-stage input[type=range]")
     for number in range(1, 8):
         slider.press("ArrowRight")
@@ -78,45 +82,64 @@ def test_a_snake_creeps_to_where_the_next_board_has_it(visit: Visit) -> None:
 
 def test_watch_plays_another_game_seed_and_player(visit: Visit) -> None:
     page = visit()
+    stale = page.locator("#watch-stage .stale")
     pick(page, "Game", "Snake-Solo-v1:reflected")
-    page.get_by_label("Seed").locator("visible=true").fill("4")
+    stale.wait_for()  # the old replay is grey
+    page.get_by_label("Board", exact=True).locator("visible=true").fill("4")
     pick(page, "Player", "greedy")
-    page.get_by_role("button", name="Watch").click()
+    pick(page, "Next to", "nobody")
+    page.get_by_role("button", name="Watch", exact=True).click()
     ready(page, "#watch-stage", "greedy")
+    assert stale.count() == 0
+    assert page.locator("#watch-stage .caption").inner_text() == "Snake, alone – mirrored, board 4 Snake-Solo-v1:reflected"
     told = page.locator("#watch-stage .replay-observation").text_content() or ""
     head = re.search(r"Your head: \((\d+), (\d+)\)", told)
     assert head
-    transform = page.locator("#watch-stage circle.head.you").locator("..").get_attribute("transform") or ""
+    transform = page.locator("#watch-stage .replay-board circle.head.you").locator("..").get_attribute("transform") or ""
     assert transform.startswith(f"translate({int(head[2]) + 0.5} {int(head[1]) + 0.5})")
 
 
-def test_names_that_are_no_players_are_refused_in_one_line(visit: Visit) -> None:
+def test_an_error_stands_beside_its_field_and_goes_when_it_is_fixed(visit: Visit) -> None:
     page = visit()
+    box = page.get_by_label("Player", exact=True).locator("visible=true")
     for name in ("../secrets", "/etc/passwd", "endpoint:http://127.0.0.1#m", "no-such-player", "a/b" * 300_000):
-        box = page.get_by_label("Player", exact=True).locator("visible=true")
-        box.fill(name)
-        box.press("Enter")
-        assert box.input_value() == name
-        page.get_by_role("button", name="Watch").click()
-        said = page.get_by_test_id("toast-body").inner_text()
+        write(page, "Player", name)
+        page.get_by_role("button", name="Watch", exact=True).click()
+        trouble(page).wait_for()
+        said = trouble(page).inner_text()
         assert "expected" in said
         assert len(said) < 500
-        page.get_by_test_id("toast-close").click()
-        page.get_by_test_id("toast-body").wait_for(state="detached")
+        assert box.get_attribute("aria-describedby") == trouble(page).get_attribute("id")
+        below = (trouble(page).bounding_box() or {})["y"] - (box.bounding_box() or {})["y"]
+        assert 0 < below < 80
+    box.fill("random")
+    assert trouble(page).count() == 0
+    assert box.get_attribute("aria-invalid") is None
+    box.press("Escape")
+    page.get_by_label("Board", exact=True).locator("visible=true").fill("10000")
+    page.get_by_role("button", name="Watch", exact=True).click()
+    page.get_by_text("expected a whole number from 0 to 9999").wait_for()
+    assert page.get_by_test_id("toast-body").count() == 0
 
 
 def test_compare_shows_two_replays_the_divergence_and_both_scores(visit: Visit) -> None:
     page = visit("Compare")
+    page.locator("#compare-scores").get_by_text("This result came with the Space").wait_for()
+    assert page.locator("#compare-scores .count").first.inner_text() == f"{OPENING[4]} episodes"
     page.get_by_label("number input for Episodes").fill("40")
     page.get_by_label("number input for Episodes").press("Tab")
     page.get_by_role("button", name="Compare").click()
     page.locator("#compare-scores .count").get_by_text("40 episodes", exact=True).wait_for()
-    assert "lake-adapter is better than pocket" in page.locator("#compare-scores .verdict").inner_text()
+    said = page.locator("#compare-scores .verdict").inner_text()
+    assert "B, trained on the lake (0.8 M), is better than A, untrained (0.8 M)." in said
     assert page.locator("#compare-scores .whisker line:not(.axis)").count() == 4
     assert page.locator("#compare-stage .board").count() == 2
     apart = page.locator("#compare-stage .replay-difference")
     wanted = int((apart.inner_text()).removeprefix("First difference: turn ")) - 1
-    assert wanted == next(compare(LAKE, 3, "pocket", "lake-adapter", 1))["film"]["divergence"]
+    film = next(compare(LAKE, 0, "pocket", "lake-adapter", 1))["film"]
+    assert wanted == film["divergence"]
+    best = [player["steps"][wanted]["action"] in player["steps"][wanted]["best"] for player in film["players"]]
+    assert best != [True, True]  # a real difference
     apart.click()
     assert turn(page, "#compare-stage") == wanted
     assert page.locator("#compare-stage .replay-mark").is_visible()
@@ -126,13 +149,15 @@ def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> Non
     page = visit("Compare")
     page.get_by_label("number input for Episodes").fill("200")
     page.get_by_label("number input for Episodes").press("Tab")
+    assert page.get_by_role("button", name="Stop").locator("visible=true").count() == 0  # nothing to stop
     page.get_by_role("button", name="Compare").click()
-    page.locator("#compare-scores .count").wait_for()
+    page.get_by_text("This result came with the Space").locator("visible=true").wait_for(state="detached")
     page.get_by_role("button", name="Stop").locator("visible=true").click()
     time.sleep(1)
     said = page.locator("#compare-scores .count").inner_text()
-    played = int(said.split()[0])
-    assert said == f"{played} of 200 episodes"
+    played = int(said.split()[2])
+    assert said == f"Stopped after {played} of 200 episodes"
+    assert page.get_by_role("button", name="Stop").locator("visible=true").count() == 0
     time.sleep(3)  # longer than a batch takes
     assert page.locator("#compare-scores .count").inner_text() == said
     assert (
@@ -142,19 +167,38 @@ def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> Non
 
 def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(visit: Visit) -> None:
     page = visit("Play")
+    play_board(page, 3)
     for key in ["Up", "Right", "Right", "Right"]:
         page.keyboard.press(f"Arrow{key}")
     page.locator("#play-board .results table").wait_for()
-    assert page.locator("#play-board .replay-status").first.inner_text() == "The end: reward 0"
+    assert page.locator("#play-board .replay-status").first.inner_text() == "The end: you fell into a hole, reward 0"
     rows = page.locator("#play-board .results tbody tr").all_inner_texts()
-    assert [row.split("\t")[0] for row in rows] == ["you", "lake-adapter", "optimal"]
+    assert [row.split("\t")[0] for row in rows] == ["you", "trained on the lake (0.8 M)", "optimal play"]
     assert rows[1].split("\t")[1:] == ["+1", "6", "yes"]
     assert page.locator("#play-board .stage .board").count() == 1
+    tally = page.locator("#play-board .results .verdict")
+    assert tally.inner_text() == "You 0, trained on the lake (0.8 M) 1"
+    page.get_by_role("button", name="Again").click()
+    page.get_by_text("Turn 1 of 8").wait_for()
+    for _ in range(8):
+        page.keyboard.press("ArrowUp")
+    page.locator("#play-board .results table").wait_for()
+    assert tally.inner_text() == "You 0, trained on the lake (0.8 M) 2"
+    page.get_by_role("button", name="Next board").click()
+    page.get_by_text("Frozen Lake, board 4").wait_for()
+    assert page.get_by_label("Board", exact=True).locator("visible=true").input_value() == "4"
+
+
+def play_board(page: Page, number: int) -> None:
+    page.get_by_label("Board", exact=True).locator("visible=true").fill(str(number))
+    page.get_by_role("button", name="New game").click()
+    page.get_by_text(f"Frozen Lake, board {number}").locator("visible=true").wait_for()
 
 
 def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(visit: Visit) -> None:
     page = visit("Play")
     page.locator("#play-board .yours").wait_for()
+    play_board(page, 3)
     page.evaluate("""() => { for (const key of ['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowRight'])
         document.querySelector('.yours').dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); }""")
     page.locator("#play-board .replay-status").get_by_text("Turn 5 of 8").wait_for()
@@ -167,7 +211,10 @@ def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(vis
 
 def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
     page = visit("Leaderboard")
-    rewards = page.locator("#leaderboard tbody td:nth-child(4)")
+    assert page.locator("#leaderboard section").count() == len({row["task"] for row in leaderboard()})
+    page.get_by_text("All figures in one table").click()
+    page.locator("#leaderboard .all table").wait_for()
+    rewards = page.locator("#leaderboard .all tbody td:nth-child(4)")
     for falls in (True, False):
         page.get_by_role("button", name="Reward").click()
         values = [float(each.get_attribute("data-value") or "nan") for each in rewards.all()]
@@ -175,8 +222,18 @@ def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
         assert values == sorted(values, reverse=falls)
     assert page.locator("#leaderboard th[aria-sort=descending], #leaderboard th[aria-sort=ascending]").count() == 1
     pick(page, "Game", LAKE)
-    page.wait_for_function("() => document.querySelectorAll('#leaderboard tbody tr').length < 10")
-    assert set(page.locator("#leaderboard tbody td:first-child").all_inner_texts()) == {LAKE}
+    page.wait_for_function("() => document.querySelectorAll('#leaderboard section').length === 1")
+    assert page.locator("#leaderboard h2 small").inner_text() == LAKE
+    page.get_by_role("link", name="▶ replay of optimal").click()
+    ready(page, "#watch-stage", "optimal")
+    assert "player=optimal" in page.url
+    page.goto(f"{page.url}&view=embed&turn=2")
+    ready(page, "#watch-stage", "optimal")
+    assert turn(page, "#watch-stage") == 2
+    assert not page.get_by_role("tab", name="Play").is_visible()
+    page.goto(page.url.replace("&view=embed", ""))
+    ready(page, "#watch-stage", "optimal")
+    assert page.get_by_label("Player", exact=True).locator("visible=true").input_value() == "optimal play"
 
 
 TABS = ["Watch", "Compare", "Play", "Rules", "Leaderboard"]
@@ -185,12 +242,24 @@ TABS = ["Watch", "Compare", "Play", "Rules", "Leaderboard"]
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 390), pytest.param("light", 1280, marks=pytest.mark.long)])
 def test_nothing_is_wider_than_the_screen_and_axe_finds_no_serious_violation(visit: Visit, width: int, scheme: str) -> None:
     page = visit(width=width, height=844, scheme=scheme)
+    for place in ("board", "replay-play"):  # in the first screen, before anything is scrolled
+        box = page.locator(f"#watch-stage .{place}").first.bounding_box()
+        assert box
+        assert box["y"] + box["height"] < 844, place
     for tab in TABS:
         page.get_by_role("tab", name=tab).click()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
         assert serious(page) == {}, tab
     heights = page.locator("#leaderboard tbody tr").evaluate_all("rows => rows.map((row) => row.offsetHeight)")
     assert max(heights) < 80  # figures are not broken into pieces
+    page.set_viewport_size({"width": 320, "height": 844})
+    page.wait_for_timeout(300)
+    assert [page.get_by_role("tab", name=tab).is_visible() for tab in TABS] == [True] * len(TABS)
+    page.set_viewport_size({"width": 1280, "height": 844})
+    page.add_style_tag(content="html{font-size:200%!important}")
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280, tab
 
 
 def serious(page: Page) -> dict[str, list[str]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import leaderboard
+import leaderboard_page
+import names
 import pytest
+import watch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.acting import HEADS
@@ -34,7 +38,7 @@ def test_bundled_rows_are_those_of_the_benchmark() -> None:
 
 def test_the_table_has_ranks_and_how_models_acted() -> None:
     rows = leaderboard.leaderboard(LAKE)
-    table = leaderboard.table(rows)
+    table = leaderboard_page.table(rows)
     for head in ("Rank", "Temperature", "Token limit", "Prompt format", "Engine"):
         assert f">{head}</button>" in table
     assert '<td data-value="1">1–2</td>' in table  # greedy and optimal
@@ -70,9 +74,36 @@ def test_a_player_that_does_not_play_is_marked_and_listed_last() -> None:
     assert [row["player"] for row in rows if not row["plays"]] == ["silent"] == [rows[-1]["player"]]
     assert rows[-1]["reward"]["mean"] == 0 == max(row["reward"]["mean"] for row in rows)
     assert {row["silent"] for row in rows} == {0}
-    *others, last = leaderboard.table(rows).split("<tr>")[2:]
+    *others, last = leaderboard_page.table(rows).split("<tr>")[2:]
     assert ["does not play" in row for row in [*others, last]] == [False] * len(others) + [True]
     assert '<td data-value="">0.000' in last  # sorts last, whatever the column
+
+
+def test_every_game_has_a_block_whose_bars_end_where_the_figures_are() -> None:
+    rows = leaderboard.leaderboard()
+    page = leaderboard_page.leaderboard_page(rows)
+    titles = re.findall(r"<h2>(.*?) <small>(.*?)</small>", page)
+    assert [task for _, task in titles] == sorted({row["task"] for row in rows}, key=list(names.GAMES).index)
+    assert titles[0] == ("Frozen Lake", LAKE)
+    block = page.split("<section>")[1]
+    ends = [float(left) + float(width) for left, width in re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%"', block)]
+    shown = [row for row in rows if row["task"] == LAKE]
+    assert ends == pytest.approx([100 * row["reward"]["mean"] for row in shown], abs=0.02)  # the scale is 0 to 1 there
+
+
+def test_what_was_trained_here_is_marked_and_every_player_that_can_be_watched_has_a_replay() -> None:
+    [row] = [row for row in leaderboard.leaderboard(LAKE) if row["player"] == "pocket, the built-in base"]
+    trained = {**row, "player": "pocket + quickstart adapter"}
+    page = leaderboard_page.leaderboard_page([row, trained])
+    assert page.count("trained here") == 1
+    assert "trained here" in page.partition('class="trained"')[2]
+    for each in [*leaderboard.leaderboard(), trained]:
+        player = leaderboard_page.watched(each)
+        assert bool(player) == (each["player"] != "silent")
+        if player and player not in ("pocket", "lake-adapter"):
+            assert watch.watch(each["task"], 0, player)["players"]
+    assert leaderboard_page.watched(trained) == "lake-adapter"
+    assert leaderboard_page.watched({**trained, "player": "org/base+me/adapter", "link": "x"}) == "org/base+me/adapter"
 
 
 def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:
@@ -81,7 +112,7 @@ def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:
         told |= {"rank": [1, 4], "silent": 0.0, "plays": True, **dict.fromkeys(HEADS, "<i>")}
         return told | {"link": leaderboard._link(player)}
 
-    table = leaderboard.table([row("<script>"), row("org/model@v1"), row("org/base+me/adapter"), row("pocket")])
+    table = leaderboard_page.table([row("<script>"), row("org/model@v1"), row("org/base+me/adapter"), row("pocket")])
     assert "<script>" not in table
     assert "<b>" not in table
     assert "<i>" not in table

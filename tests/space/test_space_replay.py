@@ -63,6 +63,9 @@ def test_a_lake_is_told_as_it_was() -> None:
     assert [state["walker"] for state in track["states"]] == [0, 1, 2, 6, 10, 14, 15]
     assert [state["posture"] for state in track["states"]] == ["", "", "", "", "", "", "goal"]
     assert [[names[a] for a in step["legal"]] for step in track["steps"][:2]] == [["Down", "Right"], ["Left", "Down", "Right"]]
+    assert [[names[a] for a in step["best"]] for step in track["steps"][:3]] == [["Right"], ["Right"], ["Down"]]
+    assert {"Left", "Up"} <= {names[a] for a in track["steps"][0]["optimal"]}  # two turns to spare: pushing a wall costs nothing
+    assert track["ended"] == "reached the goal"
     assert track["states"][0]["pieces"] == {"O": [5, 7, 8, 9, 11], "G": [15]}
     assert (track["reward"], track["regret"], track["value_optimal"], track["ending"]) == (1.0, 0.0, 1.0, "success")
     assert track["steps"][0]["prompt"].startswith("Current Observation:\nYou: (0, 0)")
@@ -105,8 +108,8 @@ def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
         assert [step.completion.text for step in episode.steps] == stored
 
 
-def steps(*moves: int | None) -> replay.Data:
-    return {"steps": [{"move": move} for move in moves]}
+def steps(*moves: int | None, best: tuple[int, ...] = ()) -> replay.Data:
+    return {"steps": [{"move": move, "action": move, "best": best} for move in moves]}
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,11 @@ def test_players_part_where_they_first_move_otherwise_or_one_has_ended(
     a: tuple[int | None, ...], b: tuple[int | None, ...], turn: int | None
 ) -> None:
     assert replay.divergence(steps(*a), steps(*b)) == turn
+
+
+def test_moves_that_are_equally_good_are_no_difference() -> None:
+    assert replay.divergence(steps(0, 1, best=(0, 1)), steps(1, 1, best=(0, 1))) is None
+    assert replay.divergence(steps(0, 1, 3, best=(0, 1)), steps(1, 1, 2, best=(0, 1))) == 2
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import present
 import pytest
-from leaderboard import table
+from leaderboard_page import leaderboard_page
 
 from tests.space.hostile import BODIES
 from tests.space.served import Served
@@ -95,7 +95,7 @@ def test_no_table_shows_a_name_as_html() -> None:
     compared = {"a": figures, "b": figures, "difference": score | {"p": 0.5, "verdict": "inconclusive", "detectable": 0.1}}
     rows = json.loads((Path(present.__file__).parent / "bundle" / "leaderboard.json").read_text())
     hostile = [{**row, "player": NAME, "task": NAME, "link": NAME, "rank": [1, 2]} for row in rows[:3]]
-    for html in (present.comparison(compared | {"episodes": 1, "wanted": 1}), table(hostile)):
+    for html in (present.comparison(compared | {"episodes": 30, "wanted": 30}), leaderboard_page(hostile)):
         assert "<img" not in html
         assert "<b>" not in html.replace('<p class="verdict"><b>', "")
         assert "&lt;img" in html

@@ -1,0 +1,93 @@
+"""The names that visitors see. Ids stay what programs and addresses use, and stand in small print."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+
+import players
+import validation
+
+from msgrpo_hub.downloads.names import pocket_path
+
+GAMES = {
+    "FrozenLake-NotSlippery-v1": "Frozen Lake",
+    "FrozenLake-Slippery-v1": "Frozen Lake, slippery",
+    "FrozenLake-BigSlippery-v1": "Frozen Lake, large and slippery",
+    "FrozenLake-NotSlippery20-v1": "Frozen Lake, with time to spare",
+    "FrozenLake-Exactly8-v1": "Frozen Lake, goal on turn 8",
+    "Snake-Solo-v1": "Snake, alone",
+    "Snake-Standard-v1": "Snake, against another",
+    "Snake-Short-v1": "Snake, against another, short",
+    "Snake-DoubleApple-v1": "Snake, apples count double",
+    "Snake-PoisonApple-v1": "Snake, poisoned apples",
+    "Snake-Banana-v1": "Snake, bananas worth 10",
+    "Snake-PoisonAppleBanana-v1": "Snake, poisoned apples and bananas",
+    "Snake-Fire-v1": "Snake, fire",
+    "Snake-DownHill-v1": "Snake, downhill",
+}
+"""Registered id → name; those of a family stand together."""
+
+VARIANTS = {
+    "reflected": "mirrored",
+    "rotated": "turned",
+    "compass": "North, South, East, West",
+    "permuted-actions": "actions swap names",
+    "other-symbols": "other symbols",
+    "irrelevant-sentence": "one more sentence",
+    "coordinates": "coordinates only",
+    "grid": "grid only",
+}
+"""Variant → how it differs from its game."""
+
+PLAYERS = {
+    "lake-adapter": "trained on the lake",
+    "snake-adapter": "trained on Snake",
+    "pocket": "untrained",
+    "optimal": "optimal play",
+    "planner": "planner",
+    "greedy": "greedy",
+    "random-safe": "random, but careful",
+    "random": "random",
+}
+"""Built-in player → name, without the size of a model."""
+
+
+def game(game_id: str) -> str:
+    """The name of a game, or its id if it has none.
+
+    >>> game("Snake-Solo-v1:reflected"), game("Taxi-Gymnasium-v1")
+    ('Snake, alone – mirrored', 'Taxi-Gymnasium-v1')
+    """
+    base, _, variant = game_id.partition(":")
+    name = GAMES.get(base, base)
+    return f"{name} – {VARIANTS.get(variant, variant)}" if variant else name
+
+
+def player(name: str) -> str:
+    """The name of a player with the size of a built-in model; its id if it is from the Hub."""
+    title = PLAYERS.get(name, name)
+    return f"{title} ({parameters() / 1e6:.1f} M)" if name == "pocket" or name in players.BUNDLED else title
+
+
+@cache
+def parameters() -> int:
+    """Number of parameters of the built-in base, from the header of its weights."""
+    with (pocket_path() / "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def games() -> list[tuple[str, str]]:
+    """(name, id) of the games that the lists offer."""
+    offered = validation.game_ids()
+    own = sorted((each for each in offered if each in GAMES), key=list(GAMES).index)
+    rest = [each for each in offered if each not in GAMES]
+    return [(game(each), each) for each in (*own, *rest)]
+
+
+def player_choices() -> list[tuple[str, str]]:
+    """(name, id) of the players that the lists offer."""
+    offered = dict.fromkeys([players.shown_first(), *PLAYERS])
+    return [(player(each), each) for each in offered]

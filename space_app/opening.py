@@ -1,0 +1,87 @@
+"""What the page says and offers first. Every figure comes from the bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+import names
+import players
+import replay
+from watch import BASE, FIRST, bundled
+
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.games import make_game
+
+SNAKES = ("Snake-Solo-v1", "Snake-Standard-v1")
+LAKES = ("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1")
+
+
+@cache
+def compared() -> dict[str, Any]:
+    """The last answer of `compare` to what the Compare tab opens with."""
+    found: dict[str, Any] = json.loads((players.BUNDLE / "compare.json").read_text(encoding="utf-8"))
+    return found
+
+
+def training_seconds(adapter: str) -> float | None:
+    """How long a bundled adapter was trained; None if its run did not say."""
+    path = players.BUNDLE / "training.json"
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return runs[adapter]["seconds"] if adapter in runs else None
+
+
+def sentence() -> str:
+    """What the two boards of the opening show, with the figures of the bundled comparison."""
+    found, seconds = compared(), training_seconds(FIRST[2])
+    before, after = (percent(found[side]["success"]["mean"]) for side in ("a", "b"))
+    trained = f"{duration(seconds)} of training" if seconds else "training"
+    return (
+        f"One language model of {names.parameters() / 1e6:.1f} million parameters, before and after {trained}: "
+        f"it reached the goal on {before} of {found['episodes']} test boards, then on {after}."
+    )
+
+
+def percent(share: float) -> str:
+    """A share as a visitor reads it.
+
+    >>> percent(0.005), percent(0.98)
+    ('0.5\\xa0%', '98\\xa0%')
+    """
+    return f"{100 * share:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}%"
+
+
+def duration(seconds: float) -> str:
+    """A time as a visitor reads it.
+
+    >>> duration(40), duration(65), duration(140)
+    ('40 seconds', 'one minute', '2 minutes')
+    """
+    minutes = round(seconds / 60)
+    return f"{round(seconds)} seconds" if seconds < 45 else "one minute" if minutes < 2 else f"{minutes} minutes"
+
+
+def examples() -> list[tuple[str, str]]:
+    """(what one sees, address) of replays in the bundle that are worth a click."""
+    longest = max(_episodes(SNAKES, "snake-adapter"), key=lambda each: sum(step.reward > 0 for step in each[2].steps))
+    failure = next((each for each in _episodes(LAKES, FIRST[2]) if not each[2].success), None)
+    shown = [("watch it succeed", (FIRST[0], FIRST[1])), ("the longest snake", longest[:2])]
+    shown[1:1] = [("watch it fail", failure[:2])] if failure else []
+    adapters = {game: name for games, name in ((LAKES, FIRST[2]), (SNAKES, "snake-adapter")) for game in games}
+    links = [(words, link(game, number, adapters[game], BASE)) for words, (game, number) in shown]
+    return [*links, ("the poisoned apple", "?tab=Rules")]
+
+
+def _episodes(games: tuple[str, ...], player: str) -> Iterator[tuple[str, int, Episode]]:
+    """(game, board, episode) of a player in the bundle."""
+    for game_id in games:
+        for number, replies in bundled().get(game_id, {}).get(player, {}).items():
+            yield game_id, int(number), replay.play_replies(make_game(game_id), int(number), replay.stored(replies))
+
+
+def link(game: str, board: int, player: str, beside: str = "") -> str:
+    """The address of a replay, as the page understands it."""
+    return "?" + urlencode({"game": game, "board": board, "player": player, "beside": beside})
