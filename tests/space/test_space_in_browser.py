@@ -276,6 +276,8 @@ def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, 
     page = visit("Compare", width=width, height=844, scheme=scheme)
     pick(page, "Player A", "random")
     pick(page, "Player B", "greedy")
+    page.get_by_label("number input for Episodes").fill("50")
+    page.get_by_label("number input for Episodes").press("Tab")
     page.get_by_role("button", name="Compare").click()
     page.locator("#compare-scores .count").get_by_text("50 episodes", exact=True).wait_for()
     assert serious(page) == {}
@@ -288,7 +290,7 @@ def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, 
     page.get_by_role("tab", name="Rules").click()
     pick(page, "Player", "greedy")
     page.get_by_role("button", name="Try it").click()
-    page.get_by_text("This result came with the Space").wait_for(state="detached")
+    page.locator("#rules-verdict").get_by_text("This result came with the Space").wait_for(state="detached")
     page.locator("#rules-verdict .count").get_by_text("40 episodes", exact=True).wait_for()
     assert serious(page) == {}
     assert page.evaluate("document.documentElement.scrollWidth") <= width
