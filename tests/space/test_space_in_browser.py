@@ -282,6 +282,7 @@ def test_what_tabs_show_after_use_has_no_serious_violation_either(visit: Visit, 
     page.locator("#compare-scores .count").get_by_text("50 episodes", exact=True).wait_for()
     assert serious(page) == {}
     page.get_by_role("tab", name="Play").click()
+    play_board(page, 3)
     page.locator("#play-board .yours").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
