@@ -30,6 +30,7 @@ PAGES = {
     "benchmark/throughput/results/README.md": "results/throughput-measured.md",
     "msgrpo_hub/pocket/model/README.md": "results/pocket.md",
     "space_app/README.md": "guide/space.md",
+    "msgrpo_hub/cli/SKILL.md": "guide/agents.md",
     **{f"docs/guide/{path.name}": f"guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))},
 }
 """Markdown of the project → page of the site."""

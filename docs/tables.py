@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmark.throughput import sizing
+from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
 from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
 from msgrpo_hub.evaluation.statistics import RESAMPLES
@@ -26,7 +28,7 @@ from msgrpo_hub.games.published_lakes import SCALES, Scale
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/guide/paper.md", "docs/guide/claims.md", "docs/guide/lakes.md")
+PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing")))
 
 _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -187,6 +189,55 @@ def _turns(scale: Scale) -> str:
     return str(turns[0]) if len(set(turns)) == 1 else f"{turns[0]}–{turns[-1]}"
 
 
+def outputs() -> str:
+    """What every command prints with `--json`."""
+    rows = []
+    for name, one in all_outputs().items():
+        command, _, flag = one.command.partition(" ")
+        with_flag = f" with `{flag}`" if flag else ""
+        rows.append([f"`msgrpo {command}`{with_flag}", f"`{name}`", _type(schema(name))])
+    return markdown(["command", "schema", "prints"], rows)
+
+
+def output_types() -> str:
+    """The fields of every type of these outputs."""
+    types = {name: kind for output in all_outputs() for name, kind in schema(output)["$defs"].items()}
+    return "\n\n".join(_fields(name, types[name]) for name in sorted(types))
+
+
+def _fields(name: str, kind: Schema) -> str:
+    rows = [
+        [f"`{field}`", _type(part) + ("" if field in kind["required"] else ", optional"), _cell(part.get("description", ""))]
+        for field, part in kind["properties"].items()
+    ]
+    rest = kind["additionalProperties"]
+    rows += [["any other", _type(rest), ""]] if rest else []
+    return f"### {name}\n\n{kind['description']}\n\n{markdown(['field', 'type', 'meaning'], rows)}"
+
+
+def _type(part: Schema) -> str:
+    """A schema in words; a named type is a link to its table."""
+    if "$ref" in part:
+        name = part["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in part:
+        return " or ".join(f"`{value}`" for value in part["enum"])
+    if "anyOf" in part:
+        return " or ".join(map(_type, part["anyOf"]))
+    if "prefixItems" in part:
+        return " and ".join(map(_type, part["prefixItems"]))
+    kinds = part.get("type", "anything")
+    if kinds == "array":
+        return f"list of {_type(part['items'])}"
+    if kinds == "object":
+        return f"object of {_type(part['additionalProperties'])}"
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "origins": origins,
     "presets": presets,
@@ -195,6 +246,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "lakes": lakes,
     "lake-sources": lake_sources,
     "lake-results": lake_results,
+    "outputs": outputs,
+    "output-types": output_types,
+    **sizing.TABLES,
 }
 """Name of a table → its Markdown."""
 

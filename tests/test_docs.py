@@ -25,6 +25,7 @@ PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "space_app/README.md")),
         *(ROOT / "docs").rglob("*.md"),
+        PACKAGE / "cli" / "SKILL.md",
         *(ROOT / "benchmark").glob("README.md"),
         *(ROOT / "benchmark" / "throughput").rglob("README.md"),
     ]

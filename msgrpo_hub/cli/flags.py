@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from msgrpo_hub.downloads.play_settings import Scalar, read_switches
 from msgrpo_hub.errors import UserError, shown, unknown
@@ -146,15 +146,17 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
 
 @cache
 def field_docs(config: Any) -> dict[str, str]:
-    """Field → the string under it in the source, also of the dataclasses that this one extends."""
-    docs = {}
-    kinds: list[Any] = [kind for kind in reversed(config.__mro__) if dataclasses.is_dataclass(kind)]
-    for kind in kinds:
-        [node] = ast.parse(inspect.getsource(kind)).body
-        assert isinstance(node, ast.ClassDef)
-        for field, text in zip(node.body, node.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                docs[ast.unparse(field.target)] = str(text.value.value)
+    """Field → the string under it in the source, of a dataclass or a `TypedDict`, also of those that it extends."""
+    if not (dataclasses.is_dataclass(config) or is_typeddict(config)):
+        return {}
+    docs: dict[str, str] = {}
+    for parent in reversed(getattr(config, "__orig_bases__", config.__mro__[1:])):  # the classes of a TypedDict are only there
+        docs |= field_docs(parent)
+    [node] = ast.parse(inspect.getsource(config)).body
+    assert isinstance(node, ast.ClassDef)
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            docs[ast.unparse(field.target)] = str(text.value.value)
     return docs
 
 

@@ -56,8 +56,7 @@ def _print_rules(games: list[Game], as_json: bool) -> None:
 
     if as_json:
         print_json([describe(game) | {"task_hash": hash_of(game.id), "boards": boards(game)} for game in games])
-        return
-    for game in games:
+    for game in [] if as_json else games:
         print(f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}")
         print("\n".join([*game.rules, _boards_line(game)]) + "\n")
     print_next(f"msgrpo games {games[0].id} --suite > mine.toml")

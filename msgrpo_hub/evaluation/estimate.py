@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from msgrpo_hub.evaluation.probe import Probe, probe_tasks
 from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import make_game
+from msgrpo_hub.models.costs import FLOAT32, shape_of
 from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.registry import SCRIPTED, entry_point
 from msgrpo_hub.players.sample_play import prompts_of, scripted_prompts
@@ -70,6 +71,8 @@ class Estimate:
     tasks: tuple[TaskEstimate, ...]
     assumptions: tuple[str, ...]
     """What the numbers assume, in sentences."""
+    batch_bytes: float | None = None
+    """Memory of a batch's keys and values, computed; None for a player without, or whose shape is not that of a usual decoder."""
 
 
 def estimate(
@@ -263,11 +266,19 @@ def _language_model(plan: _Plan) -> Estimate:
         calls_at_once=plan.at_once(missing),
         tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), limit) for task in plan.tasks),
         assumptions=(_PLAY, f"Replies: {length}.", *timed, _MEMORY[settings.load_in_4bit]),
+        batch_bytes=_batch_bytes(files, settings, plan.at_once(missing), samples.values()),
     )
 
 
+def _batch_bytes(files: Any, settings: PlayerSettings, rows: int, samples: Iterable[_Sample]) -> float | None:
+    """Memory of the keys and values of so many full replies to mean prompts; no prompt is shared."""
+    tokens = max(((of_task.fixed or 0) / of_task.turns for of_task in samples), default=0.0) + settings.max_new_tokens
+    dtype, shape = files.dtype(settings.dtype), shape_of(files.config)
+    return shape.cache_bytes(rows * tokens, dtype.itemsize if dtype else FLOAT32) if shape else None
+
+
 _MEMORY = {
-    False: "Memory: of the weights alone; a batch takes more.",
+    False: "Memory: of the weights, and of the keys and values of a batch, which is computed; a forward pass takes some more.",
     True: "Memory: of the weights before they are quantised to 4 bits, which leaves about a quarter of 16 bits.",
 }
 

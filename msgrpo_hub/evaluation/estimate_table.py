@@ -19,6 +19,7 @@ def _title(estimate: Estimate) -> str:
     title = short(estimate.player, 60)
     if estimate.weight_bytes is not None:
         title += f"   {_size(estimate.weight_bytes)} of weights in {estimate.dtype}"
+        title += "" if estimate.batch_bytes is None else f" + {_size(estimate.batch_bytes)} for a batch"
     return f"{title}   {estimate.calls_at_once} calls at a time"
 
 

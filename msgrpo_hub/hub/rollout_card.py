@@ -75,6 +75,10 @@ class RolloutCard:
 
     repo_id: str
     statistics: Statistics
+    sessions: int = 0
+    """Episodes that are also sessions of Pi."""
+    training_traces: int = 0
+    """Of these, the ones that are also training traces of OpenEnv."""
     version: str = __version__
     format: str = FORMAT
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 from tqdm import tqdm
 
@@ -23,7 +24,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
-from msgrpo_hub.fields import checked
+from msgrpo_hub.fields import Range, checked
 from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
@@ -31,9 +32,13 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import CONFIGS, FIRST_ROLLOUTS, FORMAT, schema
 from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard, read_stored
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
+from msgrpo_hub.storage.traces import OPENENV, PI, TRACE, TraceSample
 from msgrpo_hub.storage.update_rules import UpdateRules, rules_of, with_rules
 from msgrpo_hub.training.rollout_log import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
+
+Traces = Annotated[int, Range(0, 1000)]
+"""Episodes that a data set shows as traces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +63,7 @@ def push_rollouts(
     token: str | None = None,
     create_pr: bool = False,
     commit_message: str | None = None,
+    traces: Traces = 0,
 ) -> Pushed:
     """Pushes the episodes of a run as a data set, in one commit.
 
@@ -73,6 +79,8 @@ def push_rollouts(
         token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead.
         commit_message: title of the commit.
+        traces: how many episodes to add as sessions of Pi and training traces of OpenEnv, a random sample. Those of an
+            earlier push are replaced.
 
     Returns:
         The repository, the commit and what was sent. The commit is tagged with the format's version.
@@ -83,11 +91,12 @@ def push_rollouts(
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
     check_token(target)
     with TemporaryDirectory() as folder:
-        card = stage_rollouts(output_dir, repo_id, Path(folder))
+        card = stage_rollouts(output_dir, repo_id, Path(folder), traces)
         names = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.parquet")}
         message = commit_message or f"{card.statistics.episodes} episodes of {', '.join(card.games)}"
         prepare = partial(_leave_out_published, Path(folder), names, target)
-        return upload(Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), prepare=prepare)
+        replaces = (f"{PI}/", f"{OPENENV}/")
+        return upload(Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), replaces=replaces, prepare=prepare)
 
 
 def _private_if_new(target: Target) -> Target:
@@ -98,7 +107,8 @@ def _private_if_new(target: Target) -> Target:
 
 def _leave_out_published(folder: Path, names: Collection[str], target: Target, _: str, there: Collection[str]) -> None:
     """Removes already published shards from the folder. Raises `UserError` if the repository holds anything else."""
-    for name in sorted(set(there) - {"README.md", ".gitattributes"}):
+    shards = [name for name in sorted(there) if name not in ("README.md", ".gitattributes") and not TRACE.fullmatch(name)]
+    for name in shards:
         if name not in names:
             raise UserError(f"{target.repo_id!r} holds {_other(name, target)} ({name}): name another repository")
         (folder / name).unlink(missing_ok=True)
@@ -115,18 +125,19 @@ def _other(name: str, target: Target) -> str:
     return "episodes of another run"
 
 
-def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> RolloutCard:
+def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path, traces: int = 0) -> RolloutCard:
     """Writes the data set into a folder. Raises `UserError` as `push_rollouts` does."""
     check_repo_id(repo_id)
-    statistics = Statistics()
+    statistics, sample = Statistics(), TraceSample(size=traces)
     for shard in tqdm(shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
-        _write(shard, folder, statistics)
-    card = RolloutCard(repo_id=repo_id, statistics=statistics)
+        _write(shard, folder, statistics, sample)
+    sessions, training_traces = sample.write(folder)
+    card = RolloutCard(repo_id=repo_id, statistics=statistics, sessions=sessions, training_traces=training_traces)
     (folder / "README.md").write_text(render_rollouts(card), encoding="utf-8")
     return card
 
 
-def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
+def _write(shard: Shard, folder: Path, statistics: Statistics, sample: TraceSample) -> None:
     with ExitStack() as stack:
         files = {}
         for config in CONFIGS:
@@ -142,6 +153,7 @@ def _write(shard: Shard, folder: Path, statistics: Statistics) -> None:
             for config, table in written.items():
                 files[config].write_table(table, row_group_size=ROWS)
             statistics.add(shard.origin, rollouts, written)
+            sample.add(shard.origin, rollouts)
 
 
 def shards_of(folder: Path) -> list[Shard]:

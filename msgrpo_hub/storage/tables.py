@@ -86,7 +86,7 @@ def rows_of(
     """The row of an episode, and those of its steps."""
     episode = rollout.episode
     both = {name: getattr(rollout, name) for name in _OF_ROLLOUT} | {"game": episode.game_id, "success": episode.success}
-    both |= {"seed": episode.seed, "member": episode.member, "episode": _episode_id(rollout, origin)}
+    both |= {"seed": episode.seed, "member": episode.member, "episode": episode_id(rollout, origin)}
     head = both | {name: getattr(episode, name) for name in ("terminated", "truncated", "error")}
     head |= {"prompt_format": rollout.prompt_format, "steps": len(episode.steps)} | (_values(origin) if origin else {})
     steps = [{**both, "turn": turn, **step_row(step)} for turn, step in enumerate(episode.steps)]
@@ -101,7 +101,8 @@ def rows_of(
     return head, steps
 
 
-def _episode_id(rollout: Rollout, origin: Origin | None) -> str | None:
+def episode_id(rollout: Rollout, origin: Origin | None) -> str | None:
+    """The id of an episode in a data set; None without an origin."""
     episode = rollout.episode
     return f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
 
@@ -118,10 +119,14 @@ def _values(record: Origin | EpisodeScore | StepScore) -> dict[str, Any]:
 def step_row(step: Step) -> dict[str, Any]:
     """The columns that follow from a step alone."""
     reply = step.completion
-    text = reply.text.encode("utf-8", "replace").decode("utf-8")  # a server may send a lone surrogate, which is not valid text
     counts = {"prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens}
     own = {name: getattr(step, name) for name in _OF_STEP} | {name: getattr(reply, name) for name in _TOKENS}
-    return own | counts | {"reply": text, "finish": reply.finish}
+    return own | counts | {"reply": valid_text(reply.text), "finish": reply.finish}
+
+
+def valid_text(text: str) -> str:
+    """Text without lone surrogates: a server may send one, and no file can have it."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _prompts(rollout: Rollout) -> Sequence[list[Message] | None]:

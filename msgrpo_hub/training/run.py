@@ -28,7 +28,7 @@ from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.acting import MakeActor, actor_of
-from msgrpo_hub.training.callbacks import Callback, Run, Update
+from msgrpo_hub.training.callbacks import Callback, Run
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
@@ -40,6 +40,7 @@ from msgrpo_hub.training.rounding import check_rounding, choose_threads, read_pr
 from msgrpo_hub.training.run_folder import RunFolder, fingerprint
 from msgrpo_hub.training.run_lock import SignOfLife, locked
 from msgrpo_hub.training.summary import episode_table, left_out, play_test, read_summary, replayed_episode, scores
+from msgrpo_hub.training.trackers import TrackerLog
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -266,17 +267,3 @@ def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
         "seconds_evaluating": evaluating,
         "seconds": acting + training + evaluating,
     }
-
-
-class TrackerLog(Callback):
-    """Sends the metrics to the trackers of accelerate: the callback of `report_to`."""
-
-    def __init__(self, accelerator: Accelerator) -> None:
-        self.accelerator = accelerator
-
-    def on_start(self, run: Run) -> None:
-        self.accelerator.init_trackers("msgrpo", config={k: str(v) for k, v in asdict(run.config).items()})
-
-    def on_update(self, update: Update) -> None:
-        metrics = {name: value for name, value in update.metrics.items() if name != "update"}
-        self.accelerator.log(metrics, step=update.index)

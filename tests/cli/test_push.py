@@ -10,7 +10,7 @@ from tests.cli.suites import Run
 
 OWN = {
     "adapter": {"--message", "--base", "--rollouts"},
-    "rollouts": {"--message"},
+    "rollouts": {"--message", "--traces"},
     "results": {"--message"},
     "base": set(),
     "space": {"--adapter", "--hardware"},

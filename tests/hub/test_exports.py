@@ -17,6 +17,7 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import parse_eval_result_entries
 
 from msgrpo_hub.agent import ScriptedPolicy
+from msgrpo_hub.cli.schemas import schema
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.runner import run_task
@@ -227,6 +228,7 @@ def test_the_command_exports_a_published_leaderboard_with_links_to_its_runs(
     pushed = loopback.owner.call(push, folder, repo, private=False)
     done = loopback.nobody.attempt(msgrpo, "export", repo, out, "--benchmark-id", "ada/text-games", "--json")
     assert done.code == 0, done.err
+    jsonschema.Draft202012Validator(schema("export")).validate(json.loads(done.out))
     paths = [Path(path) for path in json.loads(done.out)]
     assert sorted(paths) == sorted(path for path in out.rglob("*") if path.is_file())
     records = [json.loads(path.read_text()) for path in paths if path.suffix == ".json"]
