@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +37,17 @@ def servers(config: TrainConfig) -> Iterator[list[VllmLoopback]]:
         yield [stack.enter_context(VllmLoopback(config.model)) for _ in range(2)]
 
 
+def is_play(path: str, body: dict[str, Any]) -> bool:
+    """Whether a reply is asked for, and not a probe."""
+    return path == "/v1/completions" and bool(body["max_tokens"] == 2)
+
+
 def at_request(server: VllmLoopback, number: int, fault: Fault) -> threading.Event:
     """Lets a fault happen at one of the coming requests for a reply (from 1). Returns when it happened."""
     happened, lock, count = threading.Event(), threading.Lock(), [0]
 
     def before(path: str, body: dict[str, Any]) -> Answered | None:
-        if path != "/v1/completions" or body["max_tokens"] != 2:
+        if not is_play(path, body):
             return None
         with lock:
             count[0] += 1
@@ -149,16 +156,28 @@ def test_an_adapter_that_stays_dropped_ends_the_run_before_it_learns(
 def test_several_servers_share_the_load_and_a_slow_one_gets_less(
     servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path
 ) -> None:
-    with acting_on(servers, config, tmp_path) as trainer:
+    """They have the adapter at different times, so the quick one waits for the other before it plays."""
+    slow, quick = servers
+
+    def plays_slowly(path: str, body: dict[str, Any]) -> None:
+        if is_play(path, body):
+            time.sleep(0.5)
+
+    def plays_with_the_other(path: str, body: dict[str, Any]) -> None:
+        until = time.monotonic() + 10
+        while is_play(path, body) and slow.loaded != quick.loaded and time.monotonic() < until:
+            time.sleep(0.01)
+
+    with acting_on(servers, replace(config, group_size=12), tmp_path) as trainer:
         trainer.update(1)
-        servers[0].delay = 0.2
+        slow.before, quick.before = plays_slowly, plays_with_the_other
         for server in servers:
             server.asked.clear()
         groups = trainer.act(trainer.starts.of_update(2))
         assert_all_of_this_version(trainer, groups)
-    slow, quick = (len([body for body in server.of("/v1/completions") if body["max_tokens"] == 2]) for server in servers)
-    assert slow > 0
-    assert quick > 2 * slow
+    played = [len([body for body in server.of("/v1/completions") if body["max_tokens"] == 2]) for server in servers]
+    assert played[0] > 0
+    assert played[1] > played[0]
 
 
 def test_one_of_several_servers_may_be_gone_and_join_later(
