@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.cli.flags import add_fields
+    from msgrpo_hub.cli.hub import add_visibility
     from msgrpo_hub.cli.players import PLAYERS
     from msgrpo_hub.fields import Count, Price
     from msgrpo_hub.players.settings import PlayerSettings
@@ -55,6 +57,13 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         text = f"with --estimate: what a server charges for {what}, in dollars per million tokens"
         parser.add_argument(f"--price-{way}", type=read_as(Price), metavar="RATE", help=text)
     add_json(parser)
+    parser.add_argument("--push-to-hub", metavar="REPO", help="push the results to the dataset USER/NAME afterwards")
+    add_visibility(parser)
+    parser.add_argument(
+        "--checkpoint-repo",
+        metavar="REPO",
+        help="keep finished tasks in USER/NAME on the Hub too, a private repository; a new folder begins with those there",
+    )
     add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_eval)
 
@@ -81,7 +90,7 @@ def _eval(options: argparse.Namespace) -> None:
     if options.price_in is not None or options.price_out is not None:
         raise UserError("--price-in and --price-out are rates for an estimate: expected --estimate as well")
     settings = PlayerSettings(**given_fields(options, PlayerSettings))
-    how = {"settings": settings, "batch_size": options.batch_size, "repeats": options.repeats}
+    how = {"settings": settings, "batch_size": options.batch_size, "repeats": options.repeats, **_checkpoints(options)}
     results = evaluate(options.players, options.suite, options.output_dir, **how)
     if options.json:
         rows = [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results]
@@ -95,7 +104,36 @@ def _eval(options: argparse.Namespace) -> None:
         print_text("\n".join(f"    {reason}" for reason in result.reasons[:_REASONS]), error=True)
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
+    if options.push_to_hub:
+        _push(options)
     print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
+
+
+def _checkpoints(options: argparse.Namespace) -> dict[str, Any]:
+    """What keeps an evaluation on the Hub and goes on with it, if that is asked for; checks what the push needs."""
+    if not options.push_to_hub and hasattr(options, "private"):
+        raise UserError("--private and --public are for a push: expected --push-to-hub USER/NAME as well")
+    repos = [repo for repo in (options.push_to_hub, options.checkpoint_repo) if repo]
+    if repos:
+        from msgrpo_hub.hub.uploading import Target, check_token
+
+        for repo in repos:
+            check_token(Target(repo_id=repo))
+    if not options.checkpoint_repo:
+        return {}
+    from msgrpo_hub.hub.checkpoints import fetch_evaluation, push_evaluation
+
+    fetch_evaluation(options.checkpoint_repo, options.output_dir)
+    return {"on_task": partial(push_evaluation, options.output_dir, options.checkpoint_repo)}
+
+
+def _push(options: argparse.Namespace) -> None:
+    """Pushes the results, as `msgrpo push results` does."""
+    from msgrpo_hub.cli.hub import show_pushed
+    from msgrpo_hub.hub.results import push_results
+
+    pushed = push_results(options.output_dir, options.push_to_hub, private=getattr(options, "private", None))
+    show_pushed(pushed, quiet=options.json, next_command=f"msgrpo leaderboard {options.push_to_hub}")
 
 
 def _estimate(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import ast
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -160,14 +160,24 @@ def field_docs(config: Any) -> dict[str, str]:
     return docs
 
 
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The flags and arguments of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)
+
+
 def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
     """Refuses flags that do not exist, naming the nearest, and empty texts, unless the flag's default is one."""
-    known = [option for action in parser._actions for option in action.option_strings]
+    actions = list(_actions(parser))
+    known = [option for action in actions for option in action.option_strings]
     for argument in given:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in known:
             raise unknown("flag", name, known)
-    may_be_empty = [option for action in parser._actions if action.type is str for option in action.option_strings]
+    may_be_empty = [option for action in actions if action.type is str for option in action.option_strings]
     for before, argument in pairwise(["", *given]):
         flag, equals, value = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
         if equals and not value and flag not in may_be_empty:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 from msgrpo_hub.cli.flags import add_fields, given_fields, read_as, read_path
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.fields import Count, Seed
+from msgrpo_hub.fields import Count, Range, Seed
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +57,26 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "--base", metavar="REPO", help="for --push-to-hub: where the base model is on the Hub, if it was trained from a folder"
     )
     add_visibility(parser)
+    add_checkpoints(parser)
     remarks = {field.name: remark(field.name, field.default) for field in fields(TrainConfig)}
     add_fields(parser, TrainConfig, "configuration", CHOICES, FORMER_NAMES, remarks)
     parser.set_defaults(run=_train)
+
+
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """`--checkpoint-repo` and `--checkpoint-every`."""
+    parser.add_argument(
+        "--checkpoint-repo",
+        metavar="REPO",
+        help="keep the run in USER/NAME on the Hub too, a private repository; --resume in a new folder goes on with that run",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=read_as(Annotated[float, Range(0, 1_000_000)]),
+        default=10.0,
+        metavar="MINUTES",
+        help="time between two pushes to it; 0 pushes after every update. Default: 10",
+    )
 
 
 _MOST_SEEDS = 1000
@@ -99,7 +117,7 @@ def _train(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.run import train
 
     how = {"acting": options.acting, "resume": options.resume, "accept_rounding": options.accept_rounding}
-    summary = train(config, options.output_dir, **how)
+    summary = train(config, options.output_dir, **how, callbacks=_checkpoints(options))
     if not summary:
         return
     if options.json:
@@ -111,11 +129,22 @@ def _train(options: argparse.Namespace) -> None:
         _push(options)
 
 
+def _checkpoints(options: argparse.Namespace) -> list[Any]:
+    """What keeps the run on the Hub, if that is asked for."""
+    if not options.checkpoint_repo:
+        return []
+    from msgrpo_hub.hub.checkpoints import HubCheckpoints
+
+    return [HubCheckpoints(options.checkpoint_repo, options.checkpoint_every, fetch=options.resume)]
+
+
 def _train_seeds(options: argparse.Namespace) -> None:
     """Several seeds into one folder, each in a process of its own."""
     folder = options.output_dir
     if hasattr(options, "seed"):
         raise UserError("--seed and --seeds are both given: expected one of them")
+    if options.checkpoint_repo:
+        raise UserError("--checkpoint-repo is for one seed: expected one `msgrpo train` per seed, each with its own repository")
     if options.push_to_hub or options.base or hasattr(options, "private"):
         raise UserError(f"--push-to-hub is for one seed: expected `msgrpo push adapter {folder}/seed-N USER/NAME` after training")
     config = train_config(options)
@@ -181,5 +210,22 @@ def train_config(options: argparse.Namespace) -> Any:
     elif options.config:
         base = load_config(options.config, typed=flags)
     else:
-        base = load_config(own, typed=flags) if options.resume and own.exists() else TrainConfig()
+        base = _begun(options, own, flags) or TrainConfig()
     return from_values(asdict(base) | flags)
+
+
+def _begun(options: argparse.Namespace, own: Path, flags: dict[str, Any]) -> Any:
+    """The configuration of the run to resume: that of the folder, else that of the repository on the Hub, else None."""
+    from msgrpo_hub.training.config import load_config
+
+    if not options.resume:
+        return None
+    if own.exists():
+        return load_config(own, typed=flags)
+    if not options.checkpoint_repo:
+        return None
+    from msgrpo_hub.hub.checkpoints import fetch_config
+
+    with TemporaryDirectory() as folder:
+        there = fetch_config(options.checkpoint_repo, Path(folder))
+        return load_config(there, typed=flags) if there.exists() else None

@@ -11,7 +11,7 @@ that episode is not scored.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ def evaluate(
     settings: PlayerSettings | None = None,
     batch_size: Count = BATCH,
     repeats: Count | None = None,
+    on_task: Callable[[], object] = lambda: None,
 ) -> list[Result]:
     """Plays a suite with some players and stores the results in the output folder; an interrupted run resumes.
 
@@ -60,6 +61,7 @@ def evaluate(
             batch, so the size is part of its run's identity: a run of another size is another run.
         repeats: how many times each board is played, with dynamics and sampling of its own each time; None is once, or as often
             as the suite says.
+        on_task: called after each task of each player.
 
     Returns:
         One result per player and task; `optimal` plays only the games that are solved.
@@ -83,7 +85,9 @@ def evaluate(
     for name in names:
         expected = prompts_of([make_game(task) for task in tasks[name]], find_format(chosen.prompt_format))
         player = identify(name, settings or PlayerSettings(), expected)  # one at a time: two may not fit in memory
-        results += [run_task(player, chosen, task, Path(output_dir), batch_size) for task in tasks[name]]
+        for task in tasks[name]:
+            results.append(run_task(player, chosen, task, Path(output_dir), batch_size))
+            on_task()
     return results
 
 

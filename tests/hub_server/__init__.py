@@ -1,7 +1,7 @@
 """A Hub on loopback: the Hub's HTTP protocol, spoken to the unmodified `huggingface_hub` and `datasets` clients.
 
 What it is. A small web server (Starlette on uvicorn, everything in memory) with repositories, commits, Git LFS, trees, refs,
-pull requests, card validation, Space settings and, where asked for, Xet storage. A client is led to it by `HF_ENDPOINT` and
+pull requests, card validation, Space settings, jobs and, where asked for, Xet storage. A client is led to it by `HF_ENDPOINT` and
 by nothing else: no client is patched and no function of ours is replaced.
 
 What it proves, and what not. A test that passes here shows that we speak the client's protocol: that the client sends what
@@ -28,6 +28,6 @@ By hand, `python -m tests.hub_server` in the clone starts one and prints the lin
 MSGRPO_HUB_LIVE=1 and a token, the tests that use only what every Hub has run against the real one too.
 
 The files: `store` what is kept; `access` who asks, and refusals; `repositories` `files` `commits` `discussions` `spaces`
-`xet` `cards` the routes; `faults` what can be made to fail; `app` all of it as an ASGI application; `worker` and `guard`
+`jobs` `xet` `cards` the routes; `faults` what can be made to fail; `app` all of it as an ASGI application; `worker` and `guard`
 the process that the client runs in, and what keeps it on this machine; `fixture` what tests see.
 """

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.hub_server import access, cards, commits, discussions, files, repositories, spaces, xet
+from tests.hub_server import access, cards, commits, discussions, files, jobs, repositories, spaces, xet
 from tests.hub_server.faults import KNOWN, Fault, Faults
 from tests.hub_server.store import Blob, Hub, HubError
 
@@ -111,8 +111,10 @@ class Front:
         # Starlette matches the path it finds here: the raw one, in which `%2F` is not yet a `/`.
         inner, body = {**scope, "path": internal_path(raw)}, await read_body(receive)
 
+        messages: list[Message] = [{"type": "http.request", "body": body}]
+
         async def again() -> Message:
-            return {"type": "http.request", "body": body}
+            return messages.pop() if messages else await receive()  # then the client leaves, at some time
 
         if raw == "/_faults":
             await self.routes(inner, again, send)
@@ -155,7 +157,7 @@ def make_app(world: Callable[[], World]) -> Front:
         world().crashes.append("".join(traceback.format_exception(error)))
         return PlainTextResponse("a mistake in the server of these tests", 500)
 
-    modules = (cards, repositories, files, commits, discussions, spaces, xet)
+    modules = (cards, jobs, repositories, files, commits, discussions, spaces, xet)  # /api/jobs looks like a kind of repository
     routes = [route for module in modules for route in module.routes]
     admin = Route("/_faults", faults, methods=["GET", "POST", "DELETE"])
     handlers = {HubError: access.refuse, 404: unknown, 500: crashed}

@@ -160,6 +160,19 @@ async def list_refs(request: Request) -> Response:
     return JSONResponse(answer | ({"pullRequests": under("refs/pr/")} if "include_prs" in request.query_params else {}))
 
 
+async def super_squash(request: Request) -> Response:
+    """Makes one commit of a branch's history; what only earlier commits had is gone."""
+    repository, branch = writable(request), f"refs/heads/{parameter(request, 'ref')}"
+    head = repository.find(branch)
+    kept = repository.refs.keys() - {branch}
+    if not any(repository.refs[name].oid == commit.oid for name in kept for commit in head.history()):
+        for commit in head.history():
+            repository.known.pop(commit.oid, None)
+    del repository.refs[branch]
+    repository.put(branch, head.files, (await body_of(request))["message"], writer(request).user)
+    return JSONResponse({})
+
+
 def add_ref(repository: Repository, ref: str, revision: str) -> Response:
     if ref in repository.refs:
         raise HubError(409, f"Reference already exists: {ref}")
@@ -202,6 +215,7 @@ routes = [
     on_repository("/user-access-request/grant", grant, "POST"),
     on_repository("/commits/{revision}", list_commits),
     on_repository("/refs", list_refs),
+    on_repository("/super-squash/{ref}", super_squash, "POST"),
     on_repository("/branch/{ref}", branch, "POST", "DELETE"),
     on_repository("/tag/{ref}", tag, "POST", "DELETE"),
 ]

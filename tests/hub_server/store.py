@@ -178,6 +178,9 @@ class Hub:
     page_size: int = 1000  # entries in an answer that comes in pages
     part_size: int = 0  # bytes; from which on an LFS upload goes up in parts, or 0 for never
     xet_folder: str = ""  # where Xet storage lies, or "" for none
+    jobs: dict[str, Any] = field(default_factory=dict)  # id → `jobs.Job`
+    runner: Any = None  # `jobs.Runner`, or None: a job then waits for ever
+    hardware: list[dict[str, Any]] = field(default_factory=list)  # of jobs, or empty for those of `jobs.HARDWARE`
 
     def add(self, repository: Repository) -> Repository:
         self.repositories[repository.kind, repository.id] = repository

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-TIME_LIMIT = 120  # seconds for a call
+TIME_LIMIT = 300  # seconds for a call; a job that is followed starts two processes that load torch
 
 
 def find(name: str) -> Any:

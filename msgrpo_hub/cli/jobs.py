@@ -1,0 +1,228 @@
+"""`msgrpo jobs`: a training or an evaluation on the Hub's machines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from msgrpo_hub.cli.flags import as_flags, given_fields, read_as, read_path
+from msgrpo_hub.cli.output import print_json, print_next, print_text
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Count
+
+if TYPE_CHECKING:
+    from huggingface_hub import JobInfo
+
+    from msgrpo_hub.hub.jobs import Job
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """One parser for each command that a job can run, with that command's flags and those of a job."""
+    from msgrpo_hub.cli.evaluation import add_eval
+    from msgrpo_hub.cli.training import add_train
+
+    parser.epilog = "`msgrpo jobs train --help` and `msgrpo jobs eval --help` show all flags; --json prints the job as JSON."
+    commands = parser.add_subparsers(dest="kind", required=True, metavar="COMMAND", parser_class=type(parser))
+    for name, add, what in (("train", add_train, "training"), ("eval", add_eval, "evaluation")):
+        command = commands.add_parser(name, help=f"one {what}, with the flags of `msgrpo {name}`")
+        add(command)
+        for action in command._actions:
+            if action.dest == "output_dir":
+                action.required, action.default, action.help = False, None, argparse.SUPPRESS
+        command.description = (
+            f"Run one {what} on a machine of the Hub and follow its log. The machine and the most it can cost are said first. "
+            "The state goes to a private repository, from which another attempt, or the same command again, goes on."
+        )
+        _add_job_flags(command)
+        command.set_defaults(run=_jobs)
+
+
+def _add_job_flags(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("job")
+    group.add_argument("--flavor", required=True, metavar="NAME", help="the machine, as `hf jobs hardware` lists them")
+    group.add_argument("--timeout", default="1h", metavar="TIME", help="most time of an attempt, such as 90m or 6h. Default: 1h")
+    group.add_argument(
+        "--attempts",
+        type=read_as(Count),
+        default=1,
+        metavar="N",
+        help="how often the Hub starts it at most, after a failure or a preemption. Default: 1",
+    )
+    group.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a variable of this environment that the job gets as a secret, such as WANDB_API_KEY; the Hub's token always is one",
+    )
+    group.add_argument(
+        "--wheel", type=read_path, metavar="FILE", help="run this wheel, which is uploaded, instead of the release in the index"
+    )
+    group.add_argument("--dry-run", action="store_true", help="say the machine, the cost and the command, and send nothing")
+
+
+def _jobs(options: argparse.Namespace) -> None:
+    from msgrpo_hub.hub import jobs
+    from msgrpo_hub.hub.uploading import check_repo_id
+
+    if options.output_dir is not None:
+        raise UserError(
+            "--output-dir is a folder of this machine, which a job does not see: expected --push-to-hub USER/NAME alone"
+        )
+    if not options.push_to_hub:
+        raise UserError(
+            f"`msgrpo jobs {options.kind}` without --push-to-hub would leave nothing: expected --push-to-hub USER/NAME"
+        )
+    timeout, secrets = jobs.read_timeout(options.timeout), jobs.read_secrets(options.secret)
+    if options.wheel:
+        jobs.check_wheel(options.wheel)
+    options.checkpoint_repo = check_repo_id(options.checkpoint_repo or f"{check_repo_id(options.push_to_hub)}-run")
+    command = {"train": _training, "eval": _evaluation}[options.kind](options)
+    price = jobs.find_price(options.flavor)
+    job = jobs.Job(**command, state=options.checkpoint_repo, price=price, timeout=timeout, attempts=options.attempts)
+    _say(job)
+    if options.dry_run:
+        _print(options, job)
+        return
+    sent = jobs.submit(job, secrets, options.wheel)
+    if not options.json:
+        print(sent.url, flush=True)
+    _follow(options, job, sent)
+
+
+def _training(options: argparse.Namespace) -> dict[str, Any]:
+    """The command of a training and what it needs, checked here as far as it can be."""
+    from msgrpo_hub.cli.training import train_config
+    from msgrpo_hub.games.registry import OPTIONAL
+    from msgrpo_hub.hub.adapters import check_push
+    from msgrpo_hub.hub.checkpoints import check_same_run
+    from msgrpo_hub.training.config import CHOICES, TrainConfig
+    from msgrpo_hub.training.curriculum import parse_games
+
+    if options.seeds:
+        raise UserError("--seeds: a job trains one seed: expected one job per seed, each with --seed and a repository of its own")
+    if options.acting != "engine":
+        raise UserError(f"--acting {options.acting}: servers must see the run folder, and a job has its own: expected `engine`")
+    with TemporaryDirectory() as folder:
+        options.output_dir = Path(folder)
+        config = train_config(options)  # with --resume, that of the run in the repository
+    _check_portable(asdict(config), ("model", "init_adapter", "chat_template"), (*CHOICES,))
+    check_push(config, options.push_to_hub, options.base)
+    check_same_run(config, options.checkpoint_repo)
+    plain = asdict(TrainConfig())
+    values = {name: value for name, value in asdict(config).items() if value != plain[name]}
+    values |= {"checkpoint_every": options.checkpoint_every} | ({"base": options.base} if options.base else {})
+    games = [name.partition(":")[0] for name in parse_games(config.game)]
+    return {
+        "arguments": _arguments(options, ["train", "--output-dir=run", "--resume", "--accept-rounding"], values),
+        "packages": (*["quantized"] * config.load_in_4bit, *["games"] * any(game in OPTIONAL for game in games)),
+        "others": () if config.report_to in ("none", "all") else (config.report_to,),
+        "several_processes": True,
+    }
+
+
+def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
+    """The command of an evaluation, checked here as far as it can be."""
+    from msgrpo_hub.downloads.names import exists
+    from msgrpo_hub.evaluation.suites import load_suite
+    from msgrpo_hub.players.settings import PlayerSettings
+
+    if options.estimate or options.price_in is not None or options.price_out is not None:
+        raise UserError("--estimate plays on this machine: expected `msgrpo eval --estimate`, or a job without it")
+    if options.suite.endswith(".toml") or exists(options.suite):
+        raise UserError(f"--suite {options.suite!r} is a file of this machine: expected the name of a built-in suite")
+    load_suite(options.suite)
+    for player in options.players:
+        if player.startswith("dqn:") or any(exists(part) for part in player.split("+")):
+            raise UserError(f"{player!r} is on this machine only: expected a player that the job can load; push it first")
+    values = given_fields(options, PlayerSettings)
+    _check_portable(values, ("chat_template",), ("prompt_format",))
+    values |= {"suite": options.suite, "batch_size": options.batch_size}
+    values |= {"repeats": options.repeats} if options.repeats else {}
+    return {"arguments": _arguments(options, ["eval", *options.players, "--output-dir=run"], values)}
+
+
+def _check_portable(values: dict[str, Any], files: tuple[str, ...], choices: tuple[str, ...]) -> None:
+    """Raises `UserError` if a setting names a file or code of this machine, which a job does not have."""
+    from msgrpo_hub.choices import is_import
+    from msgrpo_hub.downloads.names import exists
+
+    for name in (*files, *choices):
+        value = str(values.get(name, ""))
+        if (name in files and exists(value)) or (name in choices and is_import(value)):
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} {value!r} is on this machine only: expected what the job can load, such as a name on the Hub"
+            )
+
+
+def _arguments(options: argparse.Namespace, command: list[str], values: dict[str, Any]) -> tuple[str, ...]:
+    """A command of `msgrpo` with its flags. Values are joined to them, so that the client takes none for a file to upload."""
+    values |= {"push_to_hub": options.push_to_hub, "checkpoint_repo": options.checkpoint_repo}
+    flags = ["=".join(as_flags({name: value})) for name, value in values.items()]
+    if (private := getattr(options, "private", None)) is not None:
+        flags.append("--private" if private else "--public")
+    return (*command, *flags)
+
+
+def _say(job: Job) -> None:
+    """Says the machine and the cost before anything is sent."""
+    times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
+    most = f"; at most {_dollars(job.most)} for {times}{_time(job.timeout)}" if job.most is not None else ""
+    print(f"{job.price.machine}: {job.price.rate}{most}, as the Hub says now", file=sys.stderr)
+    print(f"the state of the run goes to {job.state} (private)", file=sys.stderr)
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:.2f}" if amount >= 0.01 else f"${amount:.4f}"
+
+
+def _time(seconds: float) -> str:
+    """A length of time, such as `1 h 30 min`."""
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return " ".join(filter(None, [f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]))
+
+
+def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
+    """Shows the log until the job ends, and what came of it."""
+    from msgrpo_hub.hub import jobs
+
+    try:
+        for line in jobs.follow(sent):
+            print_text(line, error=True)
+        ended = jobs.inspect(sent)
+    except KeyboardInterrupt as end:
+        end.add_note(f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`")
+        raise
+    seconds = (ended.durations.running_secs or 0) if ended.durations else 0
+    cost = job.price.of(seconds)
+    paid = f", about {_dollars(cost)}" if cost is not None else ""
+    print(f"{ended.status.stage.lower()} after {_time(seconds)}{paid}", file=sys.stderr)
+    _print(options, job, ended)
+    if ended.status.stage != "COMPLETED":
+        why = f" ({ended.status.message})" if ended.status.message else ""
+        raise UserError(
+            f"the job ended as {ended.status.stage}{why}: see {ended.url}; the same command again goes on with the run"
+        )
+    print_next(
+        f"msgrpo eval {options.push_to_hub} --suite quick"
+        if options.kind == "train"
+        else f"msgrpo leaderboard {options.push_to_hub}"
+    )
+
+
+def _print(options: argparse.Namespace, job: Job, ended: JobInfo | None = None) -> None:
+    """The job as data: all of it with --json, the command alone in a dry run."""
+    if options.json:
+        about = {"id": ended.id, "url": ended.url, "stage": ended.status.stage} if ended else {}
+        price = {"usd": job.price.hardware.unit_cost_usd, "unit": job.price.hardware.unit_label, "most_usd": job.most}
+        sizes = {"flavor": job.price.hardware.name, "timeout": job.timeout, "attempts": job.attempts}
+        print_json(about | {"command": ["msgrpo", *job.arguments], "state": job.state} | sizes | {"price": price})
+    elif not ended:
+        print(" ".join(["msgrpo", *job.arguments]))

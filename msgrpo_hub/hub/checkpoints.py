@@ -1,0 +1,215 @@
+"""A run that another machine can go on with: its folder, kept in a private repository while it trains or evaluates.
+
+The repository holds the state of one run and, for a job, the wheel that it runs. A push is one commit of files that belong
+together. The history is squashed after it, so that old checkpoints do not fill the storage.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import RepositoryNotFoundError
+
+from msgrpo_hub.downloads.hub_errors import AGAIN, hub_errors
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, upload
+from msgrpo_hub.storage.run_files import RESULTS
+from msgrpo_hub.training.callbacks import Callback, Run, Update
+from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.run_folder import RunFolder
+
+MARKER, FORMAT = "msgrpo-run.json", "msgrpo-run-v1"
+"""The file that marks such a repository, and what it names."""
+
+WHEELS = "wheels"
+"""Its folder of wheels; see `jobs`."""
+
+CONFIG = "config.toml"
+"""The file that makes a folder a run. It is the last to arrive."""
+
+TRAINED = (
+    CONFIG,
+    "provenance.json",
+    "metrics.jsonl",
+    "checkpoint.safetensors",
+    "summary.json",
+    "curves.png",
+    "replay.svg",
+    "test_episodes.parquet",
+    "adapter/",
+    "best/",
+    "rollouts/",
+)
+"""The files of a training, and its folders, which end in `/`."""
+
+EVALUATED = "results/"
+"""The folder of the repository with the runs of an evaluation."""
+
+log = logging.getLogger(__name__)
+
+
+def push_state(
+    folder: Path, repo_id: str, names: tuple[str, ...], message: str, *, below: str = "", token: str | None = None
+) -> Pushed:
+    """Makes a private repository hold the state of a run.
+
+    Args:
+        folder: of the run.
+        repo_id: `USER/NAME`; created if missing. One that exists must be private.
+        names: files of the folder, and folders that end in `/`; those that are missing in the folder go from the repository.
+        message: title of the commit.
+        below: the folder of the repository that gets them.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
+
+    Raises:
+        UserError: the repository is public or holds something else, a file must not leave this machine, or the Hub refuses.
+    """
+    target = Target(repo_id=repo_id, private=True, token=token)
+    with TemporaryDirectory() as staged:
+        write_marker(Path(staged))
+        for name in names:
+            _copy(folder, name, Path(staged) / below)
+        owned = [f"{below}{name}" for name in names]
+        pushed = upload(Path(staged), target, message=message, marker=MARKER, replaces=owned)
+    if pushed.changed:
+        with hub_errors(repo_id):
+            target.api.super_squash_history(repo_id, commit_message=message)
+    return pushed
+
+
+def write_marker(folder: Path) -> None:
+    """Writes the file that marks the repository of a run."""
+    (folder / MARKER).write_text(json.dumps({"format": FORMAT}) + "\n", encoding="utf-8")
+
+
+def _copy(folder: Path, name: str, into: Path) -> None:
+    """Copies a file, or what a folder holds, except for hidden files: a push sends what belongs together."""
+    for source in sorted((folder / name).rglob("*")) if name.endswith("/") else [folder / name]:
+        inside = source.relative_to(folder)
+        if source.is_file() and not any(part.startswith(".") for part in inside.parts):
+            (into / inside).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, into / inside)
+
+
+def fetch_state(repo_id: str, folder: Path, names: tuple[str, ...], *, below: str = "", token: str | None = None) -> bool:
+    """Puts the run of a repository into a folder. Arguments as for `push_state`.
+
+    A kill leaves nothing that counts as a run, because `config.toml` is moved into place last.
+
+    Returns:
+        Whether there was one: false also if the repository is missing.
+    """
+    target = Target(repo_id=repo_id, token=token)
+    with hub_errors(repo_id):
+        try:
+            commit = str(target.api.model_info(repo_id).sha)
+        except RepositoryNotFoundError:  # before the first push
+            return False
+        there = listing(target, commit)
+    paths = [f"{below}{name}" for name in names]
+    wanted = {path: file.size for path, file in there.items() if _among(path, paths)}
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".fetched-") as beside:
+        if wanted:
+            with hub_errors(repo_id):
+                snapshot_download(repo_id, revision=commit, allow_patterns=[*wanted], local_dir=beside, token=token)
+        for path in sorted(wanted, key=lambda path: (path == CONFIG, path)):
+            arrived, place = Path(beside) / path, folder / path.removeprefix(below)
+            if not arrived.is_file() or arrived.stat().st_size != wanted[path]:  # the client may go on without a network
+                raise UserError(f"{path!r} of {repo_id!r} did not arrive whole: check the network, then {AGAIN}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            arrived.replace(place)
+    return bool(wanted)
+
+
+def _among(path: str, names: list[str]) -> bool:
+    """Whether a path is one of these files, or in one of these folders, which end in `/`."""
+    return any(path == name or (name.endswith("/") and path.startswith(name)) for name in names)
+
+
+def fetch_config(repo_id: str, folder: Path, token: str | None = None) -> Path:
+    """Fetches the configuration of the run in a repository into a folder; the file is missing if the repository holds no run."""
+    fetch_state(repo_id, folder, (CONFIG,), token=token)
+    return folder / CONFIG
+
+
+def check_same_run(config: TrainConfig, repo_id: str, token: str | None = None) -> None:
+    """Checks that a repository can keep a run: it is missing, holds no run, or holds this one. Raises `UserError` otherwise."""
+    with TemporaryDirectory() as folder:
+        if fetch_config(repo_id, Path(folder), token).exists():
+            try:
+                RunFolder(Path(folder)).check_run(config, resume=True)
+            except UserError as error:
+                held = str(error).partition(": ")[0].replace(repr(folder), repr(repo_id))
+                raise UserError(f"{held}: expected the same configuration, or the name of another repository") from error
+
+
+class HubCheckpoints(Callback):
+    """Keeps a training in a private repository: at its start, from time to time, and at its end.
+
+    A push that fails between start and end is logged, and the next one tries again.
+
+    Args:
+        repo_id: `USER/NAME` of the repository.
+        minutes: between two pushes; 0 pushes after every update.
+        fetch: whether a folder without a run gets that of the repository.
+    """
+
+    def __init__(self, repo_id: str, minutes: float, *, fetch: bool) -> None:
+        check_token(Target(repo_id=repo_id, private=True))
+        self.repo_id, self.seconds, self.fetch = repo_id, 60 * minutes, fetch
+        self.pushed_at = 0.0
+
+    def before_start(self, folder: Path) -> None:
+        """Fetches the run, unless the folder already holds one."""
+        if self.fetch and not (folder / CONFIG).exists() and fetch_state(self.repo_id, folder, TRAINED):
+            log.warning("resuming the run of %s: %d updates are done", self.repo_id, RunFolder(folder).updates())
+
+    def on_start(self, run: Run) -> None:
+        """Pushes once, so that a repository that cannot be written to ends the run now."""
+        self.folder = run.folder
+        check_same_run(run.config, self.repo_id)
+        self._push(run.updates)
+
+    def on_update(self, update: Update) -> None:
+        """Pushes the update before this one, whose files are complete, if it is time."""
+        if update.index > 1 and time.monotonic() - self.pushed_at >= self.seconds:
+            try:
+                self._push(update.index - 1)
+            except UserError as error:
+                log.warning("update %d is not on the Hub yet: %s", update.index - 1, error)
+                self.pushed_at = time.monotonic()
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Pushes the finished run."""
+        self._push(int(summary["config"]["updates"]))
+
+    def _push(self, updates: int) -> None:
+        push_state(self.folder, self.repo_id, TRAINED, f"{updates} updates")
+        self.pushed_at = time.monotonic()
+
+
+def push_evaluation(folder: Path, repo_id: str) -> None:
+    """Keeps what `msgrpo eval` has written into its folder so far in a private repository."""
+    push_state(folder, repo_id, _players(folder), f"{sum(1 for _ in folder.rglob(RESULTS))} finished tasks", below=EVALUATED)
+
+
+def _players(folder: Path) -> tuple[str, ...]:
+    """The folders of the players."""
+    return tuple(f"{path.name}/" for path in sorted(folder.iterdir()) if path.is_dir())
+
+
+def fetch_evaluation(repo_id: str, folder: Path) -> None:
+    """Puts the runs of a repository into the folder of an evaluation, unless it already holds some."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return
+    if fetch_state(repo_id, folder, ("",), below=EVALUATED):
+        log.warning("going on with the evaluation of %s: %d tasks are done", repo_id, sum(1 for _ in folder.rglob(RESULTS)))

@@ -1,0 +1,108 @@
+"""A run kept on the Hub: another machine goes on with it, a bad moment of the Hub does not end it, and it stays private."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi
+
+from tests.hub.conftest import FLAGS, msgrpo, refused
+from tests.hub_server.client import LOADS_MODELS, Finished
+from tests.hub_server.lanes import Loopback
+
+warm = LOADS_MODELS
+
+RUN = FLAGS.replace("--updates 1", "--updates 3").split()
+
+
+def make_public(repo: str) -> None:
+    HfApi().create_repo(repo, private=False)
+
+
+def put_note(repo: str) -> None:
+    HfApi().create_repo(repo, private=True)
+    HfApi().upload_file(path_or_fileobj=b"mine", path_in_repo="notes.txt", repo_id=repo)
+
+
+def train(loopback: Loopback, folder: Path, *more: object) -> Finished:
+    return loopback.owner.attempt(msgrpo, "train", *more, "--checkpoint-repo", "ada/kept", "--output-dir", folder)
+
+
+@pytest.fixture
+def kept(loopback: Loopback, tmp_path: Path) -> Path:
+    """A finished run of three updates, which is kept as ada/kept."""
+    done = train(loopback, tmp_path / "first", *RUN, "--checkpoint-every", 0)
+    assert done.code == 0, done.err
+    return tmp_path / "first"
+
+
+def test_a_new_folder_gets_the_run_and_its_configuration(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
+    again = train(loopback, tmp_path / "second", "--resume")
+    assert again.code == 0, again.err
+    assert "training:" not in again.err
+    names = ("adapter/adapter_model.safetensors", "checkpoint.safetensors", "config.toml", "summary.json", "metrics.jsonl")
+    for name in names:
+        assert (tmp_path / "second" / name).read_bytes() == (kept / name).read_bytes()
+    assert not [path for path in (tmp_path / "second").iterdir() if path.name.startswith(".fetched")]
+
+
+def test_a_run_is_one_commit_of_a_private_repository_without_what_the_machine_knows(loopback: Loopback, kept: Path) -> None:
+    assert loopback.stored("ada/kept").private
+    assert len(loopback.commits("ada/kept")) == 1
+    assert json.loads(loopback.files("ada/kept")["msgrpo-run.json"]) == {"format": "msgrpo-run-v1"}
+    assert str(kept).encode() not in b"".join(loopback.files("ada/kept").values())
+    assert not [name for name in loopback.files("ada/kept") if "/." in f"/{name}"]
+
+
+def test_a_failed_push_between_start_and_end_is_logged_and_made_up_for(loopback: Loopback, tmp_path: Path) -> None:
+    loopback.fail("commit_fails", after=1, times=1)  # the first commit is that of the start
+    done = train(loopback, tmp_path / "run", *RUN, "--checkpoint-every", 0)
+    assert done.code == 0, done.err
+    assert "update 1 is not on the Hub yet: " in done.err
+    assert len(loopback.files("ada/kept")["metrics.jsonl"].splitlines()) == 3
+
+
+def test_a_public_repository_and_one_with_something_else_are_refused_before_training(loopback: Loopback, tmp_path: Path) -> None:
+    loopback.owner.call(make_public, "ada/kept")
+    assert "'ada/kept' is public, not private as requested" in refused(train(loopback, tmp_path / "run", *RUN))
+    loopback.reset()
+    loopback.owner.call(put_note, "ada/kept")
+    assert "'ada/kept' holds something else" in refused(train(loopback, tmp_path / "other", *RUN))
+    for name in ("run", "other"):
+        assert not (tmp_path / name / "metrics.jsonl").exists()
+
+
+def test_another_run_does_not_replace_the_one_that_is_kept(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
+    before = loopback.files("ada/kept")
+    done = train(loopback, tmp_path / "other", *RUN, "--seed", 1)
+    assert "'ada/kept' holds a run with seed = 0, not 1: expected the same configuration" in refused(done)
+    assert loopback.files("ada/kept") == before
+    assert kept.exists()
+
+
+def test_a_kill_while_the_run_is_fetched_leaves_no_run(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
+    """The configuration arrives last: without it the folder counts as empty, and the run is fetched again."""
+    second = tmp_path / "second"
+    assert train(loopback, second, "--resume").code == 0
+    (second / "config.toml").unlink()
+    (second / "checkpoint.safetensors").write_bytes(b"half")
+    again = train(loopback, second, "--resume")
+    assert again.code == 0, again.err
+    assert (second / "checkpoint.safetensors").read_bytes() == (kept / "checkpoint.safetensors").read_bytes()
+
+
+def test_a_hub_that_does_not_answer_ends_the_command_and_starts_no_run_anew(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
+    before = loopback.files("ada/kept")
+    loopback.fail("unavailable", where="GET /api/models/ada/kept", times=50)
+    done = train(loopback, tmp_path / "second", "--resume", *RUN)
+    assert "the Hub returned a server error (HTTP 503" in refused(done)
+    assert loopback.files("ada/kept") == before
+    assert kept.exists()
+
+
+def test_several_seeds_cannot_share_a_repository(loopback: Loopback, tmp_path: Path) -> None:
+    assert "--checkpoint-repo is for one seed" in refused(train(loopback, tmp_path / "set", *RUN, "--seeds", "0-1"))
