@@ -60,6 +60,7 @@ def all_outputs() -> Mapping[str, Output]:
         "report": Output(command="report", kind=outputs.WrittenReport),
         "push": Output(command="push", kind=Pushed),
         "push-dry-run": Output(command="push --dry-run", kind=outputs.Staged),
+        "jobs": Output(command="jobs", kind=outputs.JobData),
         "leaderboard": Output(command="leaderboard", kind=outputs.Board),
         "export": Output(command="export", kind=list[str]),
     }

@@ -41,7 +41,7 @@ PRINTED = [
 """Output → a command that prints it here."""
 
 ELSEWHERE = {"train": "tests/cli/test_commands.py", "train-seeds": __file__, "push": "tests/hub/test_rollouts_pushed.py"}
-ELSEWHERE["export"] = "tests/hub/test_exports.py"
+ELSEWHERE |= {"export": "tests/hub/test_exports.py", "jobs": "tests/hub/test_jobs.py"}
 """Output → the test that compares it, if that needs a model or the Hub."""
 
 
