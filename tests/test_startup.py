@@ -29,7 +29,7 @@ LIGHT = {
     "compare": "compare @/runs/random @/runs/greedy",
     "verify": "verify @/runs",
     "report": "report @/runs",
-    **{f"help of {command}": f"{command} --help" for command in COMMANDS if command != "train"},
+    **{f"help of {command}": f"{command} --help" for command in COMMANDS if command not in ("train", "jobs")},
 }
 """Commands that need no model. @ is the folder of `results`."""
 

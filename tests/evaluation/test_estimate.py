@@ -104,8 +104,9 @@ def test_tokens_of_a_model_are_those_of_its_own_tokenizer(tiny_model: Path, tmp_
     assert result.weight_bytes == sum(p.numel() * p.element_size() for p in agent.model.parameters())
     config = agent.model.config
     prompt = sum(map(len, agent.encode(prompts))) / len(prompts)
-    of_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
-    assert result.batch_bytes == pytest.approx(8 * (prompt + PlayerSettings().max_new_tokens) * of_token)
+    head = config.hidden_size // config.num_attention_heads
+    of_token = 2 * config.num_hidden_layers * config.num_key_value_heads * head * 4
+    assert result.batch_bytes == pytest.approx(8 * (prompt + EIGHT.max_new_tokens) * of_token)
     assert result.dtype == "float32"
     assert not list(tmp_path.iterdir())
 

@@ -139,7 +139,8 @@ def test_a_401_at_the_23rd_of_24_calls_leaves_the_finished_episode_on_the_disk(t
         assert missing in ([1], [1, 2])  # the 24th call may be on its way
         before = len(asked)
         assert run_task(player, suite, FIRM, tmp_path).complete
-    assert len(asked) == before + 8 * len(missing)
+    late = 1  # the 24th call may arrive after the error
+    assert 0 <= len(asked) - before - 8 * len(missing) <= late
 
 
 def test_the_bar_of_a_run_in_one_batch_does_not_stand_at_zero_to_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
