@@ -106,7 +106,7 @@ def test_tokens_of_a_model_are_those_of_its_own_tokenizer(tiny_model: Path, tmp_
     prompt = sum(map(len, agent.encode(prompts))) / len(prompts)
     head = config.hidden_size // config.num_attention_heads
     of_token = 2 * config.num_hidden_layers * config.num_key_value_heads * head * 4
-    assert result.batch_bytes == pytest.approx(8 * (prompt + EIGHT.max_new_tokens) * of_token)
+    assert result.batch_bytes == pytest.approx(8 * (prompt + PLAYING.max_new_tokens) * of_token)
     assert result.dtype == "float32"
     assert not list(tmp_path.iterdir())
 
