@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from safetensors import safe_open
 from safetensors.torch import load
 
@@ -14,6 +16,8 @@ from tests.hub.job_runner import Machine
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.jobs import Job
 from tests.hub_server.lanes import Loopback
+
+pytestmark = pytest.mark.skipif("CI" in os.environ, reason="whole jobs, which take minutes: run this file by itself")
 
 warm = LOADS_MODELS
 
