@@ -229,7 +229,7 @@ class MachinePrice(TypedDict):
     unit: str
     """That unit, such as `minute`."""
     most_usd: float | None
-    """The most that the job can cost; null if the unit is none that we know."""
+    """The most that the job can cost; null if the unit of the price is unknown."""
 
 
 class JobData(TypedDict):

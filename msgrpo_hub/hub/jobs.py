@@ -62,7 +62,7 @@ class Price:
         return int(gpu.quantity) if gpu and gpu.quantity.isdecimal() else int(gpu is not None)
 
     def of(self, seconds: float) -> float | None:
-        """The dollars for a time; None if the Hub's unit is none that we know."""
+        """The dollars for a time; None if the unit of the price is unknown."""
         unit = _UNITS.get(self.hardware.unit_label)
         return None if unit is None else self.hardware.unit_cost_usd * seconds / unit
 

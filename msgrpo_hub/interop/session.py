@@ -29,7 +29,7 @@ class Turn:
     observation: str
     """What the game shows now, also after the end."""
     action: str | None = None
-    """The action that was parsed from the last reply; None is none."""
+    """The action that was parsed from the last reply; None if it has none."""
     unparsed: bool = False
     """Whether the last reply had no action that could be read: the player did nothing, and the game went on."""
     illegal: bool = False

@@ -10,8 +10,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.cli import main
-from tests.cli.suites import Ended, Run
+from tests.cli.suites import run as run
 
 
 @pytest.fixture(scope="session")
@@ -39,18 +38,3 @@ def place(tiny_model: Path, finished_run: Path, tmp_path_factory: pytest.TempPat
             weight.view(-1)[0] = float("nan")
         save_file(weights, folder / name / "model.safetensors", {"format": "pt"})
     return folder
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: object) -> Ended:
-        code = 0
-        capsys.readouterr()
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return Ended(code, out, err)
-
-    return command

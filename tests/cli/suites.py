@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from msgrpo_hub.cli import main
 from msgrpo_hub.evaluation.suites import hash_of
 
 FIRM, SLIPPERY, SNAKE = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
@@ -30,3 +33,20 @@ class Ended:
 
 
 Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """The `msgrpo` command in this process."""
+
+    def command(*arguments: object) -> Ended:
+        code = 0
+        capsys.readouterr()
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return command

@@ -7,24 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.cli import main
-from tests.cli.suites import Ended, Run
+from tests.cli.suites import run as run
 from tests.interop.serving import Served
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: object) -> Ended:
-        code = 0
-        capsys.readouterr()
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return Ended(code, out, err)
-
-    return command
 
 
 @pytest.fixture(scope="module")
