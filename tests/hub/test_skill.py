@@ -1,0 +1,90 @@
+"""Every command of the skill for coding agents runs, in order, against the loopback Hub, and prints what its schema says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
+import msgrpo_hub.cli
+from msgrpo_hub.cli.schemas import all_outputs, schema
+from tests.hub.conftest import msgrpo
+from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS
+from tests.hub_server.lanes import Loopback
+from tests.test_docs import blocks
+
+warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
+
+SKILL = Path(msgrpo_hub.cli.__file__).with_name("SKILL.md")
+SHORT = (
+    "--updates 2 --groups 2 --group-size 8 --selected-per-group 4 --temperature 2 --eval-every 0 --test-episodes 2 --threads 1"
+)
+"""What training commands get besides, to end within seconds; of several seeds there are two."""
+
+
+def lines() -> list[str]:
+    """The command lines of the skill, with what they write to a file."""
+    fenced = re.findall(r"```bash\n(.*?)```", SKILL.read_text(encoding="utf-8"), re.DOTALL)
+    return [line for block in fenced for line in block.splitlines()]
+
+
+def run_line(line: str, folder: str) -> None:
+    """A command of the skill in the client's process, in a folder."""
+    os.chdir(folder)
+    command, _, target = line.partition(" > ")
+    arguments = shlex.split(command)[1:]
+    if target:
+        with Path(target).open("w", encoding="utf-8") as file, redirect_stdout(file):
+            msgrpo(*arguments)
+    else:
+        msgrpo(*arguments)
+
+
+def output_of(line: str) -> str:
+    """The name of what a command prints: that of the longest name whose words are all in the line."""
+    words = set(line.split())
+    return max(
+        (name for name, output in all_outputs().items() if set(output.command.split()) <= words),
+        key=lambda name: len(all_outputs()[name].command),
+    )
+
+
+def test_every_command_of_the_skill_runs_and_prints_what_its_schema_says(loopback: Loopback, tmp_path: Path) -> None:
+    names = {
+        name: loopback.repository(kind)
+        for name, kind in (
+            ("you/pocket", "model"),
+            ("you/lake-rollouts", "dataset"),
+            ("you/lake", "model"),
+            ("you/board", "dataset"),
+        )
+    }
+    printed = set()
+    for line in lines():
+        command = re.sub(r"you/[\w-]+", lambda match: names[match[0]], line)
+        command = command.replace("--seeds 0-2", "--seeds 0-1 --parallel 2")
+        command += f" {SHORT}" if command.startswith("msgrpo train") else ""
+        done = loopback.owner.attempt(run_line, command, str(tmp_path))
+        assert done.code == 0, f"{line}\n{done.err}"
+        assert "\nNext: " in done.err, line
+        if "--json" in line.split():
+            Draft202012Validator(schema(output_of(line))).validate(json.loads(done.out))
+            printed.add(output_of(line))
+    assert printed >= {"train", "train-seeds", "push", "push-dry-run", "eval", "compare", "leaderboard", "curves", "verify"}
+    traces = [name for name in loopback.files(names["you/lake-rollouts"], "dataset") if "traces/" in name]
+    assert len(traces) == 2 * 20, "in both formats"
+
+
+def test_no_command_of_the_skill_stands_outside_these_blocks() -> None:
+    assert [line.partition(" > ")[0] for line in lines()] == blocks(SKILL.read_text(encoding="utf-8"))
+
+
+def test_the_skill_has_the_name_and_the_description_that_agents_look_for() -> None:
+    head = re.match(r"---\nname: ([a-z0-9-]{1,64})\ndescription: (.{1,1024})\n---\n", SKILL.read_text(encoding="utf-8"))
+    assert head
+    assert head[1] == "msgrpo"
