@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, Qwen2Config, Qwen2ForCausalLM
 
-from benchmark.throughput import sizing
+from benchmark.throughput import cards
 from benchmark.throughput.limit import forward_operations
 from benchmark.throughput.shapes import SHAPES
 from msgrpo_hub.models import log_probs
@@ -51,18 +51,18 @@ def test_a_model_of_another_kind_has_no_shape() -> None:
 
 
 def test_the_constants_are_those_that_the_measurements_and_the_code_give() -> None:
-    assert round(sizing.fitted_activations(), 1) == ACTIVATIONS
+    assert round(cards.fitted_activations(), 1) == ACTIVATIONS
     assert CHUNK_BYTES == log_probs.CHUNK_BYTES
 
 
 def test_the_model_is_within_a_third_of_every_measured_time_and_a_fifth_of_every_peak() -> None:
-    rows, operations, bandwidth = sizing.measured()
-    shares = sizing.fitted()
+    rows, operations, bandwidth = cards.measured()
+    shares = cards.fitted()
     assert len(rows) == 6
     for row in rows:
         acting = shares.reading * row.acting_bytes / bandwidth + shares.acting * row.acting_operations / operations
         training = shares.training * row.training_operations / operations
-        held = sizing.held(row)
+        held = cards.held(row)
         assert acting == pytest.approx(row.acting, rel=1 / 3), row.label
         assert training == pytest.approx(row.training, rel=1 / 3), row.label
         assert held == pytest.approx(row.memory, rel=0.2), row.label
@@ -71,10 +71,10 @@ def test_the_model_is_within_a_third_of_every_measured_time_and_a_fifth_of_every
 def test_the_card_that_the_paper_s_presets_name_is_the_smallest_that_they_fit_on() -> None:
     for name in PRESETS:
         assert "3B" in preset(name).model
-        assert sizing.smallest_card(preset(name), QWEN["3B"]).gigabytes == CARD_GB
-        needed = sizing.needed(preset(name), QWEN["3B"])
-        assert sizing.fits(needed, CARD_GB)
-        assert not sizing.fits(needed, needed / 1e9)
+        assert cards.smallest_card(preset(name), QWEN["3B"]).gigabytes == CARD_GB
+        needed = cards.needed(preset(name), QWEN["3B"])
+        assert cards.fits(needed, CARD_GB)
+        assert not cards.fits(needed, needed / 1e9)
 
 
 SIZE = UpdateSize(episodes=100, learned=25, turns=10, rules=200, state=50, reply=100)

@@ -138,10 +138,11 @@ def _push(options: argparse.Namespace) -> None:
 
 def _estimate(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import as_flags, given_fields
-    from msgrpo_hub.evaluation.estimate import Price, estimate
+    from msgrpo_hub.evaluation.estimate import estimate
     from msgrpo_hub.evaluation.estimate_table import estimate_table
     from msgrpo_hub.evaluation.runner import BATCH
     from msgrpo_hub.evaluation.suites import load_suite
+    from msgrpo_hub.evaluation.task_sample import Price
     from msgrpo_hub.players.settings import PlayerSettings
 
     rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]

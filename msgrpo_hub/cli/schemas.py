@@ -11,8 +11,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from msgrpo_hub.cli import outputs
 from msgrpo_hub.cli.flags import field_docs
+from msgrpo_hub.cli.outputs import evaluation, games, hub, training
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation.estimate import Estimate
 from msgrpo_hub.evaluation.methods import MethodComparison
@@ -25,7 +25,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PROPERTIES: Mapping[type, Sequence[str]] = {Comparison: ("verdict",), MethodComparison: ("difference", "verdict")}
 """Properties of records that are printed with their fields."""
 
-REST: Mapping[type, type] = {outputs.GameTable: outputs.PlayerScores, outputs.TrainSummary: outputs.PlayerScores}
+REST: Mapping[type, type] = {training.GameTable: training.PlayerScores, training.TrainSummary: training.PlayerScores}
 """Types with further keys, which are names → the type of their values."""
 
 _SIMPLE = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null", Path: "string"}
@@ -47,21 +47,21 @@ def all_outputs() -> Mapping[str, Output]:
     from msgrpo_hub.hub.uploading import Pushed  # needs huggingface_hub, for which no other output has to wait
 
     return {
-        "games": Output(command="games", kind=list[outputs.GameRules]),
-        "play": Output(command="play", kind=outputs.PlayedEpisode),
-        "train": Output(command="train", kind=outputs.TrainSummary),
-        "train-seeds": Output(command="train --seeds", kind=outputs.VariantData),
-        "curves": Output(command="curves", kind=outputs.DrawnCurves),
-        "eval": Output(command="eval", kind=list[outputs.EvaluatedRun]),
+        "games": Output(command="games", kind=list[games.GameRules]),
+        "play": Output(command="play", kind=games.PlayedEpisode),
+        "train": Output(command="train", kind=training.TrainSummary),
+        "train-seeds": Output(command="train --seeds", kind=training.VariantData),
+        "curves": Output(command="curves", kind=training.DrawnCurves),
+        "eval": Output(command="eval", kind=list[evaluation.EvaluatedRun]),
         "eval-estimate": Output(command="eval --estimate", kind=list[Estimate]),
         "compare": Output(command="compare", kind=list[TaskComparison]),
         "compare-methods": Output(command="compare --methods", kind=list[MethodComparison]),
-        "verify": Output(command="verify", kind=list[outputs.CheckedRun]),
-        "report": Output(command="report", kind=outputs.WrittenReport),
+        "verify": Output(command="verify", kind=list[evaluation.CheckedRun]),
+        "report": Output(command="report", kind=evaluation.WrittenReport),
         "push": Output(command="push", kind=Pushed),
-        "push-dry-run": Output(command="push --dry-run", kind=outputs.Staged),
-        "jobs": Output(command="jobs", kind=outputs.JobData),
-        "leaderboard": Output(command="leaderboard", kind=outputs.Board),
+        "push-dry-run": Output(command="push --dry-run", kind=hub.Staged),
+        "jobs": Output(command="jobs", kind=hub.JobData),
+        "leaderboard": Output(command="leaderboard", kind=evaluation.Board),
         "export": Output(command="export", kind=list[str]),
     }
 

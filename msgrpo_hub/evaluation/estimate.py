@@ -2,59 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.names import split_adapter
 from msgrpo_hub.evaluation.probe import Probe, probe_tasks
 from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.task_sample import PLAY, Count, Price, Sample, TaskEstimate, sample
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.costs import FLOAT32, shape_of
 from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.registry import SCRIPTED, entry_point
-from msgrpo_hub.players.sample_play import prompts_of, scripted_prompts
+from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 
 PROBE_SECONDS = 10.0
 """Seconds of a player's probe, shared by the tasks."""
-_EPISODES = 8
-"""Episodes of scripted play whose prompts are counted, per task."""
-_SCRIPTED = "random-safe"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Price:
-    """What a server charges, in dollars per million tokens."""
-
-    tokens_in: float = 0.0
-    """For prompts."""
-    tokens_out: float = 0.0
-    """For replies."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskEstimate:
-    """What one task would cost."""
-
-    task: str
-    episodes: int
-    """Episodes still to be played."""
-    calls: int
-    """Replies that they need."""
-    prompt_tokens: float | None
-    """Tokens read per episode; None for a player without tokens."""
-    reply_tokens: float | None
-    """Tokens written per episode; None as above."""
-    seconds: float | None
-    """Time for all of them; None if it cannot be told."""
-    dollars: float | None
-    """Price of all of them; None without a rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,59 +102,9 @@ class _Plan:
         """The episodes in a batch."""
         return min(self.batch_size, max(map(len, missing.values())))
 
-    def samples(self, prompt_format: PromptFormat, count: Count | None) -> dict[str, _Sample]:
+    def samples(self, prompt_format: PromptFormat, count: Count | None) -> dict[str, Sample]:
         """Task → its scripted play, with prompts counted in tokens."""
-        return {task: _sample(self.suite, task, prompt_format, count) for task in self.tasks}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Sample:
-    """Scripted play of a task."""
-
-    turns: float
-    """Turns per episode."""
-    fixed: float | None = None
-    """Prompt tokens per episode, without past replies."""
-    past_replies: float = 0.0
-    """Past replies in the prompts of an episode."""
-
-    def estimate(
-        self, task: str, episodes: int, *, reply: float | None, per_call: float | None, price: Price | None = None
-    ) -> TaskEstimate:
-        """The task with replies of so many tokens and so many seconds each."""
-        calls = round(episodes * self.turns)
-        read = None if self.fixed is None or reply is None else self.fixed + self.past_replies * reply
-        written = None if read is None or reply is None else self.turns * reply
-        dollars = None
-        if price and read is not None and written is not None:
-            dollars = episodes * (read * price.tokens_in + written * price.tokens_out) / 1e6
-        return TaskEstimate(
-            task=task,
-            episodes=episodes,
-            calls=calls,
-            prompt_tokens=read,
-            reply_tokens=written,
-            seconds=None if per_call is None else calls * per_call,
-            dollars=dollars,
-        )
-
-
-Count = Callable[[Sequence[Prompt]], Sequence[Any]]
-"""Prompts → their `PromptLength`s."""
-
-
-def _sample(suite: Suite, task: str, prompt_format: PromptFormat, count: Count | None) -> _Sample:
-    seeds = suite.seeds(task)[:_EPISODES]
-    prompts = scripted_prompts(make_game(task), prompt_format, _SCRIPTED, seeds)
-    lengths = count(prompts) if count else ()
-    return _Sample(
-        turns=len(prompts) / len(seeds),
-        fixed=sum(length.fixed for length in lengths) / len(seeds) if count else None,
-        past_replies=sum(length.replies for length in lengths) / len(seeds),
-    )
-
-
-_PLAY = f"Turns and prompts: as {_SCRIPTED} plays the first {_EPISODES} episodes of each task."
+        return {task: sample(self.suite, task, prompt_format, count) for task in self.tasks}
 
 
 def _served(plan: _Plan, price: Price | None) -> Estimate:
@@ -209,7 +127,7 @@ def _served(plan: _Plan, price: Price | None) -> Estimate:
             samples[task].estimate(task, len(missing[task]), reply=limit, per_call=None, price=price) for task in plan.tasks
         ),
         assumptions=(
-            _PLAY,
+            PLAY,
             f"Prompt tokens: {counted}.",
             f"Replies: of full length, {limit} tokens (--max-new-tokens); shorter ones cost less.",
             f"Time: up to the server; it gets {at_once} calls at a time (--concurrency).",
@@ -228,7 +146,7 @@ def _without_tokens(plan: _Plan) -> Estimate:
         dtype=None,
         calls_at_once=plan.at_once(missing),
         tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), None) for task in plan.tasks),
-        assumptions=(_PLAY, *_timed(probes)),
+        assumptions=(PLAY, *_timed(probes)),
     )
 
 
@@ -265,12 +183,12 @@ def _language_model(plan: _Plan) -> Estimate:
         dtype=str(files.dtype(settings.dtype) or "mixed").removeprefix("torch."),
         calls_at_once=plan.at_once(missing),
         tasks=tuple(_row(samples[task], task, missing[task], probes.get(task), limit) for task in plan.tasks),
-        assumptions=(_PLAY, f"Replies: {length}.", *timed, _MEMORY[settings.load_in_4bit]),
+        assumptions=(PLAY, f"Replies: {length}.", *timed, _MEMORY[settings.load_in_4bit]),
         batch_bytes=_batch_bytes(files, settings, plan.at_once(missing), samples.values()),
     )
 
 
-def _batch_bytes(files: Any, settings: PlayerSettings, rows: int, samples: Iterable[_Sample]) -> float | None:
+def _batch_bytes(files: Any, settings: PlayerSettings, rows: int, samples: Iterable[Sample]) -> float | None:
     """Memory of the keys and values of so many full replies to mean prompts; no prompt is shared."""
     tokens = max(((of_task.fixed or 0) / of_task.turns for of_task in samples), default=0.0) + settings.max_new_tokens
     dtype, shape = files.dtype(settings.dtype), shape_of(files.config)
@@ -283,7 +201,7 @@ _MEMORY = {
 }
 
 
-def _row(sample: _Sample, task: str, missing: Sequence[int], timed: Probe | None, limit: int | None) -> TaskEstimate:
+def _row(sample: Sample, task: str, missing: Sequence[int], timed: Probe | None, limit: int | None) -> TaskEstimate:
     reply = limit if timed is None or timed.reply_tokens is None or limit is None else timed.reply_tokens
     per_call = timed.seconds_per_call if timed else None if missing else 0.0
     return sample.estimate(task, len(missing), reply=reply, per_call=per_call)

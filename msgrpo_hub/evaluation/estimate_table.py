@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from msgrpo_hub.evaluation.estimate import Estimate, TaskEstimate
+from msgrpo_hub.evaluation.estimate import Estimate
 from msgrpo_hub.evaluation.tables import Row, aligned, short
+from msgrpo_hub.evaluation.task_sample import TaskEstimate
 
 _HEAD = ("task", "episodes", "calls", "prompt tokens/episode", "reply tokens/episode", "time", "price")
 

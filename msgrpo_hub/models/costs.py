@@ -12,7 +12,7 @@ PROGRAM_BYTES = 0.45e9
 """Python, torch and what they load: measured on a CPU. A GPU's own context takes about as much."""
 
 ACTIVATIONS = 3.9
-"""Numbers kept for the backward pass, per token, layer and (width + inner width): fitted (benchmark/throughput/sizing.py)."""
+"""Numbers kept for the backward pass, per token, layer and (width + inner width): fitted (benchmark/throughput/cards.py)."""
 
 FLOAT32 = 4
 """Bytes of a number that the adapter computes with, and of a logit."""

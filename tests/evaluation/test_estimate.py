@@ -12,10 +12,11 @@ import pytest
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.estimate import Estimate, Price, estimate
+from msgrpo_hub.evaluation.estimate import Estimate, estimate
 from msgrpo_hub.evaluation.estimate_table import estimate_table
 from msgrpo_hub.evaluation.runner import evaluate
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.task_sample import Price
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import scripted_prompts
