@@ -19,8 +19,9 @@ Run = Callable[[Settings, Path], Values]
 def compare_arms(name: str, question: str, run: Run = learning_curve) -> Experiment:
     """The experiment of a folder whose config.toml has `seeds`, `evaluations`, `updates` by case, `settings` of all and `arm`.
 
-    A case is a preset, unless `run` takes it for something else. With `after`, the preset and further fields of a run, every
-    arm begins with the adapter of that run with its own seed. `also` names games that every arm plays in the end.
+    A case is a preset, unless `run` takes it for something else; an arm's table `in` has the fields of one case. With
+    `after`, the preset and further fields of a run, every arm begins with the adapter of that run with its own seed. `also`
+    names games that every arm plays in the end.
 
     Args:
         name: of the folder.
@@ -47,13 +48,23 @@ def units(config: Mapping[str, Any]) -> dict[str, Settings]:
             "evaluations": config["evaluations"],
             "seed": seed,
             **{name: config[name] for name in ("after", "also") if name in config},
-            "settings": {**config["settings"], **changes},
+            "settings": {**config["settings"], **_in_case(case, changes)},
             "arm": arm,
         }
         for seed in config["seeds"]
         for case, updates in config["updates"].items()
         for arm, changes in config["arm"].items()
     }
+
+
+def _in_case(case: str, changes: Settings) -> Settings:
+    """The fields that an arm changes; those of its table `in` are of one case each.
+
+    >>> _in_case("quickstart-snake", {"sampler": "top", "in": {"quickstart-snake": {"selected_per_group": 4}}})
+    {'sampler': 'top', 'selected_per_group': 4}
+    """
+    everywhere = {name: value for name, value in changes.items() if name != "in"}
+    return {**everywhere, **changes.get("in", {}).get(case, {})}
 
 
 def unit_name(case: str, arm: str, seed: int) -> str:
