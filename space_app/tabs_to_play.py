@@ -95,7 +95,7 @@ def play_tab() -> None:
         return answer(play_step, asked)
 
     def result(asked: dict[str, Any]) -> dict[str, Any]:
-        return answer(_result, asked)
+        return answer(named_result, asked)
 
     stage = gr.HTML(
         begin(*first),
@@ -135,7 +135,7 @@ def play_tab() -> None:
     note("Use the arrow keys or the buttons. Then the agent and the best player that knows the game play the same board.")
 
 
-def _result(game: str, seed: int, player: str) -> dict[str, Any]:
+def named_result(game: str, seed: int, player: str) -> dict[str, Any]:
     """The answer of `play_result` with the names that visitors see."""
     found = play_result(game, seed, player)
     named = {role: found[role] | {"title": names.player(found[role]["player"])} for role in ("agent", "best")}

@@ -53,6 +53,7 @@ BODIES: list[tuple[str, bytes]] = [
         for changes in ({"fn_name": "__class__"}, {"component_id": 10**9}, {"session_hash": []}, {"session_hash": {}, "data": 1})
     ),
     ("upload", b"a file"),
+    ("call/v2/play_step", json.dumps({"game": LAKE, "seed": 0, "actions": ["Left"] * 10**4, "action": ""}).encode()),
     ("call/v2/watch", b" " * 3_000_000),
 ]
 

@@ -157,6 +157,7 @@ def questions() -> dict[str, list[Question]]:
     import compare
     import human
     import rules
+    import tabs_to_play
     import watch
 
     def asked(function: Any, *given: Any) -> Call:
@@ -172,7 +173,7 @@ def questions() -> dict[str, list[Question]]:
         best = watch.watch(game, seed, "greedy")["players"][0]
         moves = tuple(best["game"]["actions"][step["action"]] for step in best["steps"])
         plan = PlayedGame(game, seed, moves, player)
-        functions = {"step": human.play_step, "result": human.play_result}
+        functions = {"step": human.play_step, "result": tabs_to_play.named_result}
         return PlayedGame(game, seed, moves, player, tuple(as_text(functions[name](**given)) for name, given in plan.requests()))
 
     def told(game: str, change: str, player: str, starts: int) -> Call:

@@ -71,7 +71,7 @@ def test_a_malformed_request_is_refused(space: Served, number: int) -> None:
     try:
         answer = httpx.post(f"{space.url}gradio_api/{path}", content=body, headers={"content-type": "application/json"})
     except (httpx.ReadError, httpx.WriteError):
-        assert len(body) > 2_000_000  # refused unread
+        assert len(body) > 2**17  # refused unread
         return
     if answer.status_code == 200:
         answer = httpx.get(f"{space.url}gradio_api/{path}/{answer.json()['event_id']}")
@@ -79,6 +79,13 @@ def test_a_malformed_request_is_refused(space: Served, number: int) -> None:
         assert len(answer.text) < 1_000
     else:
         assert 400 <= answer.status_code <= 500
+
+
+def test_a_large_request_is_refused_before_gradio_keeps_it(space: Served) -> None:
+    body = json.dumps({"game": LAKE, "seed": 20, "player": "a/b" * 2**16}).encode()
+    answer = httpx.post(f"{space.url}gradio_api/call/v2/watch", content=body)
+    assert answer.status_code == 413
+    assert answer.json() == {"detail": f"{len(body)} bytes: expected at most 131,072"}
 
 
 @pytest.mark.parametrize(
