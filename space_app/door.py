@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_REQUEST = 2**17
-"""Bytes of a request's body: two of the longest texts, written as JSON. Gradio keeps the values of its last sessions in memory."""
+"""Bytes of a request's body: two of the longest texts, written as JSON. Gradio keeps what its last sessions sent in memory."""
 
 CLOSED = ("upload", "file=http:", "file=https:", "proxy=", "process_recording", "stream/")
 """Beginnings of paths under /gradio_api/ that are not served."""
