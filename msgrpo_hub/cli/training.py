@@ -123,8 +123,8 @@ def _train(options: argparse.Namespace) -> None:
     if options.json:
         print_json(summary)
     else:
-        _show(summary, options.output_dir)
-    print_next(*_next_commands(summary, config, options.output_dir))
+        show_summary(summary, options.output_dir)
+    print_next(*next_commands(summary, config, options.output_dir))
     if options.push_to_hub:
         _push(options)
 
@@ -172,7 +172,8 @@ def _push(options: argparse.Namespace) -> None:
     show_pushed(pushed, quiet=options.json, next_command=f"msgrpo eval {options.push_to_hub} --suite quick")
 
 
-def _show(summary: dict[str, Any], folder: Path) -> None:
+def show_summary(summary: dict[str, Any], folder: Path) -> None:
+    """Prints the final table of a run, and where its files are."""
     from msgrpo_hub.training.summary import table
 
     if "players" in summary:
@@ -186,9 +187,11 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
     print(f"The adapter is in {folder}/adapter, the learning curves in {folder}/curves.png, a replay in {folder}/replay.svg")
 
 
-def _next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
+def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
+    """What to try after a run: first the episode of its replay, sampled as it was."""
+    sampled = f"--seed {summary.get('replayed_test_episode', 0)} --temperature {config.eval_temperature:g}"
     return [
-        f"msgrpo play {config.game} --player {folder}/adapter --seed {summary.get('replayed_test_episode', 0)}",
+        f"msgrpo play {summary['game']} --player {folder}/adapter {sampled}",
         f"msgrpo train --config {folder}/config.toml --seed {config.seed + 1} --output-dir {folder}-{config.seed + 1}",
         *([f"msgrpo push rollouts {folder} USER/NAME"] if config.save_rollouts else []),
     ]

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.over_seeds import OverSeeds
 from msgrpo_hub.evaluation.statistics import BETTING
-from msgrpo_hub.games import Game, splits_of
+from msgrpo_hub.games import Game, base_game, splits_of
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.cards import checked, front_matter, render
 from msgrpo_hub.training.config import CHOICES, TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
@@ -114,6 +115,21 @@ class GameTable:
         return self.players.get("adapter")
 
     @property
+    def one_score(self) -> bool:
+        """Whether the reward of an episode is its success, so that one of them is enough."""
+        means = [
+            (row.reward.mean - row.success.mean, row.reward_greedy.mean - row.success_greedy.mean)
+            for row in self.players.values()
+        ]
+        return return_range(base_game(self.game)) == (0.0, 1.0) and not any(map(any, means))
+
+    @property
+    def marks(self) -> dict[str, float]:
+        """What the reward of the adapter is measured against: its base, and the reference, which is the last player."""
+        names = [name for name in ("base", *list(self.players)[-1:]) if name in self.players and name != "adapter"]
+        return {name: self.players[name].reward.mean for name in names}
+
+    @property
     def verdict(self) -> Literal["better", "worse", "unclear", "too few"]:
         """Compares the adapter with its base by whether their intervals overlap, which is a conservative test."""
         mine, base = self.players["adapter"], self.players["base"]
@@ -126,6 +142,16 @@ class GameTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Typical:
+    """The test episode that the quick start plays."""
+
+    index: int
+    """That of the first game whose reward is nearest to the adapter's median; 0 without test episodes."""
+    end: str = ""
+    """How it ended in the run's own test, such as `success 1.0`; empty if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFacts:
     """What a run's own files say of it and its card repeats."""
 
@@ -133,10 +159,7 @@ class RunFacts:
     """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
     replayed: int | None
     """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
-    typical: int
-    """Index of the test episode of the first game whose reward is nearest to the adapter's median; 0 without test episodes.
-
-    The quick start plays it."""
+    typical: Typical
     seconds: Mapping[str, float]
     """Stage (acting, training, evaluating) → seconds."""
     processes: int
@@ -179,6 +202,11 @@ class AdapterCard(RunFacts):
     @property
     def evaluated(self) -> bool:
         return self.games[0].adapter is not None
+
+    @property
+    def marks(self) -> dict[str, float]:
+        """Name → mean reward of the lines that the learning curve is beside; the curve of several games has none."""
+        return self.games[0].marks if len(self.games) == 1 else {}
 
     @property
     def repeatable(self) -> bool:

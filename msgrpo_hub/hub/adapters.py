@@ -34,7 +34,9 @@ from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_scor
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.rendering.learning_svg import learning_svg
 from msgrpo_hub.training.config import TrainConfig, to_toml
+from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.rollout_log import run_origin
 from msgrpo_hub.training.seed_sets import records
 
@@ -42,6 +44,8 @@ FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""
 
 WEIGHTS, SETTINGS, TEMPLATE = "adapter_model.safetensors", "adapter_config.json", "chat_template.jinja"
+CURVE = "curve.svg"
+"""The learning curve that the card shows; curves.png is the run's own picture of everything."""
 
 _OWNED = (
     WEIGHTS,
@@ -54,6 +58,7 @@ _OWNED = (
     "test_episodes.parquet",
     "replay.svg",
     "curves.png",
+    CURVE,
     f"{RESULTS}/",
 )
 """Files that a push replaces: those of an earlier push that it does not have are removed."""
@@ -142,6 +147,8 @@ def stage_adapter(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(path.read_bytes())
     card = adapter_card(run, repo_id, config, published, rollouts)
+    if card.has_curves:
+        (folder / CURVE).write_text(learning_svg(read_metrics(run.folder.metrics), card.marks), encoding="utf-8")
     _write_json(folder / "results.json", published_results(card))
     (folder / "README.md").write_text(render_adapter(card), encoding="utf-8")
     return run

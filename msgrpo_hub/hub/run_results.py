@@ -14,7 +14,7 @@ from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.fields import check
-from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, RunFacts, TaskScore
+from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, RunFacts, TaskScore, Typical
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.shards import read_table
@@ -91,17 +91,18 @@ def read_run(path: Path) -> FinishedRun:
     )
 
 
-def _typical(folder: RunFolder, config: TrainConfig) -> int:
+def _typical(folder: RunFolder, config: TrainConfig) -> Typical:
     if not folder.test_episodes.exists():
-        return 0
+        return Typical(index=0)
     game = next(iter(parse_games(config.game)))
     rows = read_table(folder.test_episodes, "default", {"game": game}).to_pylist()
     played = [row for row in rows if (row["player"], row["game"]) == ("adapter", game)]
     sampled = [row for row in played if row["temperature"] != 0.0] or played  # none if the run's own temperature is 0
     if not sampled:
-        return 0
+        return Typical(index=0)
     middle = statistics.median(row["reward"] for row in sampled)
-    return int(min(sampled, key=lambda row: (abs(row["reward"] - middle), row["index"]))["index"])
+    row = min(sampled, key=lambda row: (abs(row["reward"] - middle), row["index"]))
+    return Typical(index=int(row["index"]), end=f"{'success' if row['success'] else 'no success'} {float(row['reward'])}")
 
 
 def _lora_layers(folder: RunFolder) -> tuple[str, ...]:

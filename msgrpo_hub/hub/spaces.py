@@ -77,9 +77,9 @@ def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token
     copy(app_folder(), folder, (*_PACKAGE, ".txt", ".svg", ".png"))
     package = Path(str(files("msgrpo_hub")))
     copy(package, folder / "msgrpo_hub", _PACKAGE)
-    for name, place in (("model_cards", "hub/model_cards"), ("benchmark/suites", "evaluation/suites")):
+    for name, place, kind in (("model_cards", "hub/model_cards", ".jinja"), ("benchmark/suites", "evaluation/suites", ".toml")):
         if not (package / place).is_dir():  # a clone has them at its top level, a wheel has them here
-            copy(package.parent / name, folder / "msgrpo_hub" / place, _PACKAGE)
+            copy(package.parent / name, folder / "msgrpo_hub" / place, (kind,))
     if adapter is not None:
         sources = public_adapter(adapter, token)
         readme = folder / "README.md"

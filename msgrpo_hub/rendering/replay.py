@@ -1,6 +1,7 @@
 """An animated SVG of episodes side by side.
 
-The picture needs no script, so it also moves in a README. It follows the reader's light or dark theme.
+The picture needs no script, so it also moves in a README. It follows the reader's light or dark theme, and on a phone, where it
+is half as wide, its text is larger.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _FOOT = 24
 _TITLE_CHARACTERS = 23
 _ACTION_CHARACTERS = 10
 _LINE_CHARACTERS = 38
+_PHONE_CHARACTERS = 27
 
 _ARROWS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -42,6 +44,9 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-seri
 .track{fill:#d1d9e0}.film{fill:#0969da}
 @media (prefers-color-scheme:dark){text{fill:#f0f6fc}.card{fill:#0d1117;stroke:#3d444d}.heading,.thought{fill:#9198a1}
 .plus{fill:#3fb950}.minus,.none{fill:#f85149}.good{fill:#238636}.bad{fill:#da3633}.track{fill:#3d444d}.film{fill:#4493f8}}
+.phone{display:none}
+@media (max-width:520px){.desk{display:none}.phone{display:inline}
+.heading,.thought,.status,.reward{font-size:24px}.title{font-size:26px}}
 """
 
 
@@ -117,9 +122,16 @@ def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_
 def _caption(status: str, thought: str, reward: float, name: str) -> str:
     """The lines below a board while one state is shown."""
     sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
-    lines = [f'<text class="thought" y="{57 + 23 * row}">{_clean(line)}</text>' for row, line in enumerate(_lines(thought))]
-    earned = f'<text class="reward {sign}" x="{_BOARD}" y="30">reward {_signed(reward)}</text>'
-    return f'<g class="{name}">{status}{earned}{"".join(lines)}</g>'
+    desk, phone = _lines(thought, _LINE_CHARACTERS), _lines(thought, _PHONE_CHARACTERS)
+    lines = (
+        _paragraph(desk) if desk == phone else f'<g class="desk">{_paragraph(desk)}</g><g class="phone">{_paragraph(phone)}</g>'
+    )
+    earned = f'<text class="reward {sign}" x="{_BOARD}" y="30"><tspan class="desk">reward </tspan>{_signed(reward)}</text>'
+    return f'<g class="{name}">{status}{earned}{lines}</g>'
+
+
+def _paragraph(lines: Sequence[str]) -> str:
+    return "".join(f'<text class="thought" y="{59 + 26 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
 
 
 def _signed(reward: float) -> str:
@@ -162,9 +174,9 @@ def _short(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width // 2]}…{text[-((width - 1) // 2) :]}"
 
 
-def _lines(text: str) -> list[str]:
-    """At most two lines that fit below a board; East Asian characters are twice as wide."""
-    width = _LINE_CHARACTERS // (2 if any(east_asian_width(character) in "WF" for character in text) else 1)
+def _lines(text: str, characters: int) -> list[str]:
+    """At most two lines of so many characters; East Asian ones are twice as wide."""
+    width = characters // (2 if any(east_asian_width(character) in "WF" for character in text) else 1)
     return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
 
 

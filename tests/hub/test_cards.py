@@ -19,6 +19,7 @@ from msgrpo_hub.hub.adapter_card import (
     GameTable,
     PlayerRow,
     TaskScore,
+    Typical,
     adapter_metadata,
     render_adapter,
 )
@@ -77,7 +78,7 @@ CARD = AdapterCard(
     init_adapter_commit="",
     scores=(),
     replayed=7,
-    typical=3,
+    typical=Typical(index=3, end="success 1.0"),
     has_curves=True,
     seconds={"acting": 100.0, "training": 20.0, "evaluating": 3.0},
     processes=1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -108,8 +109,9 @@ def test_the_quick_start_plays_a_typical_episode(finished_run: Path, tmp_path: P
     place = table.column_names.index("reward")
     pq.write_table(table.set_column(place, table.field(place), pa.array(changed)), run / "test_episodes.parquet")
     typical = read_run(run).typical
-    assert typical == 2
-    assert f'episode_seed(game.id, "test", {typical})]' in render_adapter(dataclasses.replace(CARD, typical=typical))
+    assert typical.index == 2
+    assert re.fullmatch(r"(no )?success 1\.0", typical.end)
+    assert f'episode_seed(game.id, "test", {typical.index})]' in render_adapter(dataclasses.replace(CARD, typical=typical))
 
 
 def test_rollouts_on_a_card_are_public_and_of_the_same_run(loopback: Loopback, saved: Path, evaluated: Path, base: str) -> None:

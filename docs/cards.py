@@ -1,0 +1,134 @@
+"""The example cards, and what the README shows of their run: `python docs/cards.py` makes them of what is stored.
+
+`python docs/cards.py RUN` first stores another run, a finished one of `msgrpo train --preset quickstart` whose adapter is the
+built-in `lake`, and plays the episodes of the other cards anew. Nothing that a page says of the run is typed by hand, and a test
+compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgrpo_hub.cli.output import print_next
+from msgrpo_hub.cli.training import next_commands, show_summary
+from msgrpo_hub.downloads.names import adapters_path, pocket_path
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.games import make_game
+from msgrpo_hub.hub.adapter_card import AdapterCard, Base, render_adapter
+from msgrpo_hub.hub.adapters import SETTINGS, WEIGHTS, adapter_card, public_config, published_results
+from msgrpo_hub.hub.bases import render_base
+from msgrpo_hub.hub.leaderboard import read_folder
+from msgrpo_hub.hub.results import results_card
+from msgrpo_hub.hub.results_card import render_results
+from msgrpo_hub.hub.rollouts import stage_rollouts
+from msgrpo_hub.hub.run_results import read_run
+from msgrpo_hub.players.settings import PlayerSettings
+from msgrpo_hub.rendering.learning_svg import learning_svg
+from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.storage.shards import read_table
+from msgrpo_hub.training.config import stored_config
+from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.summary import read_summary
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "model_cards" / "examples"
+RUN, PLAYED = RunFolder(EXAMPLES / "adapter"), EXAMPLES / "results" / "results"
+"""The stored run, without its weights, and the stored evaluations."""
+
+PLAYERS, EPISODES = ("random", "pocket", "lake"), 60
+BASE = Base(repo_id="ada/pocket", commit="0123456789abcdef0123456789abcdef01234567", license="apache-2.0", built_in=True)
+PAGES = ("README.md", "docs/guide/quickstart.md")
+_BLOCK = re.compile(r"(<!-- the end of its output: python docs/cards.py -->\n```\n).*?(```\n)", re.DOTALL)
+
+
+def main(arguments: list[str]) -> None:
+    if arguments:
+        store(RunFolder(Path(arguments[0])))
+    for path, text in rendered().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def rendered() -> dict[Path, str]:
+    """File → its content, of every file that this script makes of what is stored."""
+    run = read_run(RUN.path)
+    card = adapter_card(run, "ada/lake", public_config(run.config, BASE, run.init_adapter_commit), BASE, "ada/lake-rollouts")
+    with TemporaryDirectory() as folder:
+        stage_rollouts(PLAYED, "ada/lake-rollouts", Path(folder))
+        rollouts = (Path(folder) / "README.md").read_text(encoding="utf-8")
+    about = (pocket_path() / "README.md").read_text(encoding="utf-8")
+    return {
+        EXAMPLES / "adapter" / "README.md": render_adapter(card),
+        EXAMPLES / "adapter" / "results.json": json.dumps(published_results(card), indent=2, sort_keys=True) + "\n",
+        EXAMPLES / "adapter" / "curve.svg": learning_svg(read_metrics(RUN.metrics), card.marks),
+        EXAMPLES / "adapter" / "replay.svg": replay(card),
+        EXAMPLES / "base" / "README.md": render_base(BASE.repo_id, about),
+        EXAMPLES / "results" / "README.md": render_results(results_card(replace(read_folder(PLAYED), source="ada/board"))),
+        EXAMPLES / "rollouts" / "README.md": rollouts,
+        **{ROOT / page: with_end((ROOT / page).read_text(encoding="utf-8")) for page in PAGES},
+    }
+
+
+def replay(card: AdapterCard) -> str:
+    """Base and adapter on the test episode that the run replays."""
+    assert card.replayed is not None
+    results = {result.player: result for result in find_results(PLAYED)}
+    pair = [(name, results[player].episodes[card.replayed]) for name, player in (("base", "pocket"), ("adapter", "lake"))]
+    return replay_svg(make_game(card.games[0].game.id), pair)
+
+
+def with_end(page: str) -> str:
+    """A page with the last lines of `make quickstart`, as the stored run printed them."""
+    summary, folder, lines = read_summary(RUN.summary), Path("runs/quickstart"), StringIO()
+    with redirect_stdout(lines), redirect_stderr(lines):
+        show_summary(summary, folder)
+        print_next(*next_commands(summary, stored_config(RUN.config), folder))
+    return _BLOCK.sub(lambda match: f"{match[1]}{lines.getvalue()}{match[2]}", page)
+
+
+# ---- storing another run
+
+
+def store(run: RunFolder) -> None:
+    """Stores the small files of a run, and plays the episodes of the other cards."""
+    weights, built_in = ((folder / WEIGHTS).read_bytes() for folder in (run.adapter, adapters_path() / "lake"))
+    assert weights == built_in, f"{run.path} is not the run of the built-in `lake`: `python -m benchmark.built_in` comes first"
+    shutil.rmtree(RUN.path, ignore_errors=True)
+    shutil.rmtree(PLAYED, ignore_errors=True)
+    RUN.adapter.mkdir(parents=True)
+    files = (run.config, run.summary, run.metrics, run.test_episodes, run.curves, run.replay)
+    for path in files:
+        shutil.copyfile(path, RUN.path / path.relative_to(run.path))
+    shutil.copyfile(adapters_path() / "lake" / SETTINGS, RUN.adapter / SETTINGS)  # without a path of this machine
+    settings = PlayerSettings(temperature=1.0, max_new_tokens=32)
+    suite = Suite(name="cards", tasks=("FrozenLake-NotSlippery-v1",), episodes=EPISODES)
+    results = evaluate(PLAYERS, suite, PLAYED, settings=settings)
+    for path in PLAYED.rglob("timing.json"):
+        path.unlink()
+    _check_same_play(results)
+
+
+def _check_same_play(results: list[Result]) -> None:
+    """The replay is drawn from the evaluation: it must show what the run recorded."""
+    replayed, names = read_run(RUN.path).replayed, {"base": "pocket", "adapter": "lake"}
+    assert replayed is not None
+    for row in read_table(RUN.test_episodes, "default").to_pylist():
+        if row["player"] in names and row["temperature"] == 1.0 and row["index"] == replayed:
+            [result] = [result for result in results if result.player == names[row["player"]]]
+            episode = result.episodes[replayed]
+            assert (episode.seed, episode.reward) == (row["seed"], row["reward"]), "another episode than the run's: play it again"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
