@@ -26,6 +26,11 @@ PAGES = {
     "docs/releasing.md": "releasing.md",
     "benchmark/README.md": "results/benchmark.md",
     "benchmark/families/README.md": "results/families.md",
+    "benchmark/experiments/README.md": "results/experiments.md",
+    **{
+        f"benchmark/experiments/{path.parent.name}/README.md": f"results/{path.parent.name.replace('_', '-')}.md"
+        for path in sorted((ROOT / "benchmark" / "experiments").glob("*/experiment.py"))
+    },
     "benchmark/throughput/README.md": "results/throughput.md",
     "benchmark/throughput/results/README.md": "results/throughput-measured.md",
     "msgrpo_hub/pocket/model/README.md": "results/pocket.md",

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from benchmark.experiments import experiment
+from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import sizing
 from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
 from msgrpo_hub.evaluation.methods import smallest_p
@@ -28,7 +30,7 @@ from msgrpo_hub.games.published_lakes import SCALES, Scale
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing")))
+PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results")))
 
 _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -238,6 +240,40 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
+def experiments() -> str:
+    """Every question with how much of it has run, those with results first."""
+    found = [(name, experiment.load(name), len(_rows(name))) for name in experiment.names()]
+    lines = [
+        [f"[{of.question}](../../benchmark/experiments/{name}/README.md)", f"{done} of {len(of.units)}"]
+        for name, of, done in sorted(found, key=lambda each: not each[2])
+    ]
+    return markdown(["question", "units that have run"], lines)
+
+
+def answers() -> str:
+    """Of every question of which something has run: the first finding and the figure."""
+    parts = []
+    for name in experiment.names():
+        if done := _rows(name):
+            of, folder = experiment.load(name), f"../../benchmark/experiments/{name}"
+            finding = next(line for line in of.answer(values_of(done)).splitlines() if line.startswith("- "))
+            figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"
+            command = f"`python -m benchmark.experiments run {name}`; [all findings, tables and raw results]({folder}/README.md)."
+            parts.append(f"### {of.question}\n\n{finding.removeprefix('- ')}\n\n{figure}\n\n{command}")
+    return "\n\n".join(parts)
+
+
+@cache
+def _rows(name: str) -> Mapping[str, Row]:
+    return read_rows(experiment.load(name), experiment.HERE / name)
+
+
+def adapters() -> str:
+    """The table of the built-in adapters."""
+    page = (ROOT / "msgrpo_hub" / "pocket" / "adapters" / "README.md").read_text(encoding="utf-8")
+    return "\n".join(line for line in page.splitlines() if line.startswith("|"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "origins": origins,
     "presets": presets,
@@ -248,6 +284,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "lake-results": lake_results,
     "outputs": outputs,
     "output-types": output_types,
+    "experiments": experiments,
+    "answers": answers,
+    "adapters": adapters,
     **sizing.TABLES,
 }
 """Name of a table → its Markdown."""
