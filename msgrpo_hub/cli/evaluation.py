@@ -242,6 +242,12 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write one self-contained HTML page with the tables, plots and replays of evaluated players."
     parser.add_argument("folder", type=read_path, metavar="DIR", help="filled by `msgrpo eval`")
     parser.add_argument("--output", type=read_path, metavar="FILE", help="the page. Default: report.html in DIR")
+    parser.add_argument(
+        "--baseline",
+        default="",
+        metavar="PLAYER",
+        help="the player that comes first and that the others are compared with. Default: the first model without an adapter",
+    )
     add_json(parser, "print the path of the page as JSON")
     parser.set_defaults(run=_report)
 
@@ -252,7 +258,7 @@ def _report(options: argparse.Namespace) -> None:
     output = options.output or options.folder / "report.html"
     if output.is_dir():
         raise UserError(f"--output {str(output)!r} is a folder: expected the name of a file")
-    path = write_report(options.folder, output)
+    path = write_report(options.folder, output, options.baseline)
     if options.json:
         print_json({"report": str(path)})
     else:

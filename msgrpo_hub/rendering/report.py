@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from msgrpo_hub import __version__
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.comparison import paired_values
 from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
 from msgrpo_hub.evaluation.repeat_table import COLUMNS, cells, columns, is_repeated
@@ -66,7 +67,7 @@ Compared = tuple[str, dict[str, Comparison]]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One task and its players on the same seeds, in the order of their rewards."""
+    """One task and its players on the same seeds: the baseline, then the others in the order of their rewards."""
 
     rows: list[tuple[str, Result]]
     """Each player's name and result."""
@@ -85,32 +86,40 @@ class Section:
     """The figures of repeats under their header, each with the player's name; empty if every board was played once."""
 
 
-def write_report(folder: Path, output: Path) -> Path:
+def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
     """Writes the page of all runs under a folder.
 
+    Args:
+        folder: filled by `msgrpo eval`.
+        output: the page.
+        baseline: name of the player that the others are compared with; if empty, the first model without an adapter.
+
     Raises:
-        UserError: for a folder without runs, a run that does not replay, or a page that cannot be written.
+        UserError: for a folder without runs, a run that does not replay, an unknown baseline, or a page that cannot be written.
     """
-    page = report_page(find_results(folder))
+    page = report_page(find_results(folder), baseline)
     with disk_errors(output.parent, lambda: "the runs are as they were", again=f"{AGAIN}, or name another file with --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
     return output
 
 
-def report_page(results: Sequence[Result]) -> str:
+def report_page(results: Sequence[Result], baseline: str = "") -> str:
     """The page of some runs. Equal runs give equal pages, byte for byte."""
     names = player_names(results)
+    if baseline and baseline not in names.values():
+        raise UserError(f"no player {baseline!r} in these results: expected one of {', '.join(sorted(names.values()))}")
     groups = _same_episodes(results)
-    bases = [_base(group) for group in groups]
-    groups = [sorted(group, key=lambda result: rank_key(result.summary)) for group in groups]
+    bases = [_base(group, lambda result: names[player_key(result)] == baseline) for group in groups]
+    first = [base if baseline or plays(base.summary) else None for base in bases]
+    groups = [_base_first(group, base) for group, base in zip(groups, first, strict=True)]
     compared = _compare(groups, bases, names)
     sections = [_section(*parts, names) for parts in zip(groups, bases, compared, strict=True)]
     listed = [result for group in groups for result in group]
     semantic = semantic_scores(listed)
     return _render(
         sections=sections,
-        players=list(names.values()),
+        players=sorted(names.values(), key=lambda name: name not in {names[player_key(base)] for base in bases}),
         names=names,
         runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
         semantic=semantic,
@@ -139,10 +148,17 @@ def _each_player_once(results: Iterable[Result]) -> list[Result]:
     return list(found.values())
 
 
-def _base(group: Sequence[Result]) -> Result:
-    """The result that the others are compared with: the first model without an adapter, else the first result."""
+def _base(group: Sequence[Result], is_chosen: Callable[[Result], bool]) -> Result:
+    """The result that the others are compared with: the chosen player's, else that of the first model without an adapter."""
+    if chosen := [result for result in group if is_chosen(result)]:
+        return chosen[0]
     models = [result for result in group if result.config["identity"].get("kind") == "language model"]
     return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
+
+
+def _base_first(group: Sequence[Result], base: Result | None) -> list[Result]:
+    """The results of a task: the baseline, if there is one, then the others by their scores."""
+    return sorted(group, key=lambda result: (result is not base, rank_key(result.summary)))
 
 
 def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]) -> list[list[Compared]]:

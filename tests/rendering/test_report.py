@@ -64,6 +64,23 @@ def text(report_results: list[Result]) -> str:
 # ---- the page
 
 
+def test_the_baseline_comes_first_whatever_it_scored_and_may_be_chosen(report_results: list[Result]) -> None:
+    def players(baseline: str) -> list[str]:
+        table = report_page(report_results, baseline).partition(f'aria-label="Scores on {LAKE}"')[2].partition("</table>")[0]
+        return [row[0].strip() for row in Page(table).rows[1:]]
+
+    assert players("")[0] == f"{BASE} baseline"
+    chosen = players("random")
+    assert chosen[0] == "random baseline"
+    assert [name for name in chosen if "baseline" in name] == chosen[:1]
+    assert sorted(name.removesuffix(" baseline") for name in players("")) == sorted(
+        name.removesuffix(" baseline") for name in chosen
+    )
+    assert "Against random, on the same seeds." in report_page(report_results, "random")
+    with pytest.raises(UserError, match="no player 'nobody' in these results: expected one of "):
+        report_page(report_results, "nobody")
+
+
 def test_the_page_is_one_file_that_refers_to_nothing_outside_and_tells_no_local_path(text: str, report_folder: Path) -> None:
     page = Page(text)
     assert page.references
@@ -84,7 +101,11 @@ def test_the_table_shows_the_figures_of_the_summary(text: str, report_results: l
 
     for result in report_results:
         summary = result.summary
-        rows = [row for row in Page(text).rows if row[0] == result.player and shown(summary["reward"]) in row]
+        rows = [
+            row
+            for row in Page(text).rows
+            if row[0].removesuffix(" baseline") == result.player and shown(summary["reward"]) in row
+        ]
         assert any(shown(summary["success"]) in row and f"{100 * summary['illegal_rate']:.1f} %" in row for row in rows)
 
 

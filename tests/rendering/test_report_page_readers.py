@@ -42,6 +42,31 @@ def test_the_page_fits_the_screen_and_its_text_stands_out(path: Path, open_page:
     assert faint["low"] == []
 
 
+def test_no_header_breaks_a_word_on_a_phone(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path, width=390)
+    assert page.evaluate(BROKEN.replace("SPLIT", "/[^\\s/-]+/g")) == []
+    assert page.evaluate(BROKEN.replace("SPLIT", "/.+/g"))  # a break between words is seen
+
+
+BROKEN = """() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll('th')) {
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      for (const word of walker.currentNode.textContent.matchAll(SPLIT)) {
+        const range = document.createRange();
+        range.setStart(walker.currentNode, word.index);
+        range.setEnd(walker.currentNode, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map((rect) => Math.round(rect.top)));
+        if (lines.size > 1) broken.push(word[0]);
+      }
+    }
+  }
+  return broken;
+}"""
+"""The matches of SPLIT in header cells that are on more than one line."""
+
+
 CONTRASTS = """() => {
   const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = (text) => {
