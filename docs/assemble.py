@@ -34,6 +34,7 @@ PAGES = {
     "benchmark/throughput/README.md": "results/throughput.md",
     "benchmark/throughput/results/README.md": "results/throughput-measured.md",
     "msgrpo_hub/pocket/model/README.md": "results/pocket.md",
+    "model_cards/examples/adapter/README.md": "results/card.md",
     "space_app/README.md": "guide/space.md",
     "msgrpo_hub/cli/SKILL.md": "guide/agents.md",
     **{f"docs/guide/{path.name}": f"guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))},

@@ -17,13 +17,14 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.cli.output import print_next
 from msgrpo_hub.cli.training import next_commands, show_summary
 from msgrpo_hub.downloads.names import adapters_path, pocket_path
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.hub.adapter_card import AdapterCard, Base, render_adapter
 from msgrpo_hub.hub.adapters import SETTINGS, WEIGHTS, adapter_card, public_config, published_results
 from msgrpo_hub.hub.bases import render_base
@@ -32,9 +33,11 @@ from msgrpo_hub.hub.results import results_card
 from msgrpo_hub.hub.results_card import render_results
 from msgrpo_hub.hub.rollouts import stage_rollouts
 from msgrpo_hub.hub.run_results import read_run
+from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rendering.learning_svg import learning_svg
 from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import stored_config
 from msgrpo_hub.training.metrics import read_metrics
@@ -76,6 +79,7 @@ def rendered() -> dict[Path, str]:
         EXAMPLES / "base" / "README.md": render_base(BASE.repo_id, about),
         EXAMPLES / "results" / "README.md": render_results(results_card(replace(read_folder(PLAYED), source="ada/board"))),
         EXAMPLES / "rollouts" / "README.md": rollouts,
+        ROOT / "docs" / "replay-snake.svg": scripted("Snake-Solo-v1", ("random-safe", "greedy")),
         **{ROOT / page: with_end((ROOT / page).read_text(encoding="utf-8")) for page in PAGES},
     }
 
@@ -86,6 +90,13 @@ def replay(card: AdapterCard) -> str:
     results = {result.player: result for result in find_results(PLAYED)}
     pair = [(name, results[player].episodes[card.replayed]) for name, player in (("base", "pocket"), ("adapter", "lake"))]
     return replay_svg(make_game(card.games[0].game.id), pair)
+
+
+def scripted(game_id: str, players: tuple[str, ...]) -> str:
+    """Scripted players on the first test episode of a game."""
+    game, seed = make_game(game_id), episode_seed(game_id, "test", 0)
+    episodes = [play_episodes(game, ScriptedPolicy(SCRIPTED[name]), [(seed, 0)])[0] for name in players]
+    return replay_svg(game, list(zip(players, episodes, strict=True)))
 
 
 def with_end(page: str) -> str:

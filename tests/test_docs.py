@@ -83,6 +83,22 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_picture_says_in_words_what_it_shows(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert "<img" not in text  # its words would not be seen here
+    for words, picture in re.findall(r"!\[(.*?)\]\((.*?)\)", text):
+        assert len(words.split()) >= 6, f"{picture}: {words!r}"
+
+
+def test_the_readme_begins_with_a_picture_and_the_two_commands() -> None:
+    assert re.match(r"# \w+\n\n!\[[^\]]+\]\([^)]+\)\n\n```bash\nmake quickstart .*\nmake test .*\n```\n", README)
+
+
+def test_the_tour_begins_with_a_picture() -> None:
+    assert re.match(r"# A five-minute tour\n\n!\[", (ROOT / "docs/guide/quickstart.md").read_text(encoding="utf-8"))
+
+
 def test_the_readme_has_at_most_180_lines() -> None:
     assert len(README.splitlines()) <= 180
 
