@@ -172,13 +172,23 @@ def examples_page(docs: Path) -> str:
     return intro + "".join(f"\n## {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n" for path in scripts)
 
 
+def title_of(source: str) -> str:
+    """The first heading of a Markdown file."""
+    return re.search(r"^# (.+)$", (ROOT / source).read_text(encoding="utf-8"), re.MULTILINE)[1]  # type: ignore[index]
+
+
 def configuration() -> dict[str, object]:
-    """docs/zensical.toml, with the reference in the navigation and our way to read docstrings."""
+    """docs/zensical.toml, with the reference and every page of results in the navigation, and our way to read docstrings."""
     config = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8"))
     by_room = [{room: f"reference/{room}.md"} for room in rooms()]
     options = config["project"]["plugins"]["mkdocstrings"]["handlers"]["python"]["options"]
     options["extensions"] = [str(ROOT / "docs" / "docstrings.py")]
-    config["project"]["nav"].append({"Reference": [{"Every file": "reference/files.md"}, *by_room]})
+    nav = config["project"]["nav"]
+    [results] = [section["Results"] for section in nav if "Results" in section]
+    results += [
+        {title_of(source): page} for source, page in PAGES.items() if page.startswith("results/") and page not in str(nav)
+    ]
+    nav.append({"Reference": [{"Every file": "reference/files.md"}, *by_room]})
     return config
 
 
