@@ -11,6 +11,8 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -47,6 +49,8 @@ _NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
 
 _models: OrderedDict[str, Policy] = OrderedDict()
 _formats: dict[str, PromptFormat] = {}
+_thread = ThreadPoolExecutor(1, "models")
+"""Where every model plays: memory that a thread once used for computing stays with it, and requests come in dozens of threads."""
 
 Play = TypeVar("Play", bound=Callable[..., Any])
 
@@ -108,14 +112,18 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
     with line(name).turn():
         if name in SCRIPTED:
             return play_episodes(game, make_player(name), episode_keys)
-        variant = game.id.partition(":")[2] in VARIANTS
-        _model(name, game)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
-        return _play_model(name, game.id if variant else game, episode_keys)
+        return _thread.submit(copy_context().run, _load_and_play, name, game, episode_keys).result()
 
 
 def asked_in(name: str) -> PromptFormat:
     """The prompt format of a player that has played: a model's own, or think-action."""
     return _formats.get(name, THINK_ACTION)
+
+
+def _load_and_play(name: str, game: Game, episode_keys: list[tuple[int, int]]) -> list[Episode]:
+    variant = game.id.partition(":")[2] in VARIANTS
+    _model(name, game)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
+    return _play_model(name, game.id if variant else game, episode_keys)
 
 
 @on_gpu

@@ -40,6 +40,8 @@ def test_nothing_was_lost_or_mixed_and_memory_stayed_flat(committed: dict[str, A
 
 
 def test_a_bundled_replay_took_under_two_seconds_on_two_quiet_cores(committed: dict[str, Any]) -> None:
-    if committed["cores"]["others"] > 0.2 or committed["minutes"] < 30:
+    p95 = committed["visitors"]["bundled"]["seconds"]["p95"]
+    if p95 >= 2 and committed["cores"]["others"] > 0.2:
         pytest.skip("other programs took processors while it was measured: repeat the command on a quiet machine")
-    assert committed["visitors"]["bundled"]["seconds"]["p95"] < 2
+    assert p95 < 2
+    assert committed["minutes"] >= 30

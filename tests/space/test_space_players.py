@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,22 @@ def test_two_models_of_the_hub_stay_loaded_and_the_built_in_ones_always_do(monke
     for name in ("pocket", "org/a", "org/b", "lake-adapter", "org/a", "org/c", "snake-adapter"):
         assert players.play(name, make_game(LAKE), [episode_seed(LAKE, "test", 0)])
     assert set(players._models) == {"pocket", "lake-adapter", "snake-adapter", "org/a", "org/c"}
+
+
+def test_models_play_in_one_thread_whichever_request_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def choose(*given: Any) -> str:
+        seen.append(threading.current_thread().name)
+        return choose_greedy(*given)
+
+    monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose))
+    monkeypatch.setattr(players, "_models", OrderedDict())
+    key = [episode_seed(LAKE, "test", 0)]
+    with ThreadPoolExecutor(4) as requests:
+        played = list(requests.map(lambda _: players.play("pocket", make_game(LAKE), key), range(4)))
+    assert len(played) == 4
+    assert set(seen) == {"models_0"}
 
 
 def test_a_context_too_short_for_the_game_is_told_before_the_weights_are_loaded(
