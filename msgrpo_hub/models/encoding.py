@@ -13,8 +13,8 @@ from msgrpo_hub.models.chat_templates import template_of
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.tokenization import split_points, tokenize
 
-_CAPACITY = 100_000
-"""Prompts whose token ids are kept."""
+_CAPACITY = 5_000_000
+"""Token ids that are kept at most before a batch is encoded; each takes some 40 bytes."""
 
 
 class PromptEncoder:
@@ -36,6 +36,7 @@ class PromptEncoder:
         self.template = template_of(tokenizer, source or tokenizer.name_or_path, chat_template_kwargs)
         self._split_points = split_points(tokenizer)
         self._ids: dict[Prompt, TokenIds] = {}
+        self._kept = 0  # token ids in it
 
     def render(self, prompts: Sequence[Prompt]) -> list[str]:
         """The prompts as texts, in one batch. If the template has no system role, the system text precedes the user's."""
@@ -44,12 +45,13 @@ class PromptEncoder:
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of each prompt."""
         new = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._ids))
-        if new and len(self._ids) > _CAPACITY:
-            self._ids.clear()
+        if new and self._kept > _CAPACITY:
+            self._ids, self._kept = {}, 0
             new = list(dict.fromkeys(prompts))
         if new:
             encoded = tokenize(self.tokenizer, self.render(new), self._split_points)
             self._ids.update(zip(new, encoded, strict=True))
+            self._kept += sum(map(len, encoded))
         return [self._ids[prompt] for prompt in prompts]
 
     def count(self, texts: Iterable[str]) -> dict[str, int]:
