@@ -21,7 +21,7 @@ from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.summary import read_summary
 
-SETTINGS, WEIGHTS, ABOUT = "adapter_config.json", "adapter_model.safetensors", "about.json"
+SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BASE = "msgrpo_hub/pocket/model"
 """How settings name the built-in base, which is found wherever the package is installed."""
 
@@ -50,13 +50,14 @@ def install(name: str, run: Path, adapters: Path, command: str) -> None:
     write_json(target / SETTINGS, settings | {"base_model_name_or_path": BASE, "revision": None})
     adapter, base = summary["adapter"], summary["base"]
     reached = {"base": base["reward"], "adapter": adapter["reward"], "interval": adapter["reward_interval"]}
-    write_json(target / ABOUT, {"command": command, "game": summary["game"], **reached, "seconds": round(summary["seconds"])})
+    training = {"seconds_training": round(summary["seconds_acting"] + summary["seconds_training"])}
+    write_json(adapters / f"{name}.json", {"command": command, "game": summary["game"], **reached, **training})
     (adapters / "README.md").write_text(page(adapters), encoding="utf-8")
 
 
 def page(adapters: Path) -> str:
     """The README of the built-in adapters."""
-    found = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(adapters.glob(f"*/{ABOUT}"))}
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(adapters.glob("*.json"))}
     rows = [[f"`{name}`", *_row(about), f"`{content_hash(adapters / name)[:16]}…`"] for name, about in found.items()]
     table = markdown(["name", "game", "base", "adapter [95 %]", "command", "hash"], rows)
     name, about = next(iter(found.items()))

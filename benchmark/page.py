@@ -81,7 +81,7 @@ def _entry(result: Result) -> dict[str, Any] | None:
     """The player of players.toml that a run was played by, with these settings."""
     identity = result.config["identity"]
     for player in listed()[1]:
-        names = (player["name"], f"folder:{Path(player['name']).name}", player.get("stored_as"))
+        names = (player["name"], f"folder:{Path(player['name']).name}")
         if result.player in names and all(identity.get(name, value) == value for name, value in settings_of(player).items()):
             return player
     return None
@@ -89,7 +89,7 @@ def _entry(result: Result) -> dict[str, Any] | None:
 
 def settings_of(player: Mapping[str, Any]) -> dict[str, Any]:
     """How a listed player acts, as `PlayerSettings` takes it."""
-    return {name: value for name, value in player.items() if name not in ("name", "label", "stale", "stored_as")}
+    return {name: value for name, value in player.items() if name not in ("name", "label", "stale")}
 
 
 def name_of(result: Result, names: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilso
 from msgrpo_hub.games import Game, base_game, make_game
 from msgrpo_hub.games.game import return_range
 
-OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake-adapter", 200)
+OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake", 200)
 """Game, first board, players and episodes that the page opens with; their result is in `bundle/compare.json`."""
 
 FEWEST_PAIRS = 30

@@ -57,8 +57,8 @@ def _class(row: Row) -> str:
 
 
 def _is_trained(row: Row) -> bool:
-    """Whether a player is an adapter on the built-in base."""
-    return bool(row["player"].startswith("pocket") and "+" in row["player"])
+    """Whether a player is a built-in adapter."""
+    return row["player"] in players.ADAPTERS
 
 
 def _trained(row: Row) -> str:
@@ -76,9 +76,7 @@ def watched(row: Row) -> str:
         return name
     if row["link"]:
         return name
-    if not name.startswith("pocket"):
-        return ""
-    return "pocket" if not _is_trained(row) else "snake-adapter" if "snake" in name.lower() else "lake-adapter"
+    return "pocket" if name.startswith("pocket") else ""
 
 
 def _replay(row: Row) -> str:

@@ -42,8 +42,8 @@ VARIANTS = {
 """Variant → how it differs from its game."""
 
 PLAYERS = {
-    "lake-adapter": "trained on the lake",
-    "snake-adapter": "trained on Snake",
+    "lake": "trained on the lake",
+    "snake": "trained on Snake",
     "pocket": "untrained",
     "optimal": "optimal play",
     "planner": "planner",
@@ -68,7 +68,7 @@ def game(game_id: str) -> str:
 def player(name: str) -> str:
     """The name of a player with the size of a built-in model; its id if it is from the Hub."""
     title = PLAYERS.get(name, name)
-    return f"{title} ({parameters() / 1e6:.1f} M)" if name == "pocket" or name in players.BUNDLED else title
+    return f"{title} ({parameters() / 1e6:.1f} M)" if name == "pocket" or name in players.ADAPTERS else title
 
 
 @cache

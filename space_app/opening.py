@@ -13,6 +13,7 @@ import players
 import replay
 from watch import BASE, FIRST, bundled
 
+from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import make_game
 
@@ -28,10 +29,11 @@ def compared() -> dict[str, Any]:
 
 
 def training_seconds(adapter: str) -> float | None:
-    """How long a bundled adapter was trained; None if its run did not say."""
-    path = players.BUNDLE / "training.json"
-    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return runs[adapter]["seconds"] if adapter in runs else None
+    """How long a built-in adapter was trained; None for any other."""
+    if adapter not in players.ADAPTERS:
+        return None
+    about = json.loads((adapters_path() / f"{adapter}.json").read_text(encoding="utf-8"))
+    return float(about["seconds_training"])
 
 
 def sentence() -> str:
@@ -66,11 +68,11 @@ def duration(seconds: float) -> str:
 
 def examples() -> list[tuple[str, str]]:
     """(what one sees, address) of replays in the bundle that are worth a click."""
-    longest = max(_episodes(SNAKES, "snake-adapter"), key=lambda each: sum(step.reward > 0 for step in each[2].steps))
+    longest = max(_episodes(SNAKES, "snake"), key=lambda each: sum(step.reward > 0 for step in each[2].steps))
     failure = next((each for each in _episodes(LAKES, FIRST[2]) if not each[2].success), None)
     shown = [("watch it succeed", (FIRST[0], FIRST[1])), ("the longest snake", longest[:2])]
     shown[1:1] = [("watch it fail", failure[:2])] if failure else []
-    adapters = {game: name for games, name in ((LAKES, FIRST[2]), (SNAKES, "snake-adapter")) for game in games}
+    adapters = {game: name for games, name in ((LAKES, FIRST[2]), (SNAKES, "snake")) for game in games}
     links = [(words, link(game, number, adapters[game], BASE)) for words, (game, number) in shown]
     return [*links, ("the poisoned apple", "?tab=Rules")]
 

@@ -1,6 +1,6 @@
 """The players: their names are validated, a model's size is checked before it is loaded, and one model plays at a time.
 
-Built-in players need no network: the scripted ones, the built-in base, and the adapters in `bundle/`. Any other player is a
+Built-in players need no network: the scripted ones, the built-in base, and its built-in adapters. Any other player is a
 repository on the Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import lines
 
 from msgrpo_hub.agent import THINK_ACTION, Policy, PromptFormat, format_of
+from msgrpo_hub.downloads.names import POCKET, built_in_adapters
 from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
@@ -28,10 +29,10 @@ from msgrpo_hub.rollout import play_episodes
 
 BUNDLE = Path(__file__).parent / "bundle"
 SCRIPTED = ("random", "random-safe", "greedy", "planner", "optimal")
-BUNDLED = {"lake-adapter": BUNDLE / "lake-adapter", "snake-adapter": BUNDLE / "snake-adapter"}
-"""The bundled adapters: their names as players, and their folders."""
+ADAPTERS = built_in_adapters()
+"""The adapters of the built-in base that come with the package."""
 
-BUILT_IN = (*SCRIPTED, "pocket", *BUNDLED)
+BUILT_IN = (*SCRIPTED, POCKET, *ADAPTERS)
 
 SETTINGS = Path(__file__).parent / "space.json"
 """Written by `msgrpo push space --adapter …`: `{"adapter": "USER/NAME@COMMIT"}`, the adapter shown first."""
@@ -56,9 +57,9 @@ Play = TypeVar("Play", bound=Callable[..., Any])
 
 
 def shown_first() -> str:
-    """The adapter that the Space was deployed with, or the bundled one for Frozen Lake."""
+    """The adapter that the Space was deployed with, or the built-in one for Frozen Lake."""
     if not SETTINGS.exists():
-        return "lake-adapter"
+        return "lake"
     return check_name(str(json.loads(SETTINGS.read_text(encoding="utf-8"))["adapter"]))
 
 
@@ -146,8 +147,8 @@ def _model(name: str, game: Game) -> Policy:
 
 
 def _load(name: str, game: Game) -> Policy:
-    if name == "pocket" or name in BUNDLED:
-        source = str(BUNDLED.get(name, name))
+    if name in BUILT_IN:
+        source = name
         settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
     else:
         source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}

@@ -29,7 +29,7 @@ LONGEST_TEXT = 4_000
 MOST_STARTS = 100
 """Largest number of starts; each is played three times."""
 
-OPENING = ("Snake-Solo-v1", 0, "snake-adapter", "poisoned", 40)
+OPENING = ("Snake-Solo-v1", 0, "snake", "poisoned", 40)
 """Game, seed, player, prepared change and starts that the page opens with; their result is in `bundle/rules.json`."""
 
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)

@@ -13,7 +13,7 @@ import validation
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import make_game
 
-LAKE, ADAPTER, BASE = "FrozenLake-NotSlippery-v1", "lake-adapter", "pocket"
+LAKE, ADAPTER, BASE = "FrozenLake-NotSlippery-v1", "lake", "pocket"
 
 
 def watch(game: str, seed: int, player: str) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
     Args:
         game: id of a game, such as FrozenLake-NotSlippery-v1 or Snake-Solo-v1:reflected.
         seed: number of the test episode, 0 to 9999.
-        player: a built-in player (random, random-safe, greedy, planner, optimal, pocket, lake-adapter, snake-adapter), or a
+        player: a built-in player (random, random-safe, greedy, planner, optimal, pocket, lake, snake), or a
             model on the Hub: USER/NAME, USER/NAME@revision or BASE+ADAPTER.
 
     Returns:

@@ -1,6 +1,7 @@
 """What is asked of a vLLM server for its transcript: every route that training uses, and the errors it relies on.
 
-The base is the built-in one and the adapter is bundled, so the answers are numbers that our own engine must give as well.
+The base is the built-in one and the adapter is beside this file, so our own engine must give
+the same numbers.
 `transcript` is what a real server answered, started with the flags of the guide and `--dtype float32 --enforce-eager`.
 """
 
@@ -20,7 +21,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 Json = dict[str, Any]
 
 TRANSCRIPT = Path(__file__).with_name("vllm_transcript.json")
-ADAPTER = Path(__file__).parents[2] / "space_app" / "bundle" / "lake-adapter"
+ADAPTER = Path(__file__).with_name("adapter_of_transcripts")
 BASE = str(pocket_path())
 PLACES = {"ADAPTER": str(ADAPTER), "BASE": BASE}
 """Paths of this machine, and what stands for them in the transcript."""

@@ -78,7 +78,7 @@ async def _outcome(http: httpx.AsyncClient, path: str, body: bytes) -> str:
 
 async def leaver(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
     """Asks for much, and leaves before the answer, at its beginning, or without listening at all."""
-    players = rng.choice([("pocket", "lake-adapter"), ("random", "greedy")])
+    players = rng.choice([("pocket", "lake"), ("random", "greedy")])
     asked = {"game": LAKE, "seed": 40, "player_a": players[0], "player_b": players[1], "episodes": 200}
     begun = await http.post("gradio_api/call/v2/compare", json=asked)
     if begun.status_code != 200:
@@ -104,7 +104,7 @@ async def flood(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
     if kind == "play":
         outcomes = await asyncio.gather(*(_timed(_played(http, result)) for _ in range(60)))
     else:
-        asked = result if kind == "model" else {"game": SOLO, "seed": 3, "player": "snake-adapter"}
+        asked = result if kind == "model" else {"game": SOLO, "seed": 3, "player": "snake"}
         outcomes = await asyncio.gather(*(_timed(_watched(http, asked)) for _ in range(60)))
     return Counter(f"{kind}: {outcome}" for outcome in outcomes)
 

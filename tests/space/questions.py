@@ -184,7 +184,7 @@ def questions() -> dict[str, list[Question]]:
 
     bundle = [(game, int(n), name) for game, of in watch.bundled().items() for name, by in of.items() for n in by]
     scripted = product((LAKE, SLIPPERY, f"{SOLO}:reflected", "Snake-Standard-v1"), (20, 21, 22), ("random", "greedy"))
-    models = [(LAKE, 20, "pocket"), *((LAKE, n, "lake-adapter") for n in (20, 21, 22)), (SOLO, 20, "snake-adapter")]
+    models = [(LAKE, 20, "pocket"), *((LAKE, n, "lake") for n in (20, 21, 22)), (SOLO, 20, "snake")]
     return {
         "bundled": [asked(watch.watch, *each) for each in bundle],
         "scripted": [asked(watch.watch, *each) for each in scripted],
@@ -192,8 +192,8 @@ def questions() -> dict[str, list[Question]]:
         "compare": [
             asked(compare.compare, LAKE, 0, "random", "optimal", 60),
             asked(compare.compare, SOLO, 5, "random-safe", "greedy", 30),
-            asked(compare.compare, LAKE, 30, "random", "lake-adapter", 6),
+            asked(compare.compare, LAKE, 30, "random", "lake", 6),
         ],
-        "play": [played(LAKE, 3, "lake-adapter"), played(SOLO, 4, "greedy")],
-        "rules": [told(SOLO, "poisoned", "greedy", 30), told(LAKE, "new names", "lake-adapter", 3)],
+        "play": [played(LAKE, 3, "lake"), played(SOLO, 4, "greedy")],
+        "rules": [told(SOLO, "poisoned", "greedy", 30), told(LAKE, "new names", "lake", 3)],
     }

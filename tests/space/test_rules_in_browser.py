@@ -22,7 +22,7 @@ def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
     page.wait_for_function(
         "() => [...document.querySelectorAll('textarea')].some((each) => each.value.includes('The goal gives -1'))"
     )
-    pick(page, "Player", "lake-adapter")
+    pick(page, "Player", "lake")
     pick(page, "Prepared changes", "new names")
     page.wait_for_function("() => [...document.querySelectorAll('input')].some((each) => each.value === 'West')")
     page.get_by_label("number input for Starts").fill("4")

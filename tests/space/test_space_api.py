@@ -172,7 +172,7 @@ def test_answers_have_the_types_that_the_page_promises(space: Served, client: Cl
     for game in (LAKE, SOLO):
         words = client.predict(game=game, preset="as written", api_name="/words")
         asked: dict[str, dict[str, Any]] = {
-            "/watch": {"game": game, "seed": 3, "player": "snake-adapter" if game == SOLO else "lake-adapter"},
+            "/watch": {"game": game, "seed": 3, "player": "snake" if game == SOLO else "lake"},
             "/compare": {"game": game, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 30},
             "/play_step": {"game": game, "seed": 3, "actions": [], "action": "Down"},
             "/play_result": {"game": game, "seed": 3, "player": "greedy"},
@@ -202,7 +202,7 @@ def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> No
     """Each asks for another game, seed and player; the answers are those of a direct call, to the last board."""
     from watch import watch
 
-    games = {"random": SNAKES, "greedy": SNAKES, "random-safe": LAKES, "lake-adapter": LAKES}  # a base takes seconds
+    games = {"random": SNAKES, "greedy": SNAKES, "random-safe": LAKES, "lake": LAKES}  # a base takes seconds
     asked = [
         {"game": games[player][number // 4 % len(games[player])], "seed": 20 + number, "player": player}
         for number, player in enumerate([*games] * 5)

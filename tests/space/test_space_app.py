@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from urllib.parse import parse_qsl
 import pytest
 import yaml
 
+from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.rendering.report import report_page
 from tests.command import Command
@@ -84,9 +84,8 @@ def test_every_game_variant_and_player_has_a_name_of_its_own() -> None:
     assert not [name for name, _ in offered if "-v1" in name]
 
 
-def test_what_the_page_says_first_is_what_the_bundle_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_the_page_says_first_is_what_the_bundle_says() -> None:
     import opening
-    import players
     import watch
 
     found = opening.compared()
@@ -94,11 +93,9 @@ def test_what_the_page_says_first_is_what_the_bundle_says(monkeypatch: pytest.Mo
     said = opening.sentence()
     assert f"{rates[0]} of {found['episodes']} test boards, then on {rates[1]}." in said
     assert "0.8 million parameters" in said
-    for name in ("compare.json", "replays.json"):
-        shutil.copy(players.BUNDLE / name, tmp_path)
-    (tmp_path / "training.json").write_text(json.dumps({watch.ADAPTER: {"seconds": 61.5, "threads": 1}}))
-    monkeypatch.setattr(players, "BUNDLE", tmp_path)
-    assert "before and after one minute of training" in opening.sentence()
+    about = json.loads((adapters_path() / f"{watch.ADAPTER}.json").read_text(encoding="utf-8"))
+    assert f"before and after {opening.duration(about['seconds_training'])} of training" in said
+    assert opening.training_seconds("org/adapter") is None
 
 
 def test_the_examples_show_what_they_say() -> None:
@@ -109,18 +106,10 @@ def test_the_examples_show_what_they_say() -> None:
     ends = {words: watch(q["game"], int(q["board"]), q["player"])["players"][0] for words, q in links.items() if "game" in q}
     assert ends["watch it succeed"]["success"]
     assert not ends["watch it fail"]["success"]
-    others = [opening._episodes((game,), "snake-adapter") for game in opening.SNAKES]
+    others = [opening._episodes((game,), "snake") for game in opening.SNAKES]
     longest = max(sum(step.reward > 0 for step in episode.steps) for of in others for _, _, episode in of)
     assert sum(step["reward"] > 0 for step in ends["the longest snake"]["steps"]) == longest
     assert links["the poisoned apple"] == {"tab": "Rules"}
-
-
-def test_a_run_says_how_long_it_trained_its_adapter(tmp_path: Path) -> None:
-    import make_bundle
-
-    summary = {"seconds_acting": 20.0, "seconds_training": 41.5, "seconds_evaluating": 99.0, "threads": 1}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert make_bundle.training(tmp_path) == {"seconds": 61.5, "threads": 1}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +192,7 @@ def test_without_gradio_it_says_what_to_install(tmp_path: Path) -> None:
 def test_the_adapter_that_it_was_deployed_with_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import players
 
-    assert players.shown_first() == "lake-adapter"
+    assert players.shown_first() == "lake"
     settings = tmp_path / "space.json"
     settings.write_text(json.dumps({"adapter": f"ada/lake@{'0' * 40}"}))
     monkeypatch.setattr(players, "SETTINGS", settings)

@@ -63,8 +63,8 @@ def test_watch_steps_by_slider_keys_and_buttons_without_asking_the_server(visit:
 
 
 def test_a_snake_creeps_to_where_the_next_board_has_it(visit: Visit) -> None:
-    page = visit(at=f"?game={SOLO}&board=3&player=snake-adapter", reduced_motion="no-preference")
-    ready(page, "#watch-stage", "snake-adapter")
+    page = visit(at=f"?game={SOLO}&board=3&player=snake", reduced_motion="no-preference")
+    ready(page, "#watch-stage", "snake")
     page.wait_for_function("() => document.querySelector('#watch-stage input[type=range]').value > 0")  # it plays by itself
     page.locator("#watch-stage input[type=range]").fill("0")
     bodies = "[...document.querySelectorAll('#watch-stage .replay-board .you')]"
@@ -136,7 +136,7 @@ def test_compare_shows_two_replays_the_divergence_and_both_scores(visit: Visit) 
     assert page.locator("#compare-stage .board").count() == 2
     apart = page.locator("#compare-stage .replay-difference")
     wanted = int((apart.inner_text()).removeprefix("First difference: turn ")) - 1
-    film = next(compare(LAKE, 0, "pocket", "lake-adapter", 1))["film"]
+    film = next(compare(LAKE, 0, "pocket", "lake", 1))["film"]
     assert wanted == film["divergence"]
     best = [player["steps"][wanted]["action"] in player["steps"][wanted]["best"] for player in film["players"]]
     assert best != [True, True]  # a real difference

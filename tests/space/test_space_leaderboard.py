@@ -93,16 +93,16 @@ def test_every_game_has_a_block_whose_bars_end_where_the_figures_are() -> None:
 
 def test_what_was_trained_here_is_marked_and_every_player_that_can_be_watched_has_a_replay() -> None:
     [row] = [row for row in leaderboard.leaderboard(LAKE) if row["player"] == "pocket, the built-in base"]
-    trained = {**row, "player": "pocket + quickstart adapter"}
+    trained = {**row, "player": "lake"}
     page = leaderboard_page.leaderboard_page([row, trained])
     assert page.count("trained here") == 1
     assert "trained here" in page.partition('class="trained"')[2]
     for each in [*leaderboard.leaderboard(), trained]:
         player = leaderboard_page.watched(each)
         assert bool(player) == (each["player"] != "silent")
-        if player and player not in ("pocket", "lake-adapter"):
+        if player and player not in ("pocket", "lake"):
             assert watch.watch(each["task"], 0, player)["players"]
-    assert leaderboard_page.watched(trained) == "lake-adapter"
+    assert leaderboard_page.watched(trained) == "lake"
     assert leaderboard_page.watched({**trained, "player": "org/base+me/adapter", "link": "x"}) == "org/base+me/adapter"
 
 

@@ -73,7 +73,7 @@ def test_only_so_many_play_at_once() -> None:
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_back() -> None:
     with places(lines.MODELS, lines.MODELS.places), pytest.raises(UserError, match="12 requests wait for a model") as caught:
-        watch(LAKE, 20, "lake-adapter")
+        watch(LAKE, 20, "lake")
     assert re.search(r"try again in about \d+ seconds$", str(caught.value))
 
 

@@ -26,7 +26,7 @@ def test_a_language_model_finds_the_endpoints_as_tools_and_calls_them(space: Ser
             await mcp.initialize()
             tools = {tool.name: tool for tool in (await mcp.list_tools()).tools}
             name = next(name for name in tools if name.endswith("watch"))
-            played = await mcp.call_tool(name, {"game": LAKE, "seed": 3, "player": "lake-adapter"})
+            played = await mcp.call_tool(name, {"game": LAKE, "seed": 3, "player": "lake"})
             refused = await mcp.call_tool(name, {"game": LAKE, "seed": 3, "player": "../etc"})
             return tools, played, refused
 
@@ -35,6 +35,6 @@ def test_a_language_model_finds_the_endpoints_as_tools_and_calls_them(space: Ser
     tools, played, refused = asyncio.run(session())
     assert set(tools) == set(ANSWERS)
     assert all(tool.description for tool in tools.values())
-    assert ast.literal_eval(played.content[0].text) == json.loads(json.dumps(watch(LAKE, 3, "lake-adapter")))
+    assert ast.literal_eval(played.content[0].text) == json.loads(json.dumps(watch(LAKE, 3, "lake")))
     assert refused.isError
     assert "unknown player '../etc'" in refused.content[0].text

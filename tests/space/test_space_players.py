@@ -19,7 +19,7 @@ from watch import watch
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
-from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.downloads.names import adapters_path, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players.scripted import choose_greedy
@@ -49,11 +49,12 @@ def test_names_of_the_hub_are_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["", "human", "/etc", "./x/y", "~/x", "a/b/c", "a/../b", "..", "a//b", "a b/c", "a/b\n", "a/b+", "+a/b", "a/b+c/d+e/f",
-     "ａ/b", "http://x/y", "endpoint:http://x#m", "provider:x/y", "dqn:weights", "bundle/lake-adapter", "a/b@",
+     "ａ/b", "http://x/y", "endpoint:http://x#m", "provider:x/y", "dqn:weights", "runs/lake", "a/b@",
      "a/b@../x", "x" * 201],
 )  # fmt: skip
-def test_anything_else_is_refused_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(players.BUNDLE.parent)  # there `bundle/lake-adapter` looks like a name, and is a folder
+def test_anything_else_is_refused_in_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "lake").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
         players.check_name(name)
     assert "\n" not in str(caught.value)
@@ -69,9 +70,9 @@ def test_no_other_text_is_a_name(name: str) -> None:
 def test_two_models_of_the_hub_stay_loaded_and_the_built_in_ones_always_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose_greedy))
     monkeypatch.setattr(players, "_models", OrderedDict())
-    for name in ("pocket", "org/a", "org/b", "lake-adapter", "org/a", "org/c", "snake-adapter"):
+    for name in ("pocket", "org/a", "org/b", "lake", "org/a", "org/c", "snake"):
         assert players.play(name, make_game(LAKE), [episode_seed(LAKE, "test", 0)])
-    assert set(players._models) == {"pocket", "lake-adapter", "snake-adapter", "org/a", "org/c"}
+    assert set(players._models) == {"pocket", "lake", "snake", "org/a", "org/c"}
 
 
 def test_models_play_in_one_thread_whichever_request_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +200,7 @@ def played(name: str) -> list[str]:
 
 
 def test_a_published_adapter_of_the_built_in_base_plays_here(loopback: Loopback) -> None:
-    repo, folder = loopback.repository(), players.BUNDLED["lake-adapter"]
+    repo, folder = loopback.repository(), adapters_path() / "lake"
     loopback.owner.call(put, repo, {path.name: path.read_bytes() for path in folder.iterdir()})
     replies = loopback.owner.call(played, repo)
     assert replies

@@ -102,9 +102,9 @@ def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
     import players
 
     game = make_game(LAKE)
-    episodes = players.play("lake-adapter", game, [replay.seed_of(game, number) for number in range(3)])
+    episodes = players.play("lake", game, [replay.seed_of(game, number) for number in range(3)])
     for number, episode in enumerate(episodes):
-        stored = bundled()[LAKE]["lake-adapter"][str(number)]
+        stored = bundled()[LAKE]["lake"][str(number)]
         assert [step.completion.text for step in episode.steps] == stored
 
 
