@@ -103,7 +103,7 @@ def test_the_leaderboard_has_scores_with_intervals(client: Client) -> None:
     assert all(row["reward"]["low"] <= row["reward"]["mean"] <= row["reward"]["high"] for row in rows)
 
 
-MEGABYTE = "x" * 1_000_000
+LONG = "x" * 100_000
 WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rules": "", "names": [""] * 4} | {
     "expected": "less",
     "episodes": 1,
@@ -117,9 +117,9 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
         ("/watch", {"game": LAKE, "seed": 0, "player": "/etc/passwd"}, "unknown player"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "endpoint:http://169.254.169.254#m"}, "command line"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "provider:x/y"}, "command line"),
-        ("/watch", {"game": LAKE, "seed": 0, "player": MEGABYTE}, "1000000 characters"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": LONG}, "100000 characters"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "some/model"}, "offline"),
-        ("/watch", {"game": MEGABYTE, "seed": 0, "player": "random"}, "1000000 characters"),
+        ("/watch", {"game": LONG, "seed": 0, "player": "random"}, "100000 characters"),
         ("/watch", {"game": "Snake-Standart-v1", "seed": 0, "player": "random"}, "did you mean 'Snake-Standard-v1'"),
         ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "cannot play"),
         ("/watch", {"game": LAKE, "seed": 0, "player": None}, "a player's name is a text"),
@@ -129,10 +129,10 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
         ("/leaderboard", {"game": "", "results": ["a/b"]}, "is not a dataset"),
         ("/watch", {"game": LAKE, "seed": 10**30, "player": "random"}, "expected a whole number"),
         ("/compare", {"game": LAKE, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 10**6}, "1 to 200"),
-        ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 10**5, "action": ""}, "at most 100 moves"),
+        ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 10**4, "action": ""}, "at most 100 moves"),
         ("/play_step", {"game": LAKE, "seed": 0, "actions": [], "action": "<script>"}, "unknown move"),
         ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 9, "action": ""}, "the episode was over after 8"),
-        ("/change_rules", WORDS | {"instructions": MEGABYTE}, "1,000,000 characters: expected at most 4,000"),
+        ("/change_rules", WORDS | {"instructions": LONG}, "100,000 characters: expected at most 4,000"),
         ("/change_rules", WORDS | {"names": ["</action>", "a", "b", "c"]}, "expected a letter"),
         ("/change_rules", WORDS | {"expected": "more"}, "expected one of less, same"),
         ("/leaderboard", {"game": "", "results": "/etc"}, "is not a dataset"),
