@@ -31,7 +31,7 @@ SPACE = {
     "msgrpo_hub.rendering": ["Replay"],
     "msgrpo_hub.rendering.endings": ["how_it_ended"],
     "msgrpo_hub.errors": ["unknown"],
-    "msgrpo_hub.downloads.names": ["pocket_path"],
+    "msgrpo_hub.downloads.names": ["POCKET", "adapters_path", "built_in_adapters", "pocket_path"],
     "msgrpo_hub.downloads.sources": ["resolve"],
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "stream"],
     "msgrpo_hub.games.game": ["return_range"],
