@@ -25,7 +25,8 @@ from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.hub.adapter_card import AdapterCard, Base, render_adapter
+from msgrpo_hub.hub.adapter_card import AdapterCard, Base
+from msgrpo_hub.hub.adapter_metadata import render_adapter
 from msgrpo_hub.hub.adapters import SETTINGS, WEIGHTS, adapter_card, public_config, published_results
 from msgrpo_hub.hub.bases import render_base
 from msgrpo_hub.hub.leaderboard import read_folder

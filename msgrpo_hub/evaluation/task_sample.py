@@ -15,6 +15,7 @@ from msgrpo_hub.players.sample_play import scripted_prompts
 EPISODES = 8
 """Episodes of scripted play whose prompts are counted, per task."""
 PLAYER = "random-safe"
+"""Who plays them."""
 PLAY = f"Turns and prompts: as {PLAYER} plays the first {EPISODES} episodes of each task."
 
 
@@ -84,6 +85,7 @@ Count = Callable[[Sequence[Prompt]], Sequence[Any]]
 
 
 def sample(suite: Suite, task: str, prompt_format: PromptFormat, count: Count | None) -> Sample:
+    """Plays the first episodes of a task, and counts the tokens of their prompts if `count` is given."""
     seeds = suite.seeds(task)[:EPISODES]
     prompts = scripted_prompts(make_game(task), prompt_format, PLAYER, seeds)
     lengths = count(prompts) if count else ()

@@ -26,7 +26,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.adapter_card import LOCAL, AdapterCard, Base, GameTable, render_adapter
+from msgrpo_hub.hub.adapter_card import LOCAL, AdapterCard, Base, GameTable
+from msgrpo_hub.hub.adapter_metadata import render_adapter
 from msgrpo_hub.hub.bases import find_base, local_base
 from msgrpo_hub.hub.repo_files import PICKLED
 from msgrpo_hub.hub.rollout_reading import check_rollouts

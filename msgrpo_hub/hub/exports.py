@@ -35,7 +35,7 @@ from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.statistics import BOOTSTRAP, LEVEL, RESAMPLES, board_means
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.hub.adapter_card import model_index, rounded, task_result
+from msgrpo_hub.hub.adapter_metadata import model_index, rounded, task_result
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
 from msgrpo_hub.hub.run_results import task_score
 from msgrpo_hub.hub.uploading import check_repo_id

@@ -12,17 +12,8 @@ from jinja2 import UndefinedError
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.over_seeds import over_seeds
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.adapter_card import (
-    AdapterCard,
-    Base,
-    Figure,
-    GameTable,
-    PlayerRow,
-    TaskScore,
-    Typical,
-    adapter_metadata,
-    render_adapter,
-)
+from msgrpo_hub.hub.adapter_card import AdapterCard, Base, Figure, GameTable, PlayerRow, TaskScore, Typical
+from msgrpo_hub.hub.adapter_metadata import adapter_metadata, render_adapter
 from msgrpo_hub.hub.card_rules import check_card, split_card
 from msgrpo_hub.hub.cards import render
 from msgrpo_hub.training.config import TrainConfig

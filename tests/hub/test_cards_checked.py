@@ -16,7 +16,8 @@ from markdown_it import MarkdownIt
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.hub.adapter_card import AdapterCard, adapter_metadata, render_adapter
+from msgrpo_hub.hub.adapter_card import AdapterCard
+from msgrpo_hub.hub.adapter_metadata import adapter_metadata, render_adapter
 from msgrpo_hub.hub.bases import render_base
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.leaderboard import read_folder

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.adapter_card import AdapterCard, Base, Figure, render_adapter
+from msgrpo_hub.hub.adapter_card import AdapterCard, Base, Figure
+from msgrpo_hub.hub.adapter_metadata import render_adapter
 from msgrpo_hub.hub.adapters import adapter_card, public_config, published_results
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.run_results import read_run

@@ -13,7 +13,7 @@ import pytest
 from msgrpo_hub.cli import parse
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.adapter_card import render_adapter
+from msgrpo_hub.hub.adapter_metadata import render_adapter
 from msgrpo_hub.training import paper
 from msgrpo_hub.training.config import TrainConfig, preset
 from tests.hub.test_cards import CARD, TABLE
