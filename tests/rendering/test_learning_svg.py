@@ -1,4 +1,4 @@
-"""The learning curve of a card: its points are the run's figures, and it is valid, runs no code and has a title for those who cannot see it."""
+"""The learning curve of a card: its points are the run's figures, and it is valid, runs no code and has a title."""
 
 from __future__ import annotations
 
