@@ -7,7 +7,6 @@ visitor: what a tab shows lives in the visitor's page.
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -19,6 +18,7 @@ import lines
 import opening
 import players
 import theme
+import tools
 import validation
 from compare import MOST_EPISODES, compare
 from components import endpoint, note
@@ -97,8 +97,10 @@ def main() -> None:
         footer_links=["api"],
         max_threads=lines.MOST_THREADS,
         state_session_capacity=MOST_SESSIONS,
-        mcp_server=find_spec("mcp") is not None,
-        app_kwargs={"middleware": [Middleware(Door, endpoints={each.__name__: each for each in ENDPOINTS})]},
+        app_kwargs={
+            "middleware": [Middleware(Door, endpoints={each.__name__: each for each in ENDPOINTS})],
+            **tools.mounted(TITLE, ENDPOINTS),
+        },
     )
 
 

@@ -98,9 +98,9 @@ def answer(function: Function, given: Any) -> dict[str, Any]:
     return found
 
 
-def address() -> str:
+def address(request: Any = None) -> str:
     """The address of the visitor whose request is answered. On a Space a proxy stands between, and says whose it was."""
-    request = LocalContext.request.get()
+    request = request or LocalContext.request.get()
     if request is None or request.client is None:
         return ""
     forwarded = str(request.headers.get("x-forwarded-for", "")).partition(",")[0].strip()
