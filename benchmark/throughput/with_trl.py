@@ -10,6 +10,7 @@ same loss: token mean, clip 0.2, the same β, advantages per group.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -21,7 +22,7 @@ import torch
 from datasets import Dataset  # type: ignore[import-untyped]
 from peft import LoraConfig
 from safetensors.torch import load_file
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -42,30 +43,39 @@ MICRO_BATCH = 8
 
 
 class Clock(TrainerCallback):
-    """Records the seconds of each optimiser step and of its acting."""
+    """Records the seconds of each optimiser step and of its acting, and ends the training after so many seconds in all."""
 
-    def __init__(self) -> None:
-        self.began, self.wall = 0.0, 0.0
+    def __init__(self, limit: float = math.inf) -> None:
+        self.limit, self.began, self.wall = limit, 0.0, 0.0
         self.steps: list[Metrics] = []
         self.acting: list[float] = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.began, self.wall = clock(), time.monotonic()
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
+    def on_step_end(self, _: Any, __: Any, control: TrainerControl, **___: Any) -> None:
         spent, acting = clock() - self.began, self.acting[-1]
         wall = time.monotonic() - self.wall
         self.steps.append({"seconds_acting": acting, "seconds_training": spent - acting, "wall_seconds": wall})
+        control.should_training_stop |= sum(step["wall_seconds"] for step in self.steps) >= self.limit
 
 
 class TrlRun:
-    """A `GRPOTrainer` on the episodes of a case."""
+    """A `GRPOTrainer` on the episodes of a case.
 
-    def __init__(self, case: Case, models: Path, updates: int) -> None:
-        self.ours = make_trainer(case, models)  # for its game, tokenizer and starts
+    Args:
+        case: what is played and learned.
+        models: a folder with the shapes and adapters of cases.
+        updates: most optimiser steps.
+        seconds: of training, after which no step begins.
+        changes: of the configuration that the case has.
+    """
+
+    def __init__(self, case: Case, models: Path, updates: int, seconds: float = math.inf, **changes: Any) -> None:
+        self.ours = make_trainer(case, models, **changes)  # for its game, tokenizer and starts
         config = self.ours.config
         self.played: list[list[Group]] = []
-        self.clock = Clock()
+        self.clock = Clock(seconds)
         seeds = [seed for index in range(1, updates + 1) for _, seed in self.ours.starts.of_update(index)]
         episodes = case.groups * case.group_size
         rows = next(size for size in range(MICRO_BATCH, 0, -1) if episodes % size == 0)
@@ -82,6 +92,8 @@ class TrlRun:
             beta=config.beta,
             temperature=config.first_temperature,
             learning_rate=config.learning_rate,
+            lr_scheduler_type="constant_with_warmup",
+            warmup_steps=config.warmup,
             loss_type="dapo",
             shuffle_dataset=False,
             report_to=[],

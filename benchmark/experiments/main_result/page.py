@@ -26,7 +26,7 @@ class Line(NamedTuple):
     @property
     def trained(self) -> bool:
         """Whether it has one mean per training seed."""
-        return self.name.startswith(("trained", "taught"))
+        return self.name.startswith(("trained", "taught", "DQN", "TRL"))
 
 
 REFERENCES = ("optimal", "planner", "greedy")

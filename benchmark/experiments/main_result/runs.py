@@ -1,10 +1,12 @@
-"""One unit of the main result: a run of a preset with a seed, or a player that is not trained here, on the test episodes."""
+"""One unit of the main result: a run of a preset with a seed, another way to train, or a player that is not trained here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmark.experiments.experiment import Settings, Values
 from benchmark.experiments.main_result.supervised import taught
@@ -22,22 +24,70 @@ SAMPLED = PlayerSettings(temperature=1.0)
 
 
 def run(settings: Settings, scratch: Path) -> Values:
-    """The player, and game → what it played on the test episodes; of a run also its seconds and its episodes of training."""
+    """The player, and game → what it played on the test episodes; of a run also its seconds and its environment steps."""
     if "teacher" in settings:
         return taught(settings)
+    if "dqn" in settings:
+        return dqn(settings, scratch)
+    if "trl" in settings:
+        return with_trl(settings, scratch)
     if "player" in settings:
         name = "pocket" if settings["player"] == "base" else settings["player"]
         return {"player": settings["player"], "games": {settings["game"]: played(name, settings["game"], settings["episodes"])}}
     adapter = trained(settings["stages"], settings["seed"], scratch)
     summary = read_json(adapter.parent / "summary.json", "what a run leaves")
-    config = summary["config"]
-    games = [config["game"], *settings.get("also", [])]
+    games = [summary["config"]["game"], *settings.get("also", [])]
     return {
         "player": f"trained: {settings['run']}",
         "games": {game: played(str(adapter), game, settings["episodes"]) for game in games},
-        "seconds": summary["seconds_acting"] + summary["seconds_training"],
-        "training_episodes": config["updates"] * config["groups"] * config["group_size"],
+        "seconds": seconds_of(summary),
+        "training_episodes": summary["config"]["updates"] * summary["config"]["groups"] * summary["config"]["group_size"],
     }
+
+
+def dqn(settings: Settings, scratch: Path) -> Values:
+    """A DQN of the benchmark, trained for so many environment steps; of its checkpoints the best on validation episodes."""
+    from benchmark.dqn.train import train_dqn  # stable-baselines3 is an extra
+
+    game, steps, seed = settings["dqn"], settings["steps"], settings["seed"]
+    folder = scratch / f"dqn-{game}-{steps}-seed{seed}"
+    began = time.monotonic()
+    if not (folder / "trained").exists():
+        train_dqn(game, folder, steps, seed)
+        (folder / "trained").touch()
+    return {
+        "player": f"DQN, {steps:,} steps",
+        "games": {game: played(f"dqn:{folder}", game, settings["episodes"])},
+        "seconds": time.monotonic() - began,
+        "environment_steps": steps,
+    }
+
+
+def with_trl(settings: Settings, scratch: Path) -> Values:
+    """TRL's GRPO on the same base with the settings of a preset, for as many seconds as our run with the same seed took."""
+    from benchmark.throughput.cases import Case
+    from benchmark.throughput.with_trl import TrlRun  # an extra
+
+    config = configured({**settings["stages"][0], "seed": settings["seed"]})
+    summary = read_json(adapter_of(config, scratch).parent / "summary.json", "what a run leaves")
+    case = Case(game=config.game, groups=config.groups, group_size=config.group_size, drawn=config.selected_per_group)
+    learning = {"learning_rate": config.learning_rate, "warmup": config.warmup, "seed": config.seed}
+    run = TrlRun(case, scratch, config.updates, seconds_of(summary), **learning)
+    steps, episodes = run.updates()
+    folder = scratch / f"trl-{settings['trl']}-seed{settings['seed']}"
+    run.trainer.model.save_pretrained(folder)
+    return {
+        "player": "TRL GRPO, equal seconds",
+        "games": {config.game: played(str(folder), config.game, settings["episodes"])},
+        "seconds": sum(step["wall_seconds"] for step in steps),
+        "training_episodes": sum(len(group.episodes) for groups in episodes for group in groups),
+        "updates": len(steps),
+    }
+
+
+def seconds_of(summary: Mapping[str, Any]) -> float:
+    """The seconds of a run's updates."""
+    return float(summary["seconds_acting"] + summary["seconds_training"])
 
 
 def trained(stages: Sequence[Settings], seed: int, scratch: Path) -> Path:
