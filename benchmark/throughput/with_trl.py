@@ -53,7 +53,7 @@ class Clock(TrainerCallback):
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.began, self.wall = clock(), time.monotonic()
 
-    def on_step_end(self, _: Any, __: Any, control: TrainerControl, **___: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:  # noqa: ARG002
         spent, acting = clock() - self.began, self.acting[-1]
         wall = time.monotonic() - self.wall
         self.steps.append({"seconds_acting": acting, "seconds_training": spent - acting, "wall_seconds": wall})
