@@ -90,7 +90,9 @@ def build() -> gr.Blocks:
 
 def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
-    build().launch(
+    page = build()
+    players.warm_up()
+    page.launch(
         theme=theme.theme(),
         head=theme.head(),
         ssr_mode=False,

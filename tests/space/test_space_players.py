@@ -9,12 +9,13 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import players
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from peft.tuners.tuners_utils import BaseTunerLayer
 from watch import watch
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
@@ -22,7 +23,9 @@ from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
 from msgrpo_hub.downloads.names import adapters_path, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.players.scripted import choose_greedy
+from msgrpo_hub.rollout import play_episodes
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
@@ -89,6 +92,28 @@ def test_models_play_in_one_thread_whichever_request_asks(monkeypatch: pytest.Mo
         played = list(requests.map(lambda _: players.play("pocket", make_game(LAKE), key), range(4)))
     assert len(played) == 4
     assert set(seen) == {"models_0"}
+
+
+@pytest.mark.parametrize("name", players.ADAPTERS)
+def test_a_built_in_adapter_plays_merged_into_its_base_as_it_does_beside_it(name: str) -> None:
+    """One product a layer instead of three, and the replies of `msgrpo play`, to the letter."""
+    game = make_game(LAKE)
+    seeds = [episode_seed(LAKE, "test", number) for number in range(20, 26)]
+    beside = make_player(name, PlayerSettings(temperature=1.0, max_new_tokens=32))
+    alone = play_episodes(game, beside, [(seed, 0) for seed in seeds])
+    played = players.play(name, game, seeds)
+    assert [[step.completion.text for step in e.steps] for e in played] == [[s.completion.text for s in e.steps] for e in alone]
+    layers = [layer for layer in cast(Any, players._models[name]).model.modules() if isinstance(layer, BaseTunerLayer)]
+    assert layers
+    assert all(layer.merged for layer in layers)
+
+
+def test_what_is_shown_first_is_loaded_before_a_visitor_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose_greedy))
+    monkeypatch.setattr(players, "_models", OrderedDict())
+    players.warm_up()
+    players._thread.submit(lambda: None).result()
+    assert list(players._models) == ["lake"]
 
 
 def test_a_context_too_short_for_the_game_is_told_before_the_weights_are_loaded(
