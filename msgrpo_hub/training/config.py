@@ -203,20 +203,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 1.5e-3,
         "eval_every": 10,
     },
-    "quickstart-slippery": {
-        **_QUICK,
-        "game": "FrozenLake-Slippery-v1",
-        "init_adapter": "lake",
-        "updates": 40,
-        "groups": 16,
-        "group_size": 512,
-        "selected_per_group": 512,
-        "credit": "anchor-state",
-        "learning_rate": 1.5e-3,
-        "beta": 0.003,
-        "eval_every": 10,
-        "eval_episodes": 200,
-    },
     **{name: preset_values(name) for name in PAPER_PRESETS},
 }
 
