@@ -134,7 +134,9 @@ def grey_when_changed(inputs: Sequence[Any], name: str) -> None:
 def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
     """A list of games by their names; it takes other ids too, unless only registered games are asked for."""
     choices = [each for each in names.games() if each[1] in names.GAMES or not registered]
-    return gr.Dropdown(choices, value=value, label="Game", allow_custom_value=not registered, min_width=210, scale=3)
+    return gr.Dropdown(
+        choices, value=value, label="Game", allow_custom_value=not registered, min_width=210, scale=3, elem_classes="games-list"
+    )
 
 
 def board_input(value: int = FIRST[1]) -> gr.Number:
@@ -148,7 +150,9 @@ def dice() -> gr.Button:
 
 def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
     choices = [*([("nobody", "")] if nobody else []), *names.player_choices()]
-    return gr.Dropdown(choices, value=value, label=label, allow_custom_value=True, min_width=190, scale=2)
+    return gr.Dropdown(
+        choices, value=value, label=label, allow_custom_value=True, min_width=190, scale=2, elem_classes="players-list"
+    )
 
 
 def note(text: str) -> None:

@@ -79,12 +79,28 @@ def parameters() -> int:
     return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
+def groups() -> dict[str, list[str]]:
+    """Heading → ids of the games that the lists offer."""
+    found: dict[str, list[str]] = {}
+    for each in sorted(validation.game_ids(), key=_place):
+        found.setdefault(_heading(each), []).append(each)
+    return found
+
+
+def _heading(game_id: str) -> str:
+    family = next((name for name in ("Frozen Lake", "Snake") if game(game_id).startswith(name)), "Other games")
+    return f"{family}, shown or told differently" if ":" in game_id else family
+
+
+def _place(game_id: str) -> tuple[bool, str, int]:
+    """Those of a family stand together, in the order of `GAMES`, and its variants after them."""
+    heading = _heading(game_id)
+    return heading == "Other games", heading, list(GAMES).index(game_id) if game_id in GAMES else 0
+
+
 def games() -> list[tuple[str, str]]:
     """(name, id) of the games that the lists offer."""
-    offered = validation.game_ids()
-    own = sorted((each for each in offered if each in GAMES), key=list(GAMES).index)
-    rest = [each for each in offered if each not in GAMES]
-    return [(game(each), each) for each in (*own, *rest)]
+    return [(game(each), each) for of in groups().values() for each in of]
 
 
 def player_choices() -> list[tuple[str, str]]:

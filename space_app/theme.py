@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gradio as gr
+import names
 
 from msgrpo_hub.games import GAMES
 from msgrpo_hub.rendering import Replay
@@ -54,9 +55,15 @@ def head() -> str:
     style, page, game = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js", "game.js"))
     used = "mountReplay, mountTable, mountGame, mountTrouble, mountExamples, changed, rolled, running, wanted"
     return (
-        f"<style>{REPLAY.style}{style}</style>"
+        f"<style>{REPLAY.style}{style}{headings()}</style>"
         f"<script>window.msgrpo = (() => {{{REPLAY.script}{page}{game}return {{ {used} }};}})();</script>"
     )
+
+
+def headings() -> str:
+    """The style that writes a heading above the first game of each group in a list of games, where nobody can choose it."""
+    each = ((f'.games-list [aria-label="{names.game(ids[0])}"]', heading) for heading, ids in names.groups().items())
+    return "".join(f'{first}{{margin-top:1.9rem!important}}{first}::before{{content:"{heading}"}}' for first, heading in each)
 
 
 def masthead(title: str, sentence: str) -> str:

@@ -80,6 +80,26 @@ def test_a_snake_creeps_to_where_the_next_board_has_it(visit: Visit) -> None:
         assert page.evaluate(places) == after  # drawn at once
 
 
+def test_games_stand_under_headings_which_cannot_be_chosen(visit: Visit) -> None:
+    page = visit()
+    box = page.get_by_label("Game", exact=True).locator("visible=true")
+    box.click()
+    options = page.locator(f"#{box.get_attribute('aria-controls')} [role=option]")
+    said = options.evaluate_all("all => all.map((each) => [getComputedStyle(each, '::before').content, each.ariaLabel])")
+    assert len(said) == 30
+    assert [(heading.strip('"'), first) for heading, first in said if heading != "none"] == [
+        ("Frozen Lake", "Frozen Lake"),
+        ("Frozen Lake, shown or told differently", "Frozen Lake – mirrored"),
+        ("Snake", "Snake, alone"),
+        ("Snake, shown or told differently", "Snake, alone – mirrored"),
+    ]
+    snake = options.filter(has_text="Snake, alone").first
+    snake.scroll_into_view_if_needed()
+    place = snake.bounding_box() or {}
+    page.mouse.click(place["x"] + 40, place["y"] - 10)
+    assert box.input_value() == "Frozen Lake"
+
+
 def test_watch_plays_another_game_seed_and_player(visit: Visit) -> None:
     page = visit()
     stale = page.locator("#watch-stage .stale")
