@@ -32,7 +32,7 @@ def _block(task: str, rows: Iterable[Row]) -> str:
     scores = [row["reward"] for row in rows if row["reward"]]
     ends = [0.0, *(score[end] for score in scores for end in ("mean", "low", "high") if score[end] is not None)]
     body = "".join(
-        f'<tr{_class(row)}>{_rank(row["rank"])}<th scope="row">{_player(row)}{_trained(row)}</th>'
+        f'<tr{_class(row)}>{_rank(row["rank"])}<th scope="row">{_player(row, _title(row))}{_trained(row)}</th>'
         f'<td class="bar">{bar(row["reward"], min(ends), max(ends))}{_figure(row["reward"])}</td>{_share(row["success"])}'
         f"<td>{_replay(row)}</td></tr>"
         for row in rows
@@ -102,8 +102,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _player(row: dict[str, Any]) -> str:
-    name = escape(row["player"])
+def _title(row: Row) -> str:
+    """The name of a player as visitors read it elsewhere."""
+    name = str(row["player"])
+    return names.player(name) if name in players.BUILT_IN else name
+
+
+def _player(row: dict[str, Any], title: str = "") -> str:
+    name = escape(title or row["player"])
     linked = f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
     return linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import leaderboard
 import leaderboard_page
 import names
+import players
 import pytest
 import watch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.acting import HEADS
+from msgrpo_hub.games import make_game
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import put
@@ -42,8 +45,8 @@ def test_the_table_has_ranks_and_how_models_acted() -> None:
     for head in ("Rank", "Temperature", "Token limit", "Prompt format", "Engine"):
         assert f">{head}</button>" in table
     assert '<td data-value="1">1–2</td>' in table  # greedy and optimal
-    [model] = [row for row in rows if row["engine"] != "–"]
-    assert model["player"] == "pocket, the built-in base"
+    [model] = [row for row in rows if row["player"] == "lake"]
+    assert (model["temperature"], model["token limit"]) == ("1", "32")
     for cell in ("1", "32", "think-action", "fast"):
         assert f'<td class="word" data-value="{cell}">{cell}</td>' in table
 
@@ -91,19 +94,24 @@ def test_every_game_has_a_block_whose_bars_end_where_the_figures_are() -> None:
     assert ends == pytest.approx([100 * row["reward"]["mean"] for row in shown], abs=0.02)  # the scale is 0 to 1 there
 
 
-def test_what_was_trained_here_is_marked_and_every_player_that_can_be_watched_has_a_replay() -> None:
-    [row] = [row for row in leaderboard.leaderboard(LAKE) if row["player"] == "pocket, the built-in base"]
-    trained = {**row, "player": "lake"}
-    page = leaderboard_page.leaderboard_page([row, trained])
-    assert page.count("trained here") == 1
-    assert "trained here" in page.partition('class="trained"')[2]
-    for each in [*leaderboard.leaderboard(), trained]:
-        player = leaderboard_page.watched(each)
-        assert bool(player) == (each["player"] != "silent")
-        if player and player not in ("pocket", "lake"):
-            assert watch.watch(each["task"], 0, player)["players"]
-    assert leaderboard_page.watched(trained) == "lake"
-    assert leaderboard_page.watched({**trained, "player": "org/base+me/adapter", "link": "x"}) == "org/base+me/adapter"
+def test_what_was_trained_here_is_marked_under_the_name_that_visitors_know() -> None:
+    rows = leaderboard.leaderboard()
+    page = leaderboard_page.leaderboard_page(rows)
+    marked = re.findall(r'<tr class="trained">.*?<th scope="row">(.*?) <span class="badge">trained here</span></th>', page)
+    assert Counter(marked) == {names.player(name): len({row["task"] for row in rows}) for name in players.ADAPTERS}
+    assert page.count("trained here") == len(marked)
+
+
+def test_every_player_that_can_be_watched_has_a_replay() -> None:
+    for row in leaderboard.leaderboard():
+        player = leaderboard_page.watched(row)
+        assert bool(player) == (row["player"] != "silent")
+        if player in players.SCRIPTED:
+            assert watch.watch(row["task"], 0, player)["players"]
+        elif player:
+            assert players.check_player(player, make_game(row["task"]))
+    of_hub = {**row, "player": "org/base+me/adapter", "link": "x"}
+    assert leaderboard_page.watched(of_hub) == "org/base+me/adapter"
 
 
 def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:
