@@ -43,10 +43,20 @@ class Probes:
 
     texts: Sequence[str]
     token_ids: Sequence[TokenIds]
+    longest: int = 0
+    """Tokens of the longest prompt to expect, with its reply."""
 
     def check_server(self, server: VllmServer) -> None:
-        """Checks what does not change with the adapter: that this is vLLM, with our tokenizer. Raises `UserError` otherwise."""
-        server.base()
+        """Checks what does not change with the adapter: that this is vLLM, with our tokenizer, and long prompts fit.
+
+        Raises:
+            UserError: one of these does not hold.
+        """
+        if (limit := server.max_model_len()) < self.longest:
+            raise UserError(
+                f"the server {server.url!r} takes {limit} tokens of a prompt with its reply, and the longest to expect have "
+                f"{self.longest}: start it with --max-model-len {self.longest} or more"
+            )
         for text, ours in zip(self.texts, self.token_ids, strict=True):
             theirs = server.tokenize(text)
             if theirs != ours:

@@ -98,11 +98,11 @@ class VllmPool:
         return found
 
     def close(self) -> None:
-        """Unloads the adapters from the servers that are ready, and lets the others be."""
+        """Unloads the adapters from the servers that answer, and lets lost ones be."""
         with self._changed:
-            self._closed, ready = True, [member for member in self._members.values() if member.ready]
+            self._closed, answering = True, [each for each in self._members.values() if each.ready or not each.why]
             self._changed.notify_all()
-        for member in ready:
+        for member in answering:
             try:
                 self._unload(replace(member, server=replace(member.server, timeout=10.0)))
             except (LostError, UserError) as error:
@@ -164,6 +164,9 @@ class VllmPool:
                 pause = self.pause
             except LostError as error:
                 with self._changed:
+                    if not member.why:
+                        left = f"it is tried again, for {self.patience:.0f} s if no other is ready"
+                        log.warning("%s: %s, expected a vLLM server: %s", member.server.url, error, left)
                     member.why = str(error)
                     self._changed.wait_for(lambda: self._closed, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)

@@ -16,12 +16,18 @@ from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.models.chat_server import KEY_VARIABLE, without_key
 from msgrpo_hub.models.sampling import TokenIds
 
-START = "--enable-lora --max-lora-rank R --logprobs-mode processed_logprobs, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
-"""What a server must be started with."""
+START = (
+    "`VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve BASE --enable-lora --max-lora-rank R --logprobs-mode processed_logprobs`"
+)
+"""How a server is started."""
 
 
 class LostError(Exception):
     """A server gave no valid answer. It may have stopped, hung or started anew, so what it had is unknown."""
+
+
+class _FailedError(LostError):
+    """A server failed at a request; it may be well otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +52,24 @@ class VllmServer:
     timeout: float = field(default=300.0, compare=False)
     """Seconds without a byte after which a request fails. The longest reply of a busy server must fit in."""
 
-    def base(self) -> str:
-        """The name of the base model, which also tells that this is a vLLM server."""
-        match self._ask("GET", "/v1/models"):
-            case {"data": [{"id": str(name), "owned_by": "vllm"}, *_]}:
-                return name
-            case {"data": [*_]}:
-                raise UserError(f"the server {self.url!r} is not vLLM: expected one, as in `vllm serve BASE {START}`")
-        raise LostError("its list of models is invalid")
+    def max_model_len(self) -> int:
+        """The most tokens of a prompt with its reply. The answer also tells that this is a vLLM server."""
+        try:
+            models = self._ask("GET", "/v1/models")
+        except _MissingError as error:
+            models = str(error)
+        match models:
+            case {"data": [{"owned_by": "vllm", "max_model_len": int(length)}, *_]}:
+                return length
+        raise UserError(f"the server {self.url!r} is not vLLM: expected one, started with {START}")
 
     def tokenize(self, text: str) -> TokenIds:
         """The token ids of a text that has its special tokens already."""
-        match self._ask("POST", "/tokenize", {"prompt": text, "add_special_tokens": False}):
+        try:
+            answer = self._ask("POST", "/tokenize", {"prompt": text, "add_special_tokens": False})
+        except _MissingError as error:
+            raise UserError(f"the server {self.url!r} has no /tokenize ({error}): expected vLLM itself, not a router") from error
+        match answer:
             case {"tokens": [*ids]}:
                 return tuple(ids)
         raise LostError("an invalid answer to /tokenize")
@@ -67,10 +79,25 @@ class VllmServer:
         try:
             self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
         except _MissingError as error:
+            if str(error) == _NO_ROUTE:
+                raise UserError(f"the server {self.url!r} loads no adapters: start it with {START}") from error
             raise UserError(
                 f"the server {self.url!r} cannot load the adapter in {path!r} ({error}): expected a server that sees this "
-                f"folder, started with {START}"
+                "folder under the same path; choose an --output-dir that it sees"
             ) from error
+        except _FailedError as error:  # as where the rank is too large, or LoRA is off; also where the server is about to end
+            if self._is_healthy():
+                raise UserError(
+                    f"the server {self.url!r} cannot load the adapter ({error}): expected one started with {START}"
+                ) from error
+            raise
+
+    def _is_healthy(self) -> bool:
+        try:
+            self._ask("GET", "/health")
+        except (LostError, _MissingError, UserError):
+            return False
+        return True
 
     def unload(self, name: str) -> None:
         """Unloads an adapter; one that is not there is no error."""
@@ -155,12 +182,18 @@ class VllmServer:
         why = f"HTTP {response.status}: {without_key(plain(_message(text)), key)[:200]}"
         if response.status == 404:
             raise _MissingError(why)
-        if response.status in (408, 429) or response.status >= 500:
+        if response.status == 500:
+            raise _FailedError(why)
+        if response.status in (408, 429) or response.status > 500:
             raise LostError(why)
         raise UserError(
             f"the server {self.url!r} refuses a request ({why}): expected vLLM, started with {START}, "
             f"and its key, if it has one, in {KEY_VARIABLE}"
         )
+
+
+_NO_ROUTE = "HTTP 404: Not Found"
+"""What is said of a route that a server does not have; of an adapter that it does not have, vLLM says more."""
 
 
 class _MissingError(Exception):

@@ -27,6 +27,7 @@ from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
 from msgrpo_hub.models.vllm_pool import VllmPool
 from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
 from msgrpo_hub.models.weights import merged
+from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.information import pairs_of
 
@@ -188,7 +189,8 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     replies = [candidate_replies(prompt)[0] for prompt in prompts]
     texts = [text + reply for text, reply in zip(agent.render(prompts), replies, strict=True)]
     encoded = agent.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded])
+    longest = max(map(len, agent.encode(longest_prompts(games.values(), format_of(agent)))))
+    return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded], longest=longest + agent.max_new_tokens)
 
 
 def check_distance(k3: float, update: int) -> None:

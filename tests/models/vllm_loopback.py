@@ -25,6 +25,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.training.information import pairs_of
 
+MAX_MODEL_LEN = 1024
 Json = dict[str, Any]
 Answered = tuple[int, Any]
 """Status and body; a text is sent as it is."""
@@ -144,12 +145,12 @@ class VllmLoopback:
         def card(name: str, root: str, parent: str | None, length: int | None) -> Json:
             return {"id": name, "object": "model", "owned_by": "vllm", "root": root, "parent": parent, "max_model_len": length}
 
-        base = card(self.base, self.base, None, 1024)
+        base = card(self.base, self.base, None, MAX_MODEL_LEN)
         return 200, {"object": "list", "data": [base, *(card(name, path, self.base, None) for name, path in self._paths.items())]}
 
     def _tokenize(self, body: Json) -> Answered:
         ids = self._agent.tokenizer(body["prompt"], add_special_tokens=body["add_special_tokens"])["input_ids"]
-        return 200, {"count": len(ids), "max_model_len": 1024, "tokens": ids, "token_strs": None}
+        return 200, {"count": len(ids), "max_model_len": MAX_MODEL_LEN, "tokens": ids, "token_strs": None}
 
     def _load(self, body: Json) -> Answered:
         name, path = body["lora_name"], Path(body["lora_path"])

@@ -19,7 +19,7 @@ from msgrpo_hub.models.vllm_policy import at_own_pace
 from msgrpo_hub.msgrpo import policy_loss
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
-from msgrpo_hub.training.acting import LARGEST_K3, check_distance
+from msgrpo_hub.training.acting import LARGEST_K3, EngineActor, check_distance
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.information import pairs_of
 from msgrpo_hub.training.metrics import read_metrics
@@ -233,6 +233,18 @@ def test_a_truncated_ratio_weighs_as_much_as_its_limit_and_keeps_its_direction()
     assert terms.loss.item() == pytest.approx(2.0 + 1.1)
     assert log_probs.grad is not None
     assert log_probs.grad.tolist() == pytest.approx([2.0, 1.1])
+
+
+def test_only_replies_of_servers_have_their_ratio_truncated(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
+    """Every ratio is e², every advantage −1: our own replies weigh e² each, and those of servers 2."""
+    with acting_on([server], replace(config, beta=0.0), tmp_path) as trainer:
+        packed = trainer.packed(trainer.select(trainer.act(trainer.starts.of_update(1)), 1).selected)[0]
+        unlikely = replace(packed, old_log_probs=packed.old_log_probs - 2.0, advantages=-torch.ones_like(packed.advantages))
+        served = trainer.loss(unlikely).loss.item()
+        trainer.actor = EngineActor(trainer.agent)
+        own = trainer.loss(unlikely).loss.item()
+    assert served == pytest.approx(2.0 * packed.weights.sum().item())
+    assert own == pytest.approx(math.exp(2.0) * packed.weights.sum().item(), rel=1e-3)
 
 
 # ---- episodes at their own pace

@@ -1,0 +1,120 @@
+"""Servers that were started otherwise than the guide says, or are something else: refused with what to do, not waited for.
+
+The answers are those of vLLM 0.32.0; `make test-vllm` starts real servers like these.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.vllm_guards import Probes, Version
+from msgrpo_hub.models.vllm_pool import VllmPool
+from msgrpo_hub.models.vllm_server import VllmServer
+from tests.models.vllm_loopback import MAX_MODEL_LEN, Answered, VllmLoopback, error
+
+VERSION = Version(name="v1", path="/runs/v1", expected=np.zeros(1))
+
+
+@pytest.fixture(scope="module")
+def running(tiny_model: Path) -> Iterator[VllmLoopback]:
+    with VllmLoopback(str(tiny_model)) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: VllmLoopback) -> VllmLoopback:
+    running.before = lambda _path, _body: None
+    return running
+
+
+def answering(server: VllmLoopback, **answers: Answered) -> None:
+    """Routes that end so get these answers."""
+
+    def before(path: str, _: object) -> Answered | None:
+        return next((answer for end, answer in answers.items() if path.endswith(end)), None)
+
+    server.before = before
+
+
+def refusal(server: VllmLoopback, longest: int = 0) -> str:
+    """What a pool of this server says of it; at once, though it would wait for a lost one for an hour."""
+    pool = VllmPool([VllmServer(url=server.url)], Probes(texts=["abc"], token_ids=[(1,)], longest=longest), patience=3600.0)
+    with pytest.raises(UserError) as refused:
+        pool.publish(VERSION)
+    pool.close()
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer", [(404, "<html>Not Found</html>"), (200, "<html>Welcome</html>"), (200, {"data": [{"id": "x", "owned_by": "me"}]})]
+)
+def test_something_else_at_the_address_is_not_waited_for(server: VllmLoopback, answer: Answered) -> None:
+    answering(server, models=answer)
+    assert refusal(server) == (
+        f"the server {server.url!r} is not vLLM: expected one, started with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve "
+        "BASE --enable-lora --max-lora-rank R --logprobs-mode processed_logprobs`"
+    )
+
+
+def test_a_router_without_the_tokenizer_is_refused(server: VllmLoopback) -> None:
+    answering(server, tokenize=(404, {"detail": "Not Found"}))
+    assert "has no /tokenize (HTTP 404: Not Found): expected vLLM itself, not a router" in refusal(server)
+
+
+def test_a_server_that_takes_too_few_tokens_is_refused_before_the_first_episode(server: VllmLoopback) -> None:
+    said = refusal(server, longest=MAX_MODEL_LEN + 1)
+    assert f"takes {MAX_MODEL_LEN} tokens of a prompt with its reply, and the longest to expect have {MAX_MODEL_LEN + 1}" in said
+    assert f"start it with --max-model-len {MAX_MODEL_LEN + 1} or more" in said
+    assert not server.of("/v1/load_lora_adapter")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, {"detail": "Not Found"}), "loads no adapters: start it with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve"),
+        (
+            error(404, "Loading lora v1 failed: No adapter found for /runs/v1", "NotFoundError"),
+            "cannot load the adapter in '/runs/v1' (HTTP 404: Loading lora v1 failed: No adapter found for /runs/v1): expected a "
+            "server that sees this folder under the same path; choose an --output-dir that it sees",
+        ),
+        (
+            error(500, "Call to add_lora method failed: LoRA rank 16 is greater than max_lora_rank 8.", "InternalServerError"),
+            "LoRA rank 16 is greater than max_lora_rank 8.): expected one started with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+        ),
+    ],
+    ids=["no-updating", "other-disk", "small-rank"],
+)
+def test_a_server_that_cannot_load_the_adapter_is_not_waited_for(server: VllmLoopback, answer: Answered, said: str) -> None:
+    [tokens] = [VllmServer(url=server.url).tokenize("abc")]
+    answering(server, load_lora_adapter=answer)
+    pool = VllmPool([VllmServer(url=server.url)], Probes(texts=["abc"], token_ids=[tokens]), patience=3600.0)
+    with pytest.raises(UserError) as refused:
+        pool.publish(VERSION)
+    pool.close()
+    assert said in str(refused.value)
+
+
+def test_a_server_that_fails_at_everything_is_about_to_end_and_is_waited_for(server: VllmLoopback) -> None:
+    answering(server, load_lora_adapter=(500, "Internal Server Error"), health=(503, ""))
+    pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[], token_ids=[]), patience=0.2, pause=0.05)
+    with pytest.raises(UserError, match=r"no vLLM server was ready for 0 s \(http://.*: HTTP 500: Internal Server Error\)"):
+        pool.publish(VERSION)
+    pool.close()
+
+
+def test_an_address_where_nothing_answers_is_said_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    pool = VllmPool([VllmServer(url="http://127.0.0.1:9")], Probes(texts=[], token_ids=[]), patience=0.5, pause=0.05)
+    with pytest.raises(UserError, match="no vLLM server was ready"):
+        pool.publish(VERSION)
+    pool.close()
+    said = (
+        "http://127.0.0.1:9: no response (ConnectionRefusedError), expected a vLLM server: it is tried again, for 0 s if no other"
+    )
+    assert caplog.text.count(said) == 1
