@@ -20,6 +20,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
 
 # Shapes: U rows, H query heads, J key heads, Q queries, P shared keys, L own keys, D head dimension.
 
@@ -289,7 +290,7 @@ def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
-        with attention_of(model, ACTING):
+        with attention_of(model, ACTING), few_rows_by_one_dnn(model):
             yield
     finally:
         model.train(training)

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import base_of
+from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
 from msgrpo_hub.models.sampling import TokenIds, not_finite
 
 # Shapes: U rows, V tokens of the vocabulary.
@@ -82,7 +83,8 @@ class PlainForward:
         if training:
             self.model.eval()
         try:
-            yield
+            with few_rows_by_one_dnn(self.model):
+                yield
         finally:
             if training:
                 self.model.train()
