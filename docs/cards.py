@@ -30,7 +30,7 @@ from msgrpo_hub.hub.adapter_metadata import render_adapter
 from msgrpo_hub.hub.adapters import SETTINGS, WEIGHTS, adapter_card, public_config, published_results
 from msgrpo_hub.hub.bases import render_base
 from msgrpo_hub.hub.leaderboard import read_folder
-from msgrpo_hub.hub.results import results_card
+from msgrpo_hub.hub.results import results_card, results_picture
 from msgrpo_hub.hub.results_card import render_results
 from msgrpo_hub.hub.rollouts import stage_rollouts
 from msgrpo_hub.hub.run_results import read_run
@@ -70,16 +70,21 @@ def rendered() -> dict[Path, str]:
     card = adapter_card(run, "ada/lake", public_config(run.config, BASE, run.init_adapter_commit), BASE, "ada/lake-rollouts")
     with TemporaryDirectory() as folder:
         stage_rollouts(PLAYED, "ada/lake-rollouts", Path(folder))
-        rollouts = (Path(folder) / "README.md").read_text(encoding="utf-8")
+        rollouts, episodes = ((Path(folder) / name).read_text(encoding="utf-8") for name in ("README.md", "replay.svg"))
+    board, film = replace(read_folder(PLAYED), source="ada/board"), replay(card)
     about = (pocket_path() / "README.md").read_text(encoding="utf-8")
     return {
         EXAMPLES / "adapter" / "README.md": render_adapter(card),
         EXAMPLES / "adapter" / "results.json": json.dumps(published_results(card), indent=2, sort_keys=True) + "\n",
         EXAMPLES / "adapter" / "curve.svg": learning_svg(read_metrics(RUN.metrics), card.marks),
-        EXAMPLES / "adapter" / "replay.svg": replay(card),
+        EXAMPLES / "adapter" / "replay.svg": film,
+        adapters_path() / "lake.svg": film,
         EXAMPLES / "base" / "README.md": render_base(BASE.repo_id, about),
-        EXAMPLES / "results" / "README.md": render_results(results_card(replace(read_folder(PLAYED), source="ada/board"))),
+        EXAMPLES / "base" / "replay.svg": film,
+        EXAMPLES / "results" / "README.md": render_results(results_card(board)),
+        EXAMPLES / "results" / "scores.svg": results_picture(board),
         EXAMPLES / "rollouts" / "README.md": rollouts,
+        EXAMPLES / "rollouts" / "replay.svg": episodes,
         ROOT / "docs" / "replay-snake.svg": scripted("Snake-Solo-v1", ("random-safe", "greedy")),
         **{ROOT / page: with_end((ROOT / page).read_text(encoding="utf-8")) for page in PAGES},
     }

@@ -12,7 +12,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.listing import cached_commit
-from msgrpo_hub.downloads.names import POCKET, is_folder, pocket_path, split_revision
+from msgrpo_hub.downloads.names import POCKET, adapters_path, is_folder, pocket_path, split_revision
 from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.hub.adapter_card import Base
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
@@ -87,6 +87,7 @@ def stage_base(repo_id: str, folder: Path) -> None:
     for path in sorted(pocket_path().iterdir()):
         if path.suffix in _PUSHED:
             (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "replay.svg").write_bytes((adapters_path() / "lake.svg").read_bytes())
     about = (pocket_path() / "README.md").read_text(encoding="utf-8")
     (folder / "README.md").write_text(render_base(check_repo_id(repo_id), about), encoding="utf-8")
 
@@ -139,11 +140,13 @@ def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> 
 def render_base(repo_id: str, about: str) -> str:
     """The README of the built-in base, from the card in the package, which has its held-out probe and its limits."""
     metadata, text = split_card(about)
-    heading, _, rest = text.strip().partition("\n## ")
+    introduction, _, rest = text.strip().partition("\n## ")
+    title, _, introduction = introduction.partition("\n")
     values = {
         "repo_id": repo_id,
         "front_matter": front_matter(metadata),
-        "introduction": heading,
+        "title": title,
+        "introduction": introduction.strip(),
         "rest": f"## {rest}",
         "version": __version__,
     }

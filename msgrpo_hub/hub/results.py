@@ -2,9 +2,10 @@
 
     results/<player>/<commit>/<task>/<run hash>/   config.lock.json  results.json  episodes.parquet  steps.parquet
     leaderboard.parquet                            one row per run, for the dataset's page and for `load_dataset`
+    scores.svg                                     the mean rewards as bars
     README.md                                      the card, with the table
 
-A push adds its own runs and leaves those of others alone. The last two files are made from all runs at the parent commit,
+A push adds its own runs and leaves those of others alone. The last three files are made from all runs at the parent commit,
 and made again if another push came first. **A pull request holds runs only**: two open requests that both changed the table
 would conflict. The owner's next push updates the table. `msgrpo leaderboard` reads the runs, never the table, so it is
 current at once.
@@ -37,9 +38,12 @@ from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, as_markdown, place, ranked, read_folder, read_published, same_play
 from msgrpo_hub.hub.results_card import ResultsCard, render_results
 from msgrpo_hub.hub.uploading import Pushed, Target, differences, listing, upload
+from msgrpo_hub.rendering.scores_svg import Bar, scores_svg
 
 TABLE = "leaderboard.parquet"
 """Marks a results dataset: one row per run."""
+
+PICTURE = "scores.svg"
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +163,7 @@ def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str
     results = ranked([*published.results, *equal.values(), *new.values()])
     board = Leaderboard(source=target.repo_id, commit=head, results=results, refused=published.refused)
     pq.write_table(leaderboard_table(board), folder / TABLE, compression="zstd")
+    (folder / PICTURE).write_text(results_picture(board), encoding="utf-8")
     (folder / "README.md").write_text(render_results(results_card(board)), encoding="utf-8")
 
 
@@ -176,7 +181,17 @@ def _files(name: str, result: Result) -> dict[str, Path]:
     return {f"{RUNS}/{name}/{file}": result.folder / file for file in FILES}
 
 
-# ---- table and card of all runs
+# ---- table, picture and card of all runs
+
+
+def results_picture(board: Leaderboard) -> str:
+    """The mean rewards of all runs as bars, game by game."""
+    games: dict[str, list[Bar]] = {}
+    for result in board.results:
+        reward = result.summary["reward"]
+        bar = Bar(name=board.name(result), mean=reward["mean"], low=reward.get("low"), high=reward.get("high"))
+        games.setdefault(result.task, []).append(bar)
+    return scores_svg(games)
 
 
 def leaderboard_table(board: Leaderboard) -> pa.Table:

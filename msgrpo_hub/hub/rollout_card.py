@@ -75,6 +75,8 @@ class RolloutCard:
 
     repo_id: str
     statistics: Statistics
+    shown: Sequence[str]
+    """The players that its picture shows."""
     sessions: int = 0
     """Episodes that are also sessions of Pi."""
     training_traces: int = 0

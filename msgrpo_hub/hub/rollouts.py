@@ -26,6 +26,7 @@ from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
 from msgrpo_hub.fields import Range, checked
 from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
+from msgrpo_hub.hub.rollout_picture import PICTURE, RolloutPicture
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
@@ -95,7 +96,7 @@ def push_rollouts(
         names = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.parquet")}
         message = commit_message or f"{card.statistics.episodes} episodes of {', '.join(card.games)}"
         prepare = partial(_leave_out_published, Path(folder), names, target)
-        replaces = (f"{PI}/", f"{OPENENV}/")
+        replaces = (f"{PI}/", f"{OPENENV}/", PICTURE)
         return upload(Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), replaces=replaces, prepare=prepare)
 
 
@@ -107,7 +108,9 @@ def _private_if_new(target: Target) -> Target:
 
 def _leave_out_published(folder: Path, names: Collection[str], target: Target, _: str, there: Collection[str]) -> None:
     """Removes already published shards from the folder. Raises `UserError` if the repository holds anything else."""
-    shards = [name for name in sorted(there) if name not in ("README.md", ".gitattributes") and not TRACE.fullmatch(name)]
+    shards = [
+        name for name in sorted(there) if name not in ("README.md", PICTURE, ".gitattributes") and not TRACE.fullmatch(name)
+    ]
     for name in shards:
         if name not in names:
             raise UserError(f"{target.repo_id!r} holds {_other(name, target)} ({name}): name another repository")
@@ -128,16 +131,19 @@ def _other(name: str, target: Target) -> str:
 def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path, traces: int = 0) -> RolloutCard:
     """Writes the data set into a folder. Raises `UserError` as `push_rollouts` does."""
     check_repo_id(repo_id)
-    statistics, sample = Statistics(), TraceSample(size=traces)
+    statistics, sample, picture = Statistics(), TraceSample(size=traces), RolloutPicture()
     for shard in tqdm(shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
-        _write(shard, folder, statistics, sample)
+        _write(shard, folder, statistics, sample, picture)
     sessions, training_traces = sample.write(folder)
-    card = RolloutCard(repo_id=repo_id, statistics=statistics, sessions=sessions, training_traces=training_traces)
+    (folder / PICTURE).write_text(picture.draw(), encoding="utf-8")
+    card = RolloutCard(
+        repo_id=repo_id, statistics=statistics, shown=picture.names(), sessions=sessions, training_traces=training_traces
+    )
     (folder / "README.md").write_text(render_rollouts(card), encoding="utf-8")
     return card
 
 
-def _write(shard: Shard, folder: Path, statistics: Statistics, sample: TraceSample) -> None:
+def _write(shard: Shard, folder: Path, statistics: Statistics, sample: TraceSample, picture: RolloutPicture) -> None:
     with ExitStack() as stack:
         files = {}
         for config in CONFIGS:
@@ -154,6 +160,7 @@ def _write(shard: Shard, folder: Path, statistics: Statistics, sample: TraceSamp
                 files[config].write_table(table, row_group_size=ROWS)
             statistics.add(shard.origin, rollouts, written)
             sample.add(shard.origin, rollouts)
+            picture.add(shard.origin, rollouts)
 
 
 def shards_of(folder: Path) -> list[Shard]:

@@ -88,7 +88,7 @@ class _Plot:
     def tick(self, value: float) -> str:
         y = f"{self.y(value):.1f}"
         line = f'<path class="tick" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>'
-        return f'{line}<text class="end" x="{_LEFT - 10}" y="{self.y(value) + 6:.1f}">{_signed(value)}</text>'
+        return f'{line}<text class="end" x="{_LEFT - 10}" y="{self.y(value) + 6:.1f}">{signed(value)}</text>'
 
     def update(self, value: float, anchor: str) -> str:
         words = f"update {value:.0f}" if anchor == "end" else f"{value:.0f}"
@@ -119,10 +119,10 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(index * step, 6) for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
     """A round value, with a minus sign.
 
-    >>> _signed(-0.5), _signed(2.0)
+    >>> signed(-0.5), signed(2.0)
     ('−0.5', '2')
     """
     return f"{value:g}".replace("-", "−")

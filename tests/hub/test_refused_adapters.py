@@ -119,5 +119,5 @@ def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback
     assert len(loopback.commits(base)) == 2
     local = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name != "README.md"}
     assert local.items() <= loopback.files(base).items()
-    assert set(loopback.files(base)) == {*local, "README.md"}
+    assert set(loopback.files(base)) == {*local, "README.md", "replay.svg"}
     assert "is for `msgrpo push adapter`" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))

@@ -16,6 +16,9 @@ from tests.hub_server import app
 from tests.hub_server.lanes import Lane, Loopback
 from tests.hub_server.store import Blob, Hub
 
+MADE = {"README.md", "leaderboard.parquet", "scores.svg"}
+"""What a push makes of all runs."""
+
 
 def merge(repo: str, number: int) -> None:
     """In the client's process: merges a pull request."""
@@ -36,7 +39,7 @@ def test_runs_become_one_commit_in_the_layout_of_eval(hub: Lane, played: Path) -
     local = {f"results/{path.relative_to(played / 'random')}": path for path in (played / "random").rglob("*") if path.is_file()}
     kept = {name: path.read_bytes() for name, path in local.items() if path.name != "timing.json"}
     assert {Path(name).name for name in kept} == FILES
-    assert set(files) == set(pushed.changed) == {*kept, "README.md", "leaderboard.parquet"}
+    assert set(files) == set(pushed.changed) == {*kept, *MADE}
     assert kept.items() <= files.items()
     assert hub.commits(repo, "dataset") == ["Results of random", "initial commit"]
     assert pushed.private
@@ -56,8 +59,12 @@ def test_a_second_player_is_added_and_the_first_stays_untouched(loopback: Loopba
     before = loopback.files(repo, "dataset")
     pushed = loopback.owner.call(push, played / "greedy", repo)
     after = loopback.files(repo, "dataset")
-    assert {path for path in pushed.changed if not path.startswith("results/greedy/")} == {"README.md", "leaderboard.parquet"}
-    assert {path for path in before if after[path] != before[path]} == {"README.md", "leaderboard.parquet"}
+    assert {path for path in pushed.changed if not path.startswith("results/greedy/")} == {
+        "README.md",
+        "leaderboard.parquet",
+        "scores.svg",
+    }
+    assert {path for path in before if after[path] != before[path]} == MADE
     assert runs_in(after) == {f"{player}/{task}" for player in ("random", "greedy") for task in TASKS}
     assert [(run["task"], run["player"]) for run in loopback.owner.call(load, repo)] == [
         (task, player) for task in TASKS for player in ("greedy", "random")

@@ -42,7 +42,7 @@ def test_a_pull_request_and_a_branch_can_be_asked_for(loopback: Loopback, evalua
     assert loopback.files(repo, "dataset") == {}
     loopback.owner.call(push, evaluated, repo, revision="evaluations")
     assert loopback.files(repo, "dataset") == {}
-    assert len(loopback.files(repo, "dataset", "evaluations")) == 9
+    assert len(loopback.files(repo, "dataset", "evaluations")) == 10
     assert len(loopback.owner.call(load, repo, revision="evaluations")) == 14
 
 

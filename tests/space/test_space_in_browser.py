@@ -149,7 +149,7 @@ def test_compare_shows_two_replays_the_divergence_and_both_scores(visit: Visit) 
     page.get_by_label("number input for Episodes").fill("40")
     page.get_by_label("number input for Episodes").press("Tab")
     page.get_by_role("button", name="Compare").click()
-    page.locator("#compare-scores .count").get_by_text("40 episodes", exact=True).wait_for()
+    page.locator("#compare-scores .count").get_by_text("40 episodes", exact=True).wait_for(timeout=180_000)
     said = page.locator("#compare-scores .verdict").inner_text()
     assert "B, trained on the lake (0.8 M), is better than A, untrained (0.8 M)." in said
     assert page.locator("#compare-scores .whisker line:not(.axis)").count() == 4
