@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmark.experiments import experiment
+from benchmark.experiments.curves import NOTHING, TOO_FEW
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import sizing
 from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
@@ -251,12 +252,14 @@ def experiments() -> str:
 
 
 def answers() -> str:
-    """Of every question of which something has run: the first finding and the figure."""
+    """Of every question with a finding from at least three seeds: the first finding and the figure."""
     parts = []
     for name in experiment.names():
         if done := _rows(name):
             of, folder = experiment.load(name), f"../../benchmark/experiments/{name}"
             finding = next(line for line in of.answer(values_of(done)).splitlines() if line.startswith("- "))
+            if TOO_FEW in finding or NOTHING in finding:
+                continue
             figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"
             command = f"`python -m benchmark.experiments run {name}`; [all findings, tables and raw results]({folder}/README.md)."
             parts.append(f"### {of.question}\n\n{finding.removeprefix('- ')}\n\n{figure}\n\n{command}")

@@ -14,6 +14,9 @@ from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.statistics import Interval
 from msgrpo_hub.evaluation.tables import markdown
 
+TOO_FEW, NOTHING = "(n < 3)", "nothing yet"
+"""What stands for an interval of fewer than three seeds, and for a comparison without any."""
+
 Arms = Mapping[str, Mapping[int, Values]]
 """Arm → seed → the values of `training.learning_curve`."""
 
@@ -49,7 +52,7 @@ def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
 
 def _with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
     interval: Interval | None = method_interval({seed: [mean] for seed, mean in enumerate(of_seeds)})
-    return f"{np.mean(of_seeds):{form}} {interval or '(n < 3)'}"
+    return f"{np.mean(of_seeds):{form}} {interval or TOO_FEW}"
 
 
 def findings(arms: Arms, game: str = "") -> str:
@@ -67,7 +70,7 @@ def findings(arms: Arms, game: str = "") -> str:
         if differences:
             found.append((float(np.mean(differences)), f"{arm} {_with_interval(differences, '+.3f')}"))
     told = "; ".join(text for _, text in sorted(found, reverse=True))
-    return f"{first}: {np.mean(list(means.values())):.3f}. Against it: {told or 'nothing yet'}."
+    return f"{first}: {np.mean(list(means.values())):.3f}. Against it: {told or NOTHING}."
 
 
 def _means(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:
@@ -106,5 +109,5 @@ def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
     axis.plot(
         np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
     )
-    axis.set_title(f"{arm} ({len(curves)} seeds)", fontsize=9)
+    axis.set_title(f"{arm} ({len(curves)} seed{'s' * (len(curves) > 1)})", fontsize=9)
     axis.grid(alpha=0.3)

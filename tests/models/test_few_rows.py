@@ -37,7 +37,8 @@ def layers(bias: bool = True) -> nn.Sequential:
 
 def by_one_dnn(model: nn.Module, x: Tensor, grad: bool = False) -> int:
     """How many of a model's products oneDNN computes."""
-    with Operations() as operations, torch.set_grad_enabled(grad):
+    operations = Operations()
+    with operations, torch.set_grad_enabled(grad):
         model(x)
     return operations.names.count("mkldnn::_linear_pointwise")
 

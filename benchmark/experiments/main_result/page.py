@@ -69,7 +69,7 @@ def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
         share = (
             f" {np.mean(own) / np.mean(whole):.0%} of {best.name}{of_luck}, {min(own) / np.mean(whole):.0%} on the worst seed."
         )
-    return f"- **{game}, {line.name}**: {_with_spread(line.means)}.{share} Others: {against}."
+    return f"- **{game}, {line.name}**: {_with_spread(line.means)}.{share}{against and f' Others: {against}.'}"
 
 
 def _lucky(line: Line) -> bool:
