@@ -5,6 +5,7 @@ In a page, a table stands between `<!-- table NAME: python docs/tables.py -->` a
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from benchmark.experiments import experiment
 from benchmark.experiments.curves import NOTHING, TOO_FEW
 from benchmark.experiments.rows import Row, read_rows, values_of
-from benchmark.throughput import sizing
+from benchmark.throughput import sizing, vllm_quickstart
 from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
 from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
@@ -31,7 +32,7 @@ from msgrpo_hub.games.published_lakes import SCALES, Scale
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results")))
+PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results", "vllm")))
 
 _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -277,6 +278,11 @@ def adapters() -> str:
     return "\n".join(line for line in page.splitlines() if line.startswith("|"))
 
 
+def vllm() -> str:
+    """The quickstart acting on vLLM and with our own engine."""
+    return markdown(*vllm_quickstart.table(json.loads(vllm_quickstart.RESULTS.read_text(encoding="utf-8"))["runs"]))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "origins": origins,
     "presets": presets,
@@ -290,6 +296,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiments": experiments,
     "answers": answers,
     "adapters": adapters,
+    "vllm-quickstart": vllm,
     **sizing.TABLES,
 }
 """Name of a table → its Markdown."""

