@@ -92,7 +92,9 @@ def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     page = build()
     players.warm_up()
+    served = tools.mounted(TITLE, ENDPOINTS)
     page.launch(
+        prevent_thread_lock=True,
         theme=theme.theme(),
         head=theme.head(),
         ssr_mode=False,
@@ -101,9 +103,12 @@ def main() -> None:
         state_session_capacity=MOST_SESSIONS,
         app_kwargs={
             "middleware": [Middleware(Door, endpoints={each.__name__: each for each in ENDPOINTS})],
-            **tools.mounted(TITLE, ENDPOINTS),
+            **served,
+            "routes": [*served["routes"], theme.share_route()],
         },
     )
+    page.config["thumbnail"] = theme.share_address()  # which gradio's page shows where a link to it is shared
+    page.block_thread()
 
 
 if __name__ == "__main__":

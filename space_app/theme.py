@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import gradio as gr
 import names
+from starlette.responses import FileResponse
+from starlette.routing import Route
 
 from msgrpo_hub.games import GAMES
 from msgrpo_hub.rendering import Replay
 
 HERE = Path(__file__).parent
+SHARED = "/share.png"
 REPLAY = Replay.assets([*GAMES, *(f"{name}:other-symbols" for name in GAMES)], dark=".dark")
 """Script, style and shapes of replays: of every game, with its own symbols and with others."""
 
@@ -58,6 +62,17 @@ def head() -> str:
         f"<style>{REPLAY.style}{style}{headings()}</style>"
         f"<script>window.msgrpo = (() => {{{REPLAY.script}{page}{game}return {{ {used} }};}})();</script>"
     )
+
+
+def share_address() -> str:
+    """Where the picture of the page lies, in full on a Space: what reads it elsewhere knows no relative address."""
+    host = os.environ.get("SPACE_HOST")
+    return f"https://{host}{SHARED}" if host else SHARED
+
+
+def share_route() -> Route:
+    """Serves the picture of the page."""
+    return Route(SHARED, lambda _: FileResponse(HERE / "screenshot.png"))
 
 
 def headings() -> str:

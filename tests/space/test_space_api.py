@@ -216,3 +216,11 @@ def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> No
     assert len(answers) == 20
     for given, answer in zip(asked, answers, strict=True):
         assert answer == json.loads(json.dumps(watch(**given))), given
+
+
+def test_a_link_to_the_space_is_shared_with_its_picture(space: Served) -> None:
+    page = httpx.get(space.url, timeout=30).text
+    assert '<meta property="og:image" content="/share.png" />' in page, "on a Space the address is a full one"
+    picture = httpx.get(f"{space.url.rstrip('/')}/share.png", timeout=30)
+    assert picture.headers["content-type"] == "image/png"
+    assert picture.content.startswith(b"\x89PNG")

@@ -71,7 +71,7 @@ def with_trl(settings: Settings, scratch: Path) -> Values:
     config = configured({**settings["stages"][0], "seed": settings["seed"]})
     summary = read_json(adapter_of(config, scratch).parent / "summary.json", "what a run leaves")
     case = Case(game=config.game, groups=config.groups, group_size=config.group_size, drawn=config.selected_per_group)
-    learning = {"learning_rate": config.learning_rate, "warmup": config.warmup, "seed": config.seed}
+    learning = {"learning_rate": config.learning_rate, "warmup": 0, "seed": config.seed}  # its few updates have no time for one
     run = TrlRun(case, scratch, config.updates, seconds_of(summary), **learning)
     steps, episodes = run.updates()
     folder = scratch / f"trl-{settings['trl']}-seed{settings['seed']}"
