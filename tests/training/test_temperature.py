@@ -182,7 +182,8 @@ def test_the_card_of_its_episodes_says_so(temperature: float | None, words: str)
     origin = Origin(split="train", player="training", run="0", base="folder", temperature=temperature, max_new_tokens=32)
     statistics = Statistics()
     statistics.tallies[origin, "FrozenLake-NotSlippery-v1"].add(Rollout(episode=episode_of(step_of((1,), (2,)))))
-    assert f", {words}, at most 32 tokens a reply" in render_rollouts(RolloutCard(repo_id="ada/lake", statistics=statistics))
+    card = RolloutCard(repo_id="ada/lake", statistics=statistics, shown=("training",))
+    assert f", {words}, at most 32 tokens a reply" in render_rollouts(card)
 
 
 # ---- the setting
