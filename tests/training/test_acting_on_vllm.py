@@ -194,7 +194,7 @@ def test_a_server_that_is_not_vllm_or_takes_no_adapters_is_refused(
     with acting_on([server], config, tmp_path) as trainer, pytest.raises(UserError, match="is not vLLM"):
         trainer.update(1)
     server.before = lambda path, _body: (404, {"detail": "Not Found"}) if "load" in path else None
-    refused = pytest.raises(UserError, match="loads no adapters.*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+    refused = pytest.raises(UserError, match=r"loads no adapters.*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
     with acting_on([server], config, tmp_path) as trainer, refused:
         trainer.update(1)
     message = "LoRA rank 4 is greater than max_lora_rank 2."
