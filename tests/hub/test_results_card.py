@@ -55,9 +55,10 @@ def test_the_card_passes_the_rules_shows_the_table_and_its_code_runs(loopback: L
     assert metadata["configs"] == [{"config_name": "default", "data_files": splits, "default": True}]
     title = r"\*\*FrozenLake-NotSlippery-v1\*\*, 30 test episodes on \d+ boards; silent 0.00, random 0.0\d, optimal 1.00"
     assert re.search(rf"{title}\n\n\| player \|", text)
-    links = re.findall(r"\]\((\S+)\)", text)
+    picture, *links = re.findall(r"\]\((\S+)\)", text)
     assert len(links) == 4
     files = loopback.files(repo, "dataset")
+    assert picture in files
     for link in links:
         assert f"{link.partition(f'datasets/{repo}/tree/main/')[2]}/results.json" in files
     assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
