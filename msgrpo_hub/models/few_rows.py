@@ -1,6 +1,6 @@
 """Products of few rows with large weights, as decoding has them: oneDNN computes them faster than the default library (MKL).
 
-Measured on one thread, 896 × 4864 weights in float32: 1.4 to 1.6 times from 4 to 32 rows, and no gain beyond 96 or below 4.
+Measured on one thread, 896 × 4864 weights in float32: 1.2 to 1.6 times from 4 to 32 rows, and no gain beyond 96 or below 4.
 The products differ in rounding alone. Small weights, gradients, other types and other devices stay with the default.
 """
 
