@@ -67,10 +67,17 @@ TABS = {
 }
 
 
+class Page(gr.Blocks):
+    """A page that has a picture where a link to it is shared: gradio's template reads it from the configuration."""
+
+    def get_config_file(self) -> Any:
+        return {**super().get_config_file(), "thumbnail": theme.share_address()}
+
+
 def build() -> gr.Blocks:
     """The page and its endpoints."""
     page: gr.Blocks
-    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+    with Page(title=TITLE, analytics_enabled=False) as page:
         gr.HTML(theme.masthead(TITLE, opening.sentence()), apply_default_css=False, elem_classes="masthead")
         with gr.Tabs():
             for name, tab in TABS.items():
@@ -93,8 +100,8 @@ def main() -> None:
     page = build()
     players.warm_up()
     served = tools.mounted(TITLE, ENDPOINTS)
+    served["routes"].append(theme.share_route())
     page.launch(
-        prevent_thread_lock=True,
         theme=theme.theme(),
         head=theme.head(),
         ssr_mode=False,
@@ -104,11 +111,8 @@ def main() -> None:
         app_kwargs={
             "middleware": [Middleware(Door, endpoints={each.__name__: each for each in ENDPOINTS})],
             **served,
-            "routes": [*served["routes"], theme.share_route()],
         },
     )
-    page.config["thumbnail"] = theme.share_address()  # which gradio's page shows where a link to it is shared
-    page.block_thread()
 
 
 if __name__ == "__main__":
