@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -66,15 +67,12 @@ def decoding(replies: int, repeats: int, models: Path) -> Row:
 
     arounds: dict[str, Around] = {"default": lambda _: nullcontext(), "oneDNN": few_rows_by_one_dnn}
     spent: dict[str, list[float]] = {name: [] for name in arounds}
-    before, seconds_before = attention.few_rows_by_one_dnn, seconds(1)  # which also warms up
-    try:
-        for _ in range(repeats):
-            for name, around in arounds.items():
-                attention.few_rows_by_one_dnn = around
-                seconds_before = seconds(1)
-                spent[name].append(seconds(1 + TOKENS) - seconds_before)
-    finally:
-        attention.few_rows_by_one_dnn = before
+    seconds(1)  # to warm up
+    for _ in range(repeats):
+        for name, around in arounds.items():
+            with patch.object(attention, "few_rows_by_one_dnn", around):
+                of_prompts = seconds(1)
+                spent[name].append(seconds(1 + TOKENS) - of_prompts)
     return {name: round(replies * TOKENS / min(each), 2) for name, each in spent.items()}
 
 

@@ -33,23 +33,18 @@ def units() -> dict[str, Settings]:
         for seed in config["supervised"]["seeds"]
         for case in config["supervised"]["case"]
     }
-    others: dict[str, Settings] = {
-        f"{kind}-{case}-{settings['steps']}-seed{seed}" if kind == "dqn" else f"{kind}-{case}-seed{seed}": {
-            kind: case,
-            "seed": seed,
-            "episodes": config["episodes"],
-            **settings,
-        }
-        for kind, case, settings in other_ways(config)
-        for seed in config[kind]["seeds"]
+    networks: dict[str, Settings] = {
+        f"dqn-{game}-{steps}-seed{seed}": {"dqn": game, "seed": seed, "episodes": config["episodes"], "steps": steps}
+        for game, budgets in config["dqn"]["steps"].items()
+        for steps in budgets
+        for seed in config["dqn"]["seeds"]
     }
-    return players | runs | supervised | others
-
-
-def other_ways(config: dict[str, Any]) -> list[tuple[str, str, Settings]]:
-    """What else is trained: kind, game or run, and what it needs to know."""
-    networks = [("dqn", game, {"steps": steps}) for game, budgets in config["dqn"]["steps"].items() for steps in budgets]
-    return networks + [("trl", name, {"stages": stages(config, name)}) for name in config["trl"]["runs"]]
+    trl: dict[str, Settings] = {
+        f"trl-{name}-seed{seed}": {"trl": name, "seed": seed, "episodes": config["episodes"], "stages": stages(config, name)}
+        for name in config["trl"]["runs"]
+        for seed in config["trl"]["seeds"]
+    }
+    return players | runs | supervised | networks | trl
 
 
 def stages(config: dict[str, Any], name: str) -> list[Settings]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,14 +50,12 @@ def dqn(settings: Settings, scratch: Path) -> Values:
 
     game, steps, seed = settings["dqn"], settings["steps"], settings["seed"]
     folder = scratch / f"dqn-{game}-{steps}-seed{seed}"
-    began = time.monotonic()
     if not (folder / "trained").exists():
         train_dqn(game, folder, steps, seed)
         (folder / "trained").touch()
     return {
         "player": f"DQN, {steps:,} steps",
         "games": {game: played(f"dqn:{folder}", game, settings["episodes"])},
-        "seconds": time.monotonic() - began,
         "environment_steps": steps,
     }
 
