@@ -69,6 +69,8 @@ class ChatServer:
     """The server: a base URL such as http://localhost:8000/v1, or a full URL that ends with /chat/completions."""
     provider: str | None = None
     """An Inference Provider, instead of a server."""
+    _returns_tokens: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What the server said about token ids; empty until it has answered."""
 
     def ask(
         self,
@@ -86,7 +88,9 @@ class ChatServer:
             UserError: a retry cannot help: the key, the model, the URL or the settings are refused.
         """
         key = self.key()
-        if returns_tokens(self.base_url, key):
+        if not self._returns_tokens and (answer := returns_tokens(self.base_url, key)) is not None:
+            self._returns_tokens.append(answer)
+        if any(self._returns_tokens):
             extra_body = {**TOKENS_WANTED, **extra_body}
         client = InferenceClient(base_url=self.base_url, provider=cast(Any, self.provider), token=key, timeout=timeout)
         try:

@@ -11,9 +11,6 @@ from urllib.parse import urlsplit
 TOKENS_WANTED = {"return_token_ids": True, "logprobs": True}
 """What a chat request must say for vLLM to return them."""
 
-_FOUND: dict[str, bool] = {}
-"""URL of a list of models → whether a vLLM server answered."""
-
 
 class ReplyTokens(TypedDict, total=False):
     """Fields of a `Completion`."""
@@ -23,18 +20,16 @@ class ReplyTokens(TypedDict, total=False):
     log_probs: tuple[float, ...]
 
 
-def returns_tokens(base_url: str | None, key: str | None) -> bool:
-    """Whether a server returns token ids if asked: its list of models says that vLLM owns them. It is asked until it answers."""
+def returns_tokens(base_url: str | None, key: str | None) -> bool | None:
+    """Whether a server returns token ids if asked: its list of models says that vLLM owns them. None: it did not answer."""
     parts = urlsplit(base_url or "")
     if not parts.hostname or parts.username or os.environ.get("HF_HUB_OFFLINE"):
         return False
     address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/chat/completions')}/models"
-    if address not in _FOUND:
-        try:
-            _FOUND[address] = _is_vllm(address, parts.query, key)
-        except (OSError, HTTPException):
-            return False
-    return _FOUND[address]
+    try:
+        return _is_vllm(address, parts.query, key)
+    except (OSError, HTTPException):
+        return None
 
 
 def _is_vllm(address: str, query: str, key: str | None) -> bool:

@@ -66,3 +66,11 @@ def test_token_ids_that_are_none_are_left_out(ids: object) -> None:
 
     reply, _ = reply_of("vllm", answer, temperature=1.0)
     assert (reply.prompt_ids, reply.token_ids, reply.log_probs, reply.text) == ((), (), (), "<action>Up</action>")
+
+
+def test_what_a_server_offers_is_not_what_an_earlier_one_at_its_address_did() -> None:
+    with OpenAIServer(with_tokens, owner="vllm") as server:
+        before = ask_once(player(server, temperature=1.0))
+        server.owner = "openai"  # as when another program is started at the same port
+        after = ask_once(player(server, temperature=1.0))
+    assert (before.token_ids, after.token_ids) == ((8, 9, 2), ())
