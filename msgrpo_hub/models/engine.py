@@ -17,6 +17,7 @@ the plain one serves every other causal language model. A comparison with uncach
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
 from msgrpo_hub.models.logit_cache import LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
-from msgrpo_hub.models.sampling import Replies, Sample, TokenIds, fork
+from msgrpo_hub.models.sampling import IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.models.weights import weights_version
 
@@ -76,16 +77,18 @@ class Engine:
         top_p: float = 1.0,
     ) -> list[Sample]:
         """One reply per prompt. Temperature 0 is greedy and records the log-probabilities at temperature 1."""
-        samples = [Sample(prompt) for prompt in prompts]
-        replies = Replies(samples, rngs, temperature, max_new_tokens, self.end_ids, top_k, top_p)
+        replies = Replies(prompts, rngs, temperature, max_new_tokens, self.end_ids, top_k, top_p)
         forward = self.choose(max(prompts, key=len), max_new_tokens)
         with on_threads(self.threads), forward.acting():
             self._watch_weights(forward)
             forward.share(prompts)
-            live = self._replay_cached(replies)
-            for batch in forward.batches([prompts[i] for i in live], self.max_rows):
-                self._sample_batch(forward, replies, [live[k] for k in batch])
-        return replies.samples
+            waiting = self._replay_cached(replies, np.arange(len(prompts)))
+            while len(waiting):
+                waiting = self._in_order(prompts, waiting)
+                batch = forward.batches([prompts[i] for i in waiting], self.max_rows)[0]
+                self._sample_batch(forward, replies, waiting[batch])
+                waiting = self._replay_cached(replies, np.delete(waiting, batch))
+        return replies.samples()
 
     @contextmanager
     def caching(self, capacity: int = 2**30) -> Iterator[None]:
@@ -172,38 +175,57 @@ class Engine:
             self._logit_cache, self._weights = LogitCache(self._capacity), weights
             forward.forget()
 
-    def _replay_cached(self, replies: Replies) -> list[int]:
-        """Extends replies from cached logits as far as possible. Returns the indices of the unfinished replies."""
-        nodes: dict[int, Node] = {i: (-1, sample.prompt_ids) for i, sample in enumerate(replies.samples)}
+    def _in_order(self, prompts: Sequence[TokenIds], waiting: IntArray) -> IntArray:
+        """Replies in the order in which they are sampled: equal prompts side by side, so that they share rows.
+
+        With a cache, one reply to every prompt comes first, then a second: what they compute serves most of the others.
+        """
+        before = Counter[TokenIds]()
+        key_of = {}
+        for i in waiting.tolist():
+            key_of[i] = (before[prompts[i]] if self._capacity else 0, prompts[i])
+            before[prompts[i]] += 1
+        return np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
+
+    def _replay_cached(self, replies: Replies, live: IntArray) -> IntArray:
+        """Extends the replies with these indices from cached logits as far as possible. Returns the unfinished ones."""
+        prompts, rows = distinct([replies.prompts[i] for i in live])
+        nodes: list[Node] = [(-1, prompt) for prompt in prompts]
+        stuck: list[IntArray] = []
         for position in itertools.count():
-            live = [i for i, node in nodes.items() if node in self._logit_cache]
-            if not live:
-                return list(nodes)
-            parents, logits, rows = self._logit_cache.get([nodes[i] for i in live])
-            tokens, unfinished = replies.append_tokens(live, position, logits, rows)
-            nodes |= zip(live, zip(parents, tokens.tolist(), strict=True), strict=True)
-            for k in set(range(len(live))).difference(unfinished):
-                del nodes[live[k]]
+            known = np.array([node in self._logit_cache for node in nodes], bool)
+            stuck.append(live[~known[rows]])
+            live, rows = live[known[rows]], (known.cumsum() - 1)[rows[known[rows]]]
+            if not len(live):
+                return np.concatenate(stuck)
+            parents, logits = self._logit_cache.get([node for node, cached in zip(nodes, known, strict=True) if cached])
+            tokens, unfinished = replies.append_tokens(live, position, logits, beside(logits, rows))
+            live = live[unfinished]
+            forks, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
+            nodes = [(parents[row], token) for row, token in zip(forks.tolist(), next_tokens.tolist(), strict=True)]
         raise AssertionError
 
-    def _sample_batch(self, forward: FastForward | PlainForward, replies: Replies, live: list[int]) -> None:
+    def _sample_batch(self, forward: FastForward | PlainForward, replies: Replies, live: IntArray) -> None:
         """Extends the replies with these indices, token by token, until all have ended.
 
         Tokens that a reply already has are replayed, so that all replies start at their prompts and share rows.
         """
-        prompts = [replies.samples[i].prompt_ids for i in live]
-        row_of = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
-        logits, cache = forward.prefill(list(row_of))
-        rows = torch.tensor([row_of[prompt] for prompt in prompts], device=logits.device)
-        nodes: list[Node] = [(-1, prompt) for prompt in row_of]
+        prompts, rows = distinct([replies.prompts[i] for i in live])
+        logits, cache = forward.prefill(prompts)
+        nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         for position in itertools.count():
             indices = self._logit_cache.add(nodes, logits)
-            tokens, unfinished = replies.append_tokens(live, position, logits, rows)
-            live = [live[k] for k in unfinished]
-            if not live:
+            tokens, unfinished = replies.append_tokens(live, position, logits, beside(logits, rows))
+            live = live[unfinished]
+            if not len(live):
                 return
             parents, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
             nodes = [(indices[row], token) for row, token in zip(parents.tolist(), next_tokens.tolist(), strict=True)]
-            if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(logits), device=parents.device)):
-                cache.select(parents)
-            logits = cache.step(next_tokens)
+            if not np.array_equal(parents, np.arange(len(logits))):
+                cache.select(beside(logits, parents))
+            logits = cache.step(beside(logits, next_tokens))
+
+
+def beside(logits: Tensor, indices: IntArray) -> Tensor:
+    """Indices on the device of the logits."""
+    return torch.from_numpy(indices).to(logits.device)

@@ -84,9 +84,8 @@ class FastForward:
             self._prefix_cache = cache
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
-        """The prompts dealt out to batches, by their indices; equal prompts are side by side."""
-        order = sorted(range(len(prompts)), key=lambda i: prompts[i])
-        return [order[start : start + max_rows] for start in range(0, len(order), max_rows)]
+        """The prompts dealt out to batches in their order, by their indices."""
+        return [list(range(len(prompts)))[start : start + max_rows] for start in range(0, len(prompts), max_rows)]
 
     def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows]:
         """The logits after each prompt, (U, V) float32, and its rows."""

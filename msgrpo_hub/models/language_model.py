@@ -150,20 +150,20 @@ class LanguageModel:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
         ids = self.encode(prompts)
         samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens, self.top_k, self.top_p)
-        distinct = list(dict.fromkeys(tuple(sample.token_ids) for sample in samples))
+        distinct = list(dict.fromkeys(sample.token_ids for sample in samples))
         decoded = self.tokenizer.batch_decode(list(map(list, distinct)), skip_special_tokens=True)
         texts = dict(zip(distinct, decoded, strict=True))
         return [
             Completion(
-                text=texts[tuple(sample.token_ids)],
+                text=texts[sample.token_ids],
                 finish=sample.finish,
-                prompt_ids=sample.prompt_ids,
-                token_ids=tuple(sample.token_ids),
-                log_probs=tuple(sample.log_probs),
-                entropies=tuple(sample.entropies),
+                prompt_ids=prompt_ids,
+                token_ids=sample.token_ids,
+                log_probs=sample.log_probs,
+                entropies=sample.entropies,
                 near_draws=sample.near_draws,
             )
-            for sample in samples
+            for prompt_ids, sample in zip(ids, samples, strict=True)
         ]
 
     def caching(self) -> AbstractContextManager[None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from msgrpo_hub.models.sampling import TokenIds
@@ -36,12 +35,11 @@ class LogitCache:
     def __contains__(self, node: Node) -> bool:
         return node in self._nodes
 
-    def get(self, nodes: Sequence[Node]) -> tuple[list[int], Tensor, Tensor]:
-        """The index of each node, the logits of the distinct nodes (rows, vocabulary), and the row of each node."""
+    def get(self, nodes: Sequence[Node]) -> tuple[list[int], Tensor]:
+        """The index of each node and its logits, (nodes, vocabulary)."""
         assert self._logits is not None
         indices = [self._nodes[node] for node in nodes]
-        distinct, rows = torch.unique(torch.tensor(indices, device=self._logits.device), return_inverse=True)
-        return indices, self._logits[distinct], rows
+        return indices, self._logits[indices]
 
     def add(self, nodes: Sequence[Node], logits: Tensor) -> list[int]:
         """Stores the logits of new nodes, (nodes, vocabulary), up to the capacity. Returns the indices of all these nodes."""

@@ -96,8 +96,8 @@ class PlainForward:
         """Nothing is shared."""
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
-        """The prompts dealt out to batches of equal length, by their indices; equal prompts are side by side."""
-        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
+        """The prompts dealt out to batches of equal length, in their order, by their indices."""
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         by_length = [list(group) for _, group in groupby(order, key=lambda i: len(prompts[i]))]
         return [group[start : start + max_rows] for group in by_length for start in range(0, len(group), max_rows)]
 

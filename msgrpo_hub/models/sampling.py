@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,38 +15,59 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import has_float64
 
 TokenIds = tuple[int, ...]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A reply under construction."""
+    """A reply."""
 
     prompt_ids: TokenIds
-    token_ids: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    finish: Finish = "length"
-    near_draws: int = 0
+    token_ids: TokenIds
+    log_probs: tuple[float, ...]
+    entropies: tuple[float, ...]
+    finish: Finish
+    near_draws: int
     """Its draws within `NEAR` of a boundary."""
 
 
-@dataclass(frozen=True)
 class Replies:
-    """A batch of growing replies, each with its own random generator."""
+    """A batch of growing replies, each with its own random generator.
 
-    samples: list[Sample]
-    rngs: Sequence[np.random.Generator]
-    temperature: float
-    max_new_tokens: int
-    end_ids: frozenset[int]
-    top_k: int = 0
-    top_p: float = 1.0
+    What is drawn at a position is one column over all replies, so that a step costs no Python per reply beyond its draw.
 
-    def append_tokens(self, live: Sequence[int], position: int, logits: Tensor, rows: Tensor) -> tuple[Tensor, list[int]]:
+    Args:
+        prompts: what is replied to.
+        rngs: the generator of each reply; a token takes one number.
+        temperature: of sampling; 0 is greedy.
+        max_new_tokens: at which a reply is cut.
+        end_ids: tokens that end a reply.
+        top_k: see `keep_likely`.
+        top_p: see `keep_likely`.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[TokenIds],
+        rngs: Sequence[np.random.Generator],
+        temperature: float,
+        max_new_tokens: int,
+        end_ids: frozenset[int],
+        top_k: int = 0,
+        top_p: float = 1.0,
+    ) -> None:
+        self.prompts = prompts
+        self.temperature, self.max_new_tokens, self.top_k, self.top_p = temperature, max_new_tokens, top_k, top_p
+        self._rngs = rngs
+        self._ends = np.array(sorted(end_ids), np.int64)
+        self._columns: list[FloatArray] = []  # of each position: (4, replies) token, log p, entropy, near; -1 where none is
+
+    def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
         """Samples the tokens at a position; a reply that already has a token there keeps it.
 
         Args:
-            live: indices of the replies.
+            live: (live,) indices of the replies.
             position: from 0.
             logits: (rows, vocabulary) float32.
             rows: (live,) the row of each reply.
@@ -53,19 +75,47 @@ class Replies:
         Returns:
             The tokens, (live,), and the unfinished replies, as positions in `live`.
         """
-        short = [k for k, i in enumerate(live) if len(self.samples[i].token_ids) == position]
-        uniforms = [self.rngs[live[k]].random() for k in short]
-        sampled = draw_tokens(logits, rows[short], uniforms, self.temperature, self.top_k, self.top_p)
-        for k, token, log_prob, entropy, near in zip(short, *(values.tolist() for values in sampled), strict=True):
-            sample = self.samples[live[k]]
-            sample.token_ids.append(token)
-            sample.log_probs.append(log_prob)
-            sample.entropies.append(entropy)
-            sample.near_draws += near
-            sample.finish = "stop" if token in self.end_ids else "length"
-        tokens = [self.samples[i].token_ids[position] for i in live]
-        unfinished = [k for k, token in enumerate(tokens) if position + 1 < self.max_new_tokens and token not in self.end_ids]
-        return torch.tensor(tokens, device=logits.device), unfinished
+        if position == len(self._columns):
+            self._columns.append(np.full((4, len(self._rngs)), -1.0))
+        column = self._columns[position]
+        short = np.flatnonzero(column[0, live] < 0)
+        if len(short):
+            drawn = live[short]
+            uniforms = [self._rngs[i].random() for i in drawn.tolist()]
+            of_reply = rows if len(short) == len(live) else rows[torch.from_numpy(short).to(rows.device)]
+            sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
+            column[:, drawn] = torch.stack([values.double() for values in sampled]).cpu().numpy()
+        tokens = column[0, live].astype(np.int64)
+        ended = np.isin(tokens, self._ends) | (position + 1 == self.max_new_tokens)
+        return tokens, np.flatnonzero(~ended)
+
+    def samples(self) -> list[Sample]:
+        """The replies, all of which have ended."""
+        if not self._columns:
+            return []
+        tokens, log_probs, entropies, near = np.stack(self._columns, axis=2)  # each (replies, positions)
+        lengths = (tokens >= 0).sum(1)
+        last = tokens[np.arange(len(lengths)), lengths - 1]
+        return [
+            Sample(
+                prompt_ids=prompt,
+                token_ids=tuple(ids[:length]),
+                log_probs=tuple(values[:length]),
+                entropies=tuple(spread[:length]),
+                finish="stop" if stopped else "length",
+                near_draws=draws,
+            )
+            for prompt, ids, values, spread, length, stopped, draws in zip(
+                self.prompts,
+                tokens.astype(np.int64).tolist(),
+                log_probs.tolist(),
+                entropies.tolist(),
+                lengths.tolist(),
+                np.isin(last, self._ends).tolist(),
+                (near > 0).sum(1).tolist(),
+                strict=True,
+            )
+        ]
 
 
 def draw_tokens(
@@ -97,14 +147,33 @@ def draw_tokens(
         raise not_finite()
     if temperature:
         cumulative = p.double().cumsum(-1)
-        u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[rows, -1:]
-        tokens = torch.searchsorted(cumulative[rows], u, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
-        near = _near_boundary(cumulative, rows, u, tokens)
+        u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device) * cumulative[rows, -1]
+        tokens = _find(cumulative, rows, u).clamp(max=logits.shape[1] - 1)
+        near = _near_boundary(cumulative, rows, u[:, None], tokens)
     else:
         likely = log_p.topk(2)
         tokens = log_p.argmax(-1)[rows]
         near = (likely.values[:, 0] - likely.values[:, 1] < NEAR)[rows]
     return tokens, log_p[rows, tokens], entropies[rows], near
+
+
+def _find(cumulative: Tensor, rows: Tensor, u: Tensor) -> Tensor:
+    """(samples,) the first token of each sample's row whose cumulative probability is above u.
+
+    The draws of a row lie side by side, so that no row is copied.
+
+    Args:
+        cumulative: (rows, vocabulary) float64.
+        rows: (samples,) the row of each sample.
+        u: (samples,) the draws.
+    """
+    order = rows.argsort()
+    counts = torch.bincount(rows, minlength=len(cumulative))
+    place = torch.empty_like(rows)
+    place[order] = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows[order]]
+    table = u.new_zeros(len(cumulative), int(counts.max()))
+    table[rows, place] = u
+    return torch.searchsorted(cumulative, table, right=True)[rows, place]
 
 
 def _near_boundary(cumulative: Tensor, rows: Tensor, u: Tensor, tokens: Tensor) -> Tensor:
@@ -150,13 +219,23 @@ def not_finite() -> UserError:
     )
 
 
-def fork(rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def distinct(prompts: Sequence[TokenIds]) -> tuple[list[TokenIds], IntArray]:
+    """The distinct prompts, in the order of their first occurrence, and the row of every prompt among them.
+
+    >>> distinct([(5,), (3,), (5,)])
+    ([(5,), (3,)], array([0, 1, 0]))
+    """
+    row_of = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+    return list(row_of), np.array([row_of[prompt] for prompt in prompts], np.int64)
+
+
+def fork(rows: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Groups samples by (row, token): the parent row and the token of each new row, and the new row of every sample.
 
-    >>> parents, tokens, rows = fork(torch.tensor([0, 0, 1]), torch.tensor([5, 7, 5]))
+    >>> parents, tokens, rows = fork(np.array([0, 0, 1]), np.array([5, 7, 5]))
     >>> parents.tolist(), tokens.tolist(), rows.tolist()
     ([0, 0, 1], [5, 7, 5], [0, 1, 2])
     """
-    width = int(tokens.max()) + 1
-    keys, new_rows = torch.unique(rows * width + tokens, return_inverse=True)
+    width = int(tokens.max(initial=0)) + 1
+    keys, new_rows = np.unique(rows * width + tokens, return_inverse=True)
     return keys // width, keys % width, new_rows

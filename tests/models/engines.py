@@ -46,9 +46,7 @@ def plain_scores(model: torch.nn.Module, sample: Sample, temperature: float) -> 
     return torch.log_softmax(logits[0, len(sample.prompt_ids) - 1 : -1].double() / (temperature or 1.0), -1)
 
 
-def naive_reply(
-    model: torch.nn.Module, prompt: Ids, rng: np.random.Generator, temperature: float, end: frozenset[int]
-) -> list[int]:
+def naive_reply(model: torch.nn.Module, prompt: Ids, rng: np.random.Generator, temperature: float, end: frozenset[int]) -> Ids:
     """One reply by a full forward pass for each token; a token is the inverse of the cumulative distribution."""
     tokens: list[int] = []
     while len(tokens) < LIMIT and not end & set(tokens):
@@ -56,7 +54,7 @@ def naive_reply(
             logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
         cumulative = torch.softmax(logits / temperature, -1).double().numpy().cumsum()
         tokens.append(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")))
-    return tokens
+    return tuple(tokens)
 
 
 def assert_same(ours: Sequence[Sample], theirs: Sequence[Sample]) -> None:
@@ -71,7 +69,7 @@ def assert_same(ours: Sequence[Sample], theirs: Sequence[Sample]) -> None:
 
 def distinct_contexts(samples: Sequence[Sample]) -> int:
     """The number of distinct contexts of sampled tokens; a context is a prompt with a partial reply."""
-    return len({(s.prompt_ids, tuple(s.token_ids[:k])) for s in samples for k in range(len(s.token_ids))})
+    return len({(s.prompt_ids, s.token_ids[:k]) for s in samples for k in range(len(s.token_ids))})
 
 
 # ---- the shared prefix and changing weights

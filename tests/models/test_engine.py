@@ -41,7 +41,7 @@ def test_greedy_replies_equal_those_of_generate(family: LanguageModel) -> None:
         ids = torch.tensor([sample.prompt_ids])
         options = {"do_sample": False, "max_new_tokens": LIMIT, "eos_token_id": sorted(END), "pad_token_id": 0}
         output = family.model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-        assert sample.token_ids == output[0, ids.shape[1] :].tolist()
+        assert sample.token_ids == tuple(output[0, ids.shape[1] :].tolist())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])

@@ -66,8 +66,8 @@ def test_a_reply_that_leaves_the_cache_costs_its_prefix_once_and_then_its_new_to
         cached = sampled(engine, prompts, 1.0)
         rows = engine.forward_rows
         new = engine.sample(prompts, generators(8, seed=1), 1.0, LIMIT)
-    contexts = {(s.prompt_ids, tuple(s.token_ids[:k])) for s in cached for k in range(len(s.token_ids))}
-    left = [s for s in new if (s.prompt_ids, tuple(s.token_ids[:-1])) not in contexts]
+    contexts = {(s.prompt_ids, s.token_ids[:k]) for s in cached for k in range(len(s.token_ids))}
+    left = [s for s in new if (s.prompt_ids, s.token_ids[:-1]) not in contexts]
     assert 0 < len(left) < len(new)
     assert engine.forward_rows - rows == distinct_contexts(left)
 
@@ -88,9 +88,9 @@ def test_a_full_cache_keeps_its_entries_and_stores_no_more() -> None:
     assert cache.add([(0, 1), (0, 2), (0, 3)], logits[1:]) == [1, 2, NOT_CACHED]
     assert cache.add([(0, 2), (NOT_CACHED, 4)], logits[:2]) == [2, NOT_CACHED]
     assert (root in cache, (0, 3) in cache, (NOT_CACHED, 4) in cache) == (True, False, False)
-    nodes, rows, row_of = cache.get([(0, 2), root, (0, 2)])
-    assert nodes == [2, 0, 2]
-    assert rows[row_of].tolist() == [[4, 5], [0, 1], [4, 5]]
+    nodes, found = cache.get([(0, 2), root])
+    assert nodes == [2, 0]
+    assert found.tolist() == [[4, 5], [0, 1]]
 
 
 class Uncached:
@@ -128,3 +128,14 @@ def test_generators_advance_as_without_a_cache() -> None:
             engine.sample(some_prompts(), rngs, 1.0, LIMIT)
         after.append([rng.random() for rng in rngs])
     assert np.array_equal(*after)
+
+
+def test_a_batch_computes_only_what_those_before_it_did_not() -> None:
+    prompts, rows = [prompt for prompt in some_prompts()[:2] for _ in range(40)], []
+    for max_rows in (80, 8):
+        engine = Engine(MODEL, END, max_rows=max_rows)
+        with engine.caching():
+            found = sampled(engine, prompts, 0.01)  # nearly all replies to a prompt are equal
+        rows.append(engine.forward_rows)
+    assert len(found) == 80
+    assert rows[0] == rows[1] == 1 + distinct_contexts(found)
