@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+import lake_tables
 import numpy as np
 
 from benchmark.experiments import experiment
@@ -23,12 +23,9 @@ from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
 from msgrpo_hub.evaluation.statistics import RESAMPLES
 from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import base_game, make_game
-from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RllmMaps
-from msgrpo_hub.games.lake_means import Means, lake_means, mean_of
-from msgrpo_hub.games.published_lakes import SCALES, Scale
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,11 +44,6 @@ def main() -> None:
 def with_tables(text: str) -> str:
     """A page with its tables as they are now."""
     return _TABLE.sub(lambda match: f"{match[1]}\n{TABLES[match[2]]()}\n\n{match[3]}", text)
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
 
 
 def origins() -> str:
@@ -117,80 +109,6 @@ def seeds() -> str:
         p = smallest_p(count, count)
         rows.append([str(count), f"{p:.4f}", str(sum(p * tasks < SIZE for tasks in range(1, 1_000)))])
     return markdown(["n: training seeds of each method", "smallest p", "most tasks that can give a verdict"], rows)
-
-
-def lakes() -> str:
-    """Every published Frozen Lake, with what optimal and random play score on it."""
-    rows = []
-    for scale in SCALES:
-        means, lake = _means(scale), scale.lakes[0]
-        worth = [_with_error(means.optimal, means.optimal_error), _with_error(means.random, means.random_error)]
-        rows.append([scale.name, _ids(scale), _map(lake), _slip(lake), _turns(scale), *worth])
-    return markdown(["scale", "ids", "lake", "noise", "turns", "optimum", "random"], rows)
-
-
-def lake_sources() -> str:
-    """Where the settings of every scale stand, and what the ids lack."""
-    return markdown(["scale", "settings from", "their game also has"], [[s.name, s.source, s.differs or "–"] for s in SCALES])
-
-
-def lake_results() -> str:
-    """Published results on their scales, with a flag where a number cannot be right on that scale."""
-    scales = {scale.name: scale for scale in SCALES}
-    rows = []
-    for result in tomllib.loads((ROOT / "docs" / "published_lakes.toml").read_text(encoding="utf-8"))["result"]:
-        means, score = _means(scales[result["scale"]]), result["score"]
-        share = (score - means.random) / (means.optimal - means.random)
-        source = result["source"] + (f", {result['episodes']} episodes" if "episodes" in result else "")
-        shown = [f"{means.random:.3f}", f"{score:.3f}", f"{means.optimal:.3f}"]
-        rows.append([result["scale"], result["player"], *shown, f"{share:.2f}", _flag(result, means), source])
-    head = ["scale", "player", "random", "published", "optimum", "share", "flag", "source"]
-    return markdown(head, rows)
-
-
-def _flag(result: dict[str, float], means: Means) -> str:
-    """Whether a score lies outside its scale, by more than two standard errors of its episodes, if told, and of the scale."""
-    score = result["score"]
-    chance = score * (1 - score) / result["episodes"] if "episodes" in result else 0.0
-    if score - means.optimal > 2 * np.sqrt(chance + means.optimal_error**2):
-        return "**above the optimum**"
-    return "**below random**" if means.random - score > 2 * np.sqrt(chance + means.random_error**2) else ""
-
-
-@cache
-def _means(scale: Scale) -> Means:
-    return mean_of([lake_means(lake) for lake in scale.lakes])
-
-
-def _with_error(value: float, error: float) -> str:
-    return f"{value:.3f}" + (f" ± {error:.1g}" if error else "")
-
-
-def _ids(scale: Scale) -> str:
-    first, last = scale.lakes[0].id, scale.lakes[-1].id
-    return f"`{first}`" + (f" to `{last}`" if first != last else "")
-
-
-def _map(lake: FrozenLake) -> str:
-    """Size, ice and ends of a lake in words; the size of a scale of several is in its ids."""
-    if isinstance(lake.maps, GivenMap):
-        return f"{lake.size}×{lake.size}, gymnasium's fixed map"
-    if isinstance(lake.maps, CountedHoles):
-        return f"{lake.size}×{lake.size}, {lake.maps.count} holes, corner to corner"
-    if isinstance(lake.maps, RllmMaps):
-        return f"ice {lake.maps.ice[0]}–{lake.maps.ice[1]}, random ends, search to depth {lake.maps.depth}"
-    return f"{lake.size}×{lake.size}, ice {lake.frozen_probability}, random ends"
-
-
-def _slip(lake: FrozenLake) -> str:
-    if not lake.slippery:
-        return "none"
-    return "1/3 each way" if lake.success_rate is None else f"{1 - lake.success_rate:.1g} to a side"
-
-
-def _turns(scale: Scale) -> str:
-    turns = [lake.horizon for lake in scale.lakes]
-    return str(turns[0]) if len(set(turns)) == 1 else f"{turns[0]}–{turns[-1]}"
 
 
 def outputs() -> str:
@@ -288,9 +206,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "presets": presets,
     "suites": suites,
     "seeds": seeds,
-    "lakes": lakes,
-    "lake-sources": lake_sources,
-    "lake-results": lake_results,
+    **lake_tables.TABLES,
     "outputs": outputs,
     "output-types": output_types,
     "experiments": experiments,

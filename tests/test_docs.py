@@ -141,6 +141,7 @@ def assemble() -> ModuleType:
 
 
 def test_the_computed_tables_are_those_that_the_pages_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
     tables = script("tables")
     texts = [(ROOT / page).read_text(encoding="utf-8") for page in tables.PAGES]
     assert [tables.with_tables(text) for text in texts] == texts, "run `python docs/tables.py`"

@@ -1,0 +1,96 @@
+"""The computed tables of the page on published lakes, written by `python docs/tables.py`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from msgrpo_hub.evaluation.tables import markdown
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RllmMaps
+from msgrpo_hub.games.lake_means import Means, lake_means, mean_of
+from msgrpo_hub.games.published_lakes import SCALES, Scale
+
+PUBLISHED = Path(__file__).with_name("published_lakes.toml")
+
+
+def lakes() -> str:
+    """Every published Frozen Lake, with what optimal and random play score on it."""
+    rows = []
+    for scale in SCALES:
+        means, lake = _means(scale), scale.lakes[0]
+        worth = [_with_error(means.optimal, means.optimal_error), _with_error(means.random, means.random_error)]
+        rows.append([scale.name, _ids(scale), _map(lake), _slip(lake), _turns(scale), *worth])
+    return markdown(["scale", "ids", "lake", "noise", "turns", "optimum", "random"], rows)
+
+
+def lake_sources() -> str:
+    """Where the settings of every scale stand, and what the ids lack."""
+    return markdown(["scale", "settings from", "their game also has"], [[s.name, s.source, s.differs or "–"] for s in SCALES])
+
+
+def lake_results() -> str:
+    """Published results on their scales, with a flag where a number cannot be right on that scale."""
+    scales = {scale.name: scale for scale in SCALES}
+    rows = []
+    for result in tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))["result"]:
+        means, score = _means(scales[result["scale"]]), result["score"]
+        share = (score - means.random) / (means.optimal - means.random)
+        source = result["source"] + (f", {result['episodes']} episodes" if "episodes" in result else "")
+        shown = [f"{means.random:.3f}", f"{score:.3f}", f"{means.optimal:.3f}"]
+        rows.append([result["scale"], result["player"], *shown, f"{share:.2f}", _flag(result, means), source])
+    head = ["scale", "player", "random", "published", "optimum", "share", "flag", "source"]
+    return markdown(head, rows)
+
+
+def _flag(result: dict[str, float], means: Means) -> str:
+    """Whether a score lies outside its scale, by more than two standard errors of its episodes, if told, and of the scale."""
+    score = result["score"]
+    chance = score * (1 - score) / result["episodes"] if "episodes" in result else 0.0
+    if score - means.optimal > 2 * np.sqrt(chance + means.optimal_error**2):
+        return "**above the optimum**"
+    return "**below random**" if means.random - score > 2 * np.sqrt(chance + means.random_error**2) else ""
+
+
+@cache
+def _means(scale: Scale) -> Means:
+    return mean_of([lake_means(lake) for lake in scale.lakes])
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.3f}" + (f" ± {error:.1g}" if error else "")
+
+
+def _ids(scale: Scale) -> str:
+    first, last = scale.lakes[0].id, scale.lakes[-1].id
+    return f"`{first}`" + (f" to `{last}`" if first != last else "")
+
+
+def _map(lake: FrozenLake) -> str:
+    """Size, ice and ends of a lake in words; the size of a scale of several is in its ids."""
+    if isinstance(lake.maps, GivenMap):
+        return f"{lake.size}×{lake.size}, gymnasium's fixed map"
+    if isinstance(lake.maps, CountedHoles):
+        return f"{lake.size}×{lake.size}, {lake.maps.count} holes, corner to corner"
+    if isinstance(lake.maps, RllmMaps):
+        return f"ice {lake.maps.ice[0]}–{lake.maps.ice[1]}, random ends, search to depth {lake.maps.depth}"
+    return f"{lake.size}×{lake.size}, ice {lake.frozen_probability}, random ends"
+
+
+def _slip(lake: FrozenLake) -> str:
+    if not lake.slippery:
+        return "none"
+    return "1/3 each way" if lake.success_rate is None else f"{1 - lake.success_rate:.1g} to a side"
+
+
+def _turns(scale: Scale) -> str:
+    turns = [lake.horizon for lake in scale.lakes]
+    return str(turns[0]) if len(set(turns)) == 1 else f"{turns[0]}–{turns[-1]}"
+
+
+TABLES: dict[str, Callable[[], str]] = {"lakes": lakes, "lake-sources": lake_sources, "lake-results": lake_results}
+"""Name of a table → its Markdown."""
