@@ -30,7 +30,12 @@ EPISODES = 10
 def main() -> None:
     write(players.BUNDLE / "replays.json", replays())
     write(players.BUNDLE / "compare.json", list(compare(*OPENING))[-1])
-    write(players.BUNDLE / "rules.json", list(rules.change_rules(**rules.asked_first()))[-1])
+    write(players.BUNDLE / "rules.json", judgements())
+
+
+def judgements() -> dict[str, Any]:
+    """Player → its last answer on the changed rules that the Rules tab opens with."""
+    return {name: list(rules.change_rules(player=name, **rules.asked_first()))[-1] for name in rules.OPENING_PLAYERS}
 
 
 def replays() -> dict[str, Any]:

@@ -44,6 +44,7 @@ VARIANTS = {
 PLAYERS = {
     "lake": "trained on the lake",
     "snake": "trained on Snake",
+    "snake-rules": "trained on Snake under several rules",
     "pocket": "untrained",
     "optimal": "optimal play",
     "planner": "planner",

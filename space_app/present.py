@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -60,6 +61,14 @@ def progress(found: dict[str, Any]) -> str:
         f'<div class="progress" role="progressbar" aria-label="Episodes played" aria-valuemin="0" aria-valuemax="{wanted}" '
         f'aria-valuenow="{done}"><span style="width:{100 * done / wanted:.1f}%"></span></div><p class="count">{word}</p>'
     )
+
+
+def judgements(answers: Mapping[str, dict[str, Any]]) -> str:
+    """The verdicts on one agent or two with changed rules: player → answer."""
+    if len(answers) == 1:
+        return "".join(map(judgement, answers.values()))
+    titled = (f"<h3>{escape(names.player(name))}</h3>{judgement(answer)}" for name, answer in answers.items())
+    return f'<div class="judged">{"".join(f"<section>{each}</section>" for each in titled)}</div>'
 
 
 def judgement(found: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,11 @@ LONGEST_TEXT = 4_000
 MOST_STARTS = 100
 """Largest number of starts; each is played three times."""
 
-OPENING = ("Snake-Solo-v1", 0, "snake", "poisoned", 40)
-"""Game, seed, player, prepared change and starts that the page opens with; their result is in `bundle/rules.json`."""
+OPENING = ("Snake-Standard-v1", 0, "poisoned", 40)
+"""Game, seed, prepared change and starts that the page opens with; the results are in `bundle/rules.json`."""
+
+OPENING_PLAYERS = ("snake", "snake-rules")
+"""The players that it opens with: trained on a game under its own rules alone, and under several."""
 
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -210,13 +213,26 @@ def _first_replay(number: int, asked_in: PromptFormat, *episodes: tuple[Game, Ep
     return replay.combine(number, data)
 
 
+def told_film(answers: Mapping[str, dict[str, Any]]) -> replay.Data:
+    """The replay that goes with the answers of `change_rules` about one or two players.
+
+    Of one player, both episodes on the first start; of two, those in the visitor's words.
+    """
+    first, *others = answers.values()
+    if not others:
+        found: replay.Data = first["film"]
+        return found
+    shown = [{**answer["film"]["players"][1], "player": name} for name, answer in answers.items()]
+    return replay.combine(first["film"]["number"], shown)
+
+
 def asked_first() -> dict[str, Any]:
-    """What `change_rules` is asked for the result that the page opens with."""
-    game, seed, player, preset, starts = OPENING
-    return {"game": game, "seed": seed, "player": player, **words(game, preset), "episodes": starts}
+    """What `change_rules` is asked for the results that the page opens with, without the player."""
+    game, seed, preset, starts = OPENING
+    return {"game": game, "seed": seed, **words(game, preset), "episodes": starts}
 
 
-def bundled() -> dict[str, Any]:
-    """The last answer of `change_rules` to that."""
-    found: dict[str, Any] = json.loads((players.BUNDLE / "rules.json").read_text(encoding="utf-8"))
+def bundled() -> dict[str, dict[str, Any]]:
+    """Player → the last answer of `change_rules` to that."""
+    found: dict[str, dict[str, Any]] = json.loads((players.BUNDLE / "rules.json").read_text(encoding="utf-8"))
     return found

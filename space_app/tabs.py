@@ -25,7 +25,7 @@ from components import (
 from films import film
 from leaderboard import leaderboard
 from leaderboard_page import leaderboard_page
-from rules import MOST_STARTS, PRESETS, asked_first, bundled, change_rules, words
+from rules import MOST_STARTS, OPENING_PLAYERS, PRESETS, asked_first, bundled, change_rules, told_film, words
 from rules import OPENING as RULES_OPENING
 
 from msgrpo_hub.games import GAMES
@@ -89,12 +89,13 @@ def _shown(steps: Iterator[dict[str, Any]], as_html: Callable[[dict[str, Any]], 
 
 def rules_tab() -> None:
     lead("Change what the agent is told about the game. Does it read the rules, or follow a habit?")
-    first, found = asked_first(), bundled()
+    first, found, beside_it = asked_first(), bundled(), OPENING_PLAYERS
     actions = GAMES[first["game"]].actions
     with gr.Row(elem_classes="asks"):
         game, board = game_input(first["game"], registered=True), board_input(first["seed"])
-        player = player_input(first["player"])
-        change = gr.Dropdown(list(PRESETS), value=RULES_OPENING[3], label="Prepared changes", min_width=170, scale=2)
+        player, beside = player_input(beside_it[0]), player_input(beside_it[1], "Beside it", nobody=True)
+    with gr.Row(elem_classes="asks"):
+        change = gr.Dropdown(list(PRESETS), value=RULES_OPENING[2], label="Prepared changes", min_width=170, scale=2)
     with gr.Row(equal_height=True):
         instructions = gr.Textbox(first["instructions"], label="Instructions", lines=3, max_lines=8, min_width=280)
         rules = gr.Textbox(first["rules"], label="Rules, one per line", lines=3, max_lines=12, min_width=280)
@@ -115,24 +116,28 @@ def rules_tab() -> None:
         stop = gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
     said = trouble("rules")
     verdict = gr.HTML(
-        present.bundled(present.judgement(found), "Try it"),
+        present.bundled(present.judgements(found), "Try it"),
         elem_id="rules-verdict",
         elem_classes="told",
         apply_default_css=False,
     )
-    inputs = [game, board, player, instructions, rules, *renamed, expected, episodes]
-    asked = [first[name] for name in ("game", "seed", "player", "instructions", "rules")]
+    inputs = [game, board, player, beside, instructions, rules, *renamed, expected, episodes]
+    asked = [first["game"], first["seed"], *beside_it, first["instructions"], first["rules"]]
     asked += [*first["names"], first["expected"], first["episodes"]]
-    stage = replay_player(json.dumps(film(found["film"], asked)), "rules-stage")
+    stage = replay_player(json.dumps(film(told_film(found), asked)), "rules-stage")
 
     def fill(game: str, change: str) -> tuple[Any, ...]:
         own = words(game, change)
         return own["instructions"], own["rules"], *own["names"], own["expected"]
 
-    def run(game: str, seed: int, player: str, instructions: str, rules: str, *rest: Any) -> Iterator[Any]:
-        *given, expected, episodes = rest
-        played = change_rules(game, seed, player, instructions, rules, given, expected, episodes)
-        yield from _shown(played, present.judgement, (game, seed, player, instructions, rules, *rest))
+    def run(game: str, seed: int, player: str, beside: str, *told: Any) -> Iterator[Any]:
+        instructions, rules, *given, expected, episodes = told
+        answers: dict[str, dict[str, Any]] = {}
+        for name in dict.fromkeys(each for each in (player, beside) if each):
+            for index, found in enumerate(change_rules(game, seed, name, instructions, rules, given, expected, episodes)):
+                answers[name] = found
+                shown = gr.skip() if index else json.dumps(film(told_film(answers), (game, seed, player, beside, *told)))
+                yield present.judgements(answers), shown
 
     gr.on(
         [game.change, change.change],

@@ -24,10 +24,10 @@ from benchmark.throughput.update import CASES, prepare
 from msgrpo_hub import rollout
 from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.models import engine, sampling
-from msgrpo_hub.models.attention import RowCache
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.logit_cache import LogitCache
+from msgrpo_hub.models.row_cache import RowCache
 from msgrpo_hub.training import trainer as training
 
 OTHER = "other"

@@ -15,7 +15,8 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import RowCache, SharedPrefix, acting
+from msgrpo_hub.models.attention import SharedPrefix, acting
+from msgrpo_hub.models.row_cache import RowCache
 from msgrpo_hub.models.sampling import TokenIds, not_finite
 
 # Shapes: U rows, V tokens of the vocabulary.

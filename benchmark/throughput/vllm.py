@@ -1,0 +1,119 @@
+"""Decoding beside a real vLLM: `python -m benchmark.throughput.vllm OUTPUT.json --vllm-python build/vllm/bin/python`.
+
+Both sides reply to the same prompts at the 0.5B shape, with as many forced tokens and as many threads, in turns: what else the
+machine does strikes both. vLLM runs in its own environment (`make build/vllm/.installed`), without a server between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import IO, cast
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+from benchmark.throughput.machine import clock
+from benchmark.throughput.rows import Key, ResultFile, Row
+from benchmark.throughput.shapes import model_folder
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.sampling import TokenIds
+
+SHAPE = "qwen2.5-0.5b"
+REPLIES = (4, 8, 16, 32)
+"""Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
+TOKENS = 32
+WORKER = Path(__file__).with_name("vllm_worker.py")
+
+
+def prompts(replies: int) -> list[TokenIds]:
+    """As many prompts as replies; four are distinct."""
+    rules = tuple(np.random.default_rng(0).integers(0, 1000, 150).tolist())
+    return [rules + tuple(np.random.default_rng(1 + k % 4).integers(0, 1000, 78).tolist()) for k in range(replies)]
+
+
+@contextmanager
+def vllm(python: Path, model: str, dtype: str, threads: int) -> Iterator[subprocess.Popen[str]]:
+    """A process with vLLM's engine, which answers `seconds_of_vllm`."""
+    settings = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    alone = {
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    with subprocess.Popen(
+        [python, WORKER, model, dtype],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | settings | alone,
+    ) as process:
+        yield process
+        cast(IO[str], process.stdin).close()
+
+
+def seconds_of_vllm(process: subprocess.Popen[str], replies: int, tokens: int) -> float:
+    """Seconds that vLLM takes for replies of so many tokens."""
+    asked, answered = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+    print(json.dumps({"prompts": prompts(replies), "tokens": tokens}), file=asked, flush=True)
+    for line in answered:
+        if line.startswith("seconds "):
+            return float(line.split()[1])
+    raise RuntimeError(f"vLLM ended with {process.wait()}: its messages are above")
+
+
+def seconds_of_ours(engine: Engine, replies: int, tokens: int) -> float:
+    """Seconds that our engine takes for them."""
+    began = clock()
+    engine.sample(prompts(replies), [np.random.default_rng(index) for index in range(replies)], 1.0, tokens)
+    return clock() - began
+
+
+def compared(python: Path, models: Path, key: Key, threads: int, repeats: int) -> Row:
+    """Tokens per second of decoding by both, without the tokens of the prompts: of each repetition, and their medians."""
+    dtype, replies = key
+    folder = model_folder(SHAPE, models)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    engine = Engine(loaded, frozenset())
+    spent: dict[str, list[float]] = {"ours": [], "vLLM": []}
+    with vllm(python, folder, dtype, threads) as process:
+        for turn in range(repeats + 1):  # the first warms up
+            ours = seconds_of_ours(engine, replies, 1 + TOKENS) - seconds_of_ours(engine, replies, 1)
+            theirs = seconds_of_vllm(process, replies, 1 + TOKENS) - seconds_of_vllm(process, replies, 1)
+            if turn:
+                spent["ours"].append(round(replies * TOKENS / ours, 2))
+                spent["vLLM"].append(round(replies * TOKENS / theirs, 2))
+    return {**{name: median(each) for name, each in spent.items()}, "repetitions": spent, "threads": threads}
+
+
+def main() -> None:
+    """Measures the missing rows of the file and prints all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.vllm", description=__doc__)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--vllm-python", type=Path, required=True, help="the interpreter of vLLM's environment")
+    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    file = ResultFile(options.output)
+    keys = [(dtype, replies) for dtype in options.dtypes for replies in REPLIES]
+    file.measure(keys, lambda key: compared(options.vllm_python, options.models, key, options.threads, options.repeats))
+    for found in file.rows:
+        dtype, replies = found["key"]
+        ratio = found["ours"] / found["vLLM"]
+        print(f"{replies} replies in {dtype}: {found['ours']} tokens/s, vLLM {found['vLLM']}: {ratio:.2f} times as fast")
+
+
+if __name__ == "__main__":
+    main()

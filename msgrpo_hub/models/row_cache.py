@@ -1,0 +1,60 @@
+"""The cache of keys and values that acting uses: a row per distinct partial reply, which forks where replies part."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+# Shapes: U rows, J key heads, L tokens of a row, D head dimension.
+
+
+class RowLayer(DynamicLayer):
+    """Keys and values of one layer, (U, J, L, D), in buffers with spare capacity, so that a step copies nothing."""
+
+    is_sliding = False
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        start = self.get_seq_length()
+        end = start + key_states.shape[2]
+        if not start:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers = [self._widened(states, 0, end) for states in (key_states, value_states)]
+        elif end > self._buffers[0].shape[2]:
+            self._buffers = [self._widened(buffer, start, end) for buffer in self._buffers]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+        return self.keys, self.values
+
+    @staticmethod
+    def _widened(states: Tensor, filled: int, needed: int) -> Tensor:
+        rows, heads, _, size = states.shape
+        buffer = states.new_empty(rows, heads, needed + max(32, needed // 2), size)
+        buffer[:, :, :filled] = states[:, :, :filled]
+        return buffer
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows, in this order; a row may be selected several times."""
+        end = self.get_seq_length()
+        self._buffers = [buffer.index_select(0, rows.to(buffer.device)) for buffer in self._buffers]  # layers on several GPUs
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
+
+class RowCache(Cache):
+    """A KV cache whose rows can fork."""
+
+    def __init__(self) -> None:
+        super().__init__(layer_class_to_replicate=RowLayer)
+
+    def select(self, rows: Tensor) -> None:
+        for layer in self.layers:
+            cast(RowLayer, layer).select(rows)
+
+    def states(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The keys and values of one layer, (J, L, D) each, for a cache with one row."""
+        keys, values = cast(RowLayer, self.layers[layer]).keys, cast(RowLayer, self.layers[layer]).values
+        assert keys is not None
+        assert values is not None
+        return keys[0], values[0]
