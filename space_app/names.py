@@ -43,8 +43,8 @@ VARIANTS = {
 
 PLAYERS = {
     "lake": "trained on the lake",
+    "lake-trap": "trained on the lake and on a trap",
     "snake": "trained on Snake",
-    "snake-rules": "trained on Snake under several rules",
     "pocket": "untrained",
     "optimal": "optimal play",
     "planner": "planner",

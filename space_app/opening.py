@@ -74,7 +74,7 @@ def examples() -> list[tuple[str, str]]:
     shown[1:1] = [("watch it fail", failure[:2])] if failure else []
     adapters = {game: name for games, name in ((LAKES, FIRST[2]), (SNAKES, "snake")) for game in games}
     links = [(words, link(game, number, adapters[game], BASE)) for words, (game, number) in shown]
-    return [*links, ("the poisoned apple", "?tab=Rules")]
+    return [*links, ("told that the goal is a trap", "?tab=Rules")]
 
 
 def _episodes(games: tuple[str, ...], player: str) -> Iterator[tuple[str, int, Episode]]:

@@ -29,11 +29,11 @@ LONGEST_TEXT = 4_000
 MOST_STARTS = 100
 """Largest number of starts; each is played three times."""
 
-OPENING = ("Snake-Standard-v1", 0, "poisoned", 40)
+OPENING = ("FrozenLake-NotSlippery-v1", 0, "poisoned", 40)
 """Game, seed, prepared change and starts that the page opens with; the results are in `bundle/rules.json`."""
 
-OPENING_PLAYERS = ("snake", "snake-rules")
-"""The players that it opens with: trained on a game under its own rules alone, and under several."""
+OPENING_PLAYERS = ("lake", "lake-trap")
+"""The players that it opens with: trained on the lake in its own words alone, and beside it on a lake whose goal is a trap."""
 
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -67,7 +67,7 @@ _INSTRUCTIONS = {
         "The snake is yours. Get the highest reward that you can, and do not die.",
     ),
     "poisoned": (
-        "You walk on a frozen lake. The goal is a trap now: never step on it. Do not fall into a hole. Stay on the ice.",
+        make_game("FrozenLake-Trap-v1").instructions,
         "You steer a snake. What lies on the board is poisoned: eat nothing and stay alive.",
     ),
 }

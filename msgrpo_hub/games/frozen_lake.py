@@ -42,7 +42,7 @@ class LakeState:
 
 @dataclass(frozen=True)
 class FrozenLake:
-    """Reach the goal: +1 there, 0 elsewhere; a hole ends the episode."""
+    """Reach the goal: +1 there, 0 elsewhere; a hole ends the episode. Or avoid it, where it is a trap."""
 
     id: str
     size: int = 4
@@ -56,13 +56,25 @@ class FrozenLake:
     """How lakes are drawn: holes, start and goal."""
     success_rate: float | None = None
     """The chance that a move on slippery ice goes where it is meant to; the two sides share the rest. None is 1/3."""
+    goal_reward: float = 1.0
+    """What the goal gives. Below 0 it is a trap, and success is to end on the ice."""
+    task: str = "Reach the goal and do not fall into a hole."
+    """What the instructions ask for."""
 
     actions = tuple(DIRECTIONS)
-    reward_range = return_range = (0.0, 1.0)
     symbols: ClassVar[Mapping[str, str]] = {".": "ice", "@": "you", "O": "hole", "G": "goal"}
     pictures = symbols
     directions = DIRECTIONS
-    instructions = "You walk on a frozen lake. Reach the goal and do not fall into a hole."
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return min(0.0, self.goal_reward), max(0.0, self.goal_reward)
+
+    return_range = reward_range
+
+    @property
+    def instructions(self) -> str:
+        return f"You walk on a frozen lake. {self.task}"
 
     @property
     def rows(self) -> int:
@@ -81,7 +93,7 @@ class FrozenLake:
             *CELL_RULES,
             "A move off the board leaves you where you are.",
             *([slip] if self.slippery else []),
-            f"The goal gives 1{when} and ends the game. A hole gives 0 and ends the game.",
+            f"The goal gives {self.goal_reward:g}{when} and ends the game. A hole gives 0 and ends the game.",
             f"The game ends after {self.horizon} turns.",
             "In the grid @ is you, . is ice, O is a hole, G is the goal.",
         )
@@ -157,16 +169,22 @@ class FrozenLake:
     def scene(self, state: LakeState) -> Scene:
         posture: Posture = "goal" if state.player == state.goal else "hole" if state.terminal else ""
         under = {"goal": "G", "hole": "O"}.get(posture, ".")
-        wanted, blocked = frozenset([state.goal]), frozenset(state.holes)
-        return Scene(player=state.player, under=under, posture=posture, wanted=wanted, blocked=blocked)
+        goal, blocked = frozenset([state.goal]), frozenset(self._deadly(state))
+        return Scene(player=state.player, under=under, posture=posture, wanted=goal - blocked, blocked=blocked)
+
+    def _deadly(self, state: LakeState) -> tuple[Cell, ...]:
+        """The cells never to enter."""
+        return (*state.holes, state.goal) if self.goal_reward < 0 else state.holes
 
     def legal_actions(self, state: LakeState) -> tuple[str, ...]:
         return tuple(a for a in self.actions if inside(neighbour(state.player, a), self.rows, self.columns))
 
     def safe_actions(self, state: LakeState) -> tuple[str, ...]:
-        return tuple(a for a in self.legal_actions(state) if neighbour(state.player, a) not in state.holes)
+        return tuple(a for a in self.legal_actions(state) if neighbour(state.player, a) not in self._deadly(state))
 
     def succeeded(self, state: LakeState) -> bool:
+        if self.goal_reward < 0:
+            return not state.terminal
         return state.player == state.goal and self.goal_counts(self.horizon - state.turn + 1)
 
 
@@ -179,7 +197,8 @@ class _Arrivals(dict[Cell, Transition[LakeState]]):
 
     def __missing__(self, cell: Cell) -> Transition[LakeState]:
         after = LakeState(self.game.size, self.holes, cell, self.turn + 1, self.goal)
-        reward = float(cell == after.goal and self.game.goal_counts(self.game.horizon - self.turn))
+        reached = cell == after.goal and self.game.goal_counts(self.game.horizon - self.turn)
+        reward = self.game.goal_reward if reached else 0.0
         truncated = not after.terminal and after.turn >= self.game.horizon
         self[cell] = Transition(after, reward, after.terminal, truncated)
         return self[cell]

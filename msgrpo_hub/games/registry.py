@@ -66,8 +66,19 @@ OPTIONAL: dict[str, TableGame] = {
 }
 """Games of packages that the extra `games` installs. Horizons leave time for optimal play; MiniGrid's are `max_steps`."""
 
-FURTHER: dict[str, Game] = {**LAKES, **TOY_TEXT, **OPTIONAL}
-"""Id → game that stands in no suite: Frozen Lake with the settings of other projects, and environments of other packages."""
+_TOLD: dict[str, tuple[float, str]] = {
+    "FrozenLake-Sought-v1": (1.0, "Find the way to the goal and stay out of the holes."),
+    "FrozenLake-Untold-v1": (1.0, " ".join(["The weather is nice today."] * 3)),
+    "FrozenLake-Trap-v1": (-1.0, "The goal is a trap: stay on the ice, and do not fall into a hole."),
+    "FrozenLake-KeepAway-v1": (-1.0, "Keep away from the goal and from every hole."),
+}
+TOLD_OTHERWISE: dict[str, Game] = {
+    name: FrozenLake(name, goal_reward=reward, task=task) for name, (reward, task) in _TOLD.items()
+}
+"""The dry lake in other words, with words that say nothing, and with a goal to avoid: to train on beside it."""
+
+FURTHER: dict[str, Game] = {**TOLD_OTHERWISE, **LAKES, **TOY_TEXT, **OPTIONAL}
+"""Id → game that stands in no suite: the lake told otherwise, with others' settings, and environments of other packages."""
 
 
 def make_game(game_id: str) -> Game:

@@ -188,7 +188,7 @@ def base_game(game: Game) -> Game:
 
 
 def unchanged(game: Game) -> Game:
-    """The game that an agent with a habit takes a game for: whatever it eats is worth 1, and any turn is right for the goal.
+    """The game that an agent with a habit takes a game for: whatever it eats and the goal are worth 1, on any turn.
 
     >>> from msgrpo_hub.games import make_game
     >>> [item.reward for item in unchanged(make_game("Snake-PoisonAppleBanana-v1")).items]
@@ -196,7 +196,7 @@ def unchanged(game: Game) -> Game:
     """
     if isinstance(game, Snake):
         return replace(game, items=tuple(replace(item, reward=1.0) for item in game.items))
-    return replace(game, exactly=False) if isinstance(game, FrozenLake) else game
+    return replace(game, exactly=False, goal_reward=1.0) if isinstance(game, FrozenLake) else game
 
 
 def display_name(game: Game, action: str) -> str:

@@ -36,8 +36,11 @@ def how_it_ended(game: Game, states: Sequence[Any], last: str | None, *, success
     if scene.bodies:
         return "survived, the other snake died" if terminated else f"survived all {turns} turns"
     if scene.posture == "goal":
-        return "reached the goal" if success else "reached the goal on the wrong turn"
-    return "fell into a hole" if scene.posture == "hole" else f"ran out of turns after {turns}"
+        why = "" if success else " on the wrong turn" if scene.wanted else ", which is a trap"
+        return f"reached the goal{why}"
+    if scene.posture == "hole":
+        return "fell into a hole"
+    return f"stayed on the ice for {turns} turns" if success else f"ran out of turns after {turns}"
 
 
 def _death(game: HasScene, before: Any, action: str | None) -> str:

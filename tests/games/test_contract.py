@@ -19,7 +19,7 @@ from msgrpo_hub.games.scene import has_scene
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal
 from msgrpo_hub.rollout import play_groups
 
-BOARDS: dict[str, Game] = {**GAMES, "FrozenLake-RAGEN2-Slippery-v1": FURTHER["FrozenLake-RAGEN2-Slippery-v1"]}
+BOARDS: dict[str, Game] = {**GAMES, **{name: FURTHER[name] for name in ("FrozenLake-Trap-v1", "FrozenLake-RAGEN2-Slippery-v1")}}
 """Games of a player on a board; one lake stands for those of other projects."""
 EVERY: dict[str, Game] = {**BOARDS, **TOY_TEXT}
 every_game = pytest.mark.parametrize("game", EVERY.values(), ids=EVERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import names
 from rules import bundled
 
 from tests.space.pages import Visit, pick, trouble, write
@@ -9,20 +10,23 @@ from tests.space.pages import Visit, pick, trouble, write
 LAKE = "FrozenLake-NotSlippery-v1"
 
 
-def test_the_rules_tab_opens_with_a_result(visit: Visit) -> None:
+def test_the_rules_tab_opens_with_two_agents_in_the_same_words_and_their_verdicts(visit: Visit) -> None:
     page = visit("Rules")
-    verdict = page.locator("#rules-verdict .verdict .word")
-    assert verdict.inner_text() == f"{bundled()['verdict'].capitalize()}."
+    verdicts = [f"{found['verdict'].capitalize()}." for found in bundled().values()]
+    assert page.locator("#rules-verdict .verdict .word").all_inner_texts() == verdicts
+    assert page.locator("#rules-verdict h3").all_inner_texts() == [names.player(name) for name in bundled()]
     assert page.locator("#rules-stage .board").count() == 2
 
 
 def test_changed_rules_are_told_and_judged(visit: Visit) -> None:
     page = visit("Rules")
-    pick(page, "Game", LAKE)
+    pick(page, "Game", "Snake-Solo-v1")
     page.wait_for_function(
-        "() => [...document.querySelectorAll('textarea')].some((each) => each.value.includes('The goal gives -1'))"
+        "() => [...document.querySelectorAll('textarea')].some((each) => each.value.includes('An apple gives -1'))"
     )
+    pick(page, "Game", LAKE)
     pick(page, "Player", "lake")
+    pick(page, "Beside it", "nobody")
     pick(page, "Prepared changes", "new names")
     page.wait_for_function("() => [...document.querySelectorAll('input')].some((each) => each.value === 'West')")
     page.get_by_label("number input for Starts").fill("4")

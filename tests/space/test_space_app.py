@@ -109,7 +109,7 @@ def test_the_examples_show_what_they_say() -> None:
     others = [opening._episodes((game,), "snake") for game in opening.SNAKES]
     longest = max(sum(step.reward > 0 for step in episode.steps) for of in others for _, _, episode in of)
     assert sum(step["reward"] > 0 for step in ends["the longest snake"]["steps"]) == longest
-    assert links["the poisoned apple"] == {"tab": "Rules"}
+    assert links["told that the goal is a trap"] == {"tab": "Rules"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import rules
 from verdicts import pickups
 
 from msgrpo_hub.agent import Prompt, build_prompt
+from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.players import make_player
@@ -101,10 +102,15 @@ def test_told_about_the_weather_an_agent_is_compared_with_the_weather() -> None:
         assert control(told, own["rules"], own["names"]).rules == make_game(SOLO).rules
 
 
-def test_the_bundled_adapter_that_never_read_of_poison_gives_no_sign() -> None:
-    found = rules.bundled()
-    assert found["verdict"] == "no sign either way"
-    assert found["changed"]["per_game"] < 0.8 * found["own"]["per_game"]  # though it collects less than as written
+def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_does_not() -> None:
+    plain, reader = (rules.bundled()[name] for name in rules.OPENING_PLAYERS)
+    assert plain["verdict"] != "follows the words" == reader["verdict"]
+
+
+def test_training_on_the_trap_too_costs_less_than_a_twentieth_of_the_skill() -> None:
+    files = (adapters_path() / f"{name}.json" for name in rules.OPENING_PLAYERS)
+    plain, reader = (json.loads(file.read_text(encoding="utf-8"))["adapter"] for file in files)
+    assert reader > 0.95 * plain
 
 
 @pytest.mark.parametrize("preset", ["poisoned", "other words", "new names"])
@@ -117,14 +123,24 @@ def test_greedy_which_reads_nothing_gets_no_verdict_about_reading(preset: str) -
     assert found["own"] == found["control"] == found["changed"]
 
 
-def test_the_bundled_result_is_the_answer_to_what_the_page_asks_first() -> None:
-    asked, found = rules.asked_first(), rules.bundled()
+@pytest.mark.parametrize("player", rules.OPENING_PLAYERS)
+def test_a_bundled_result_is_the_answer_to_what_the_page_asks_first(player: str) -> None:
+    asked, found = rules.asked_first(), rules.bundled()[player]
     assert found["episodes"] == found["wanted"] == asked["episodes"]
     assert found["film"]["players"][0]["game"]["title"] == asked["game"]
     assert all(line in found["told"] for line in [asked["instructions"], *asked["rules"].splitlines()])
 
 
+def test_two_players_are_shown_in_the_same_new_words_and_one_with_and_without_them() -> None:
+    answers = rules.bundled()
+    pair, [name, *_] = rules.told_film(answers), rules.OPENING_PLAYERS
+    assert [each["player"] for each in pair["players"]] == [*rules.OPENING_PLAYERS]
+    assert {each["system"] for each in pair["players"]} == {answers[name]["told"]}
+    assert rules.told_film({name: answers[name]}) == answers[name]["film"]
+
+
 @pytest.mark.long
-def test_computed_anew_the_bundled_result_is_the_same() -> None:
-    *_, found = rules.change_rules(**rules.asked_first())
-    assert json.loads(json.dumps(found)) == rules.bundled()
+@pytest.mark.parametrize("player", rules.OPENING_PLAYERS)
+def test_computed_anew_a_bundled_result_is_the_same(player: str) -> None:
+    *_, found = rules.change_rules(player=player, **rules.asked_first())
+    assert json.loads(json.dumps(found)) == rules.bundled()[player]
