@@ -43,7 +43,7 @@ VARIANTS = {
 
 PLAYERS = {
     "lake": "trained on the lake",
-    "lake-trap": "trained on the lake and on a trap",
+    "lake-trap": "trained on a trap too",
     "snake": "trained on Snake",
     "pocket": "untrained",
     "optimal": "optimal play",

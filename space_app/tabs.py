@@ -154,7 +154,7 @@ def rules_tab() -> None:
         "Only the words change; the game, its random numbers and its rewards stay. The score counts rewards collected: apples "
         "eaten, or the goal reached. Any new text disturbs a small model. So each start is also played with *The weather is nice "
         "today.* in the place of your words, as often as it takes to be as long. Only a difference from that, beyond its 95 % "
-        "interval, is a sign of reading or of habit. *Trained on the lake and on a trap* was trained on "
+        "interval, is a sign of reading or of habit. *Trained on a trap too* has learned "
         "the very words that the page opens with. In others that mean the same it may fail: try some, such as *avoid the goal*."
     )
 
