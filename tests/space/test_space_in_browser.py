@@ -190,7 +190,7 @@ def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(
     play_board(page, 3)
     for key in ["Up", "Right", "Right", "Right"]:
         page.keyboard.press(f"Arrow{key}")
-    page.locator("#play-board .results table").wait_for()
+    page.locator("#play-board .results table").wait_for(timeout=180_000)  # the agent is loaded first
     assert page.locator("#play-board .replay-status").first.inner_text() == "The end: you fell into a hole, reward 0"
     rows = page.locator("#play-board .results tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["you", "trained on the lake (0.8 M)", "optimal play"]
