@@ -141,6 +141,6 @@ def test_two_players_are_shown_in_the_same_new_words_and_one_with_and_without_th
 
 @pytest.mark.long
 @pytest.mark.parametrize("player", rules.OPENING_PLAYERS)
-def test_computed_anew_a_bundled_result_is_the_same(player: str) -> None:
+def test_computed_anew_the_bundled_result_is_the_same(player: str) -> None:
     *_, found = rules.change_rules(player=player, **rules.asked_first())
     assert json.loads(json.dumps(found)) == rules.bundled()[player]
