@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import adapters_path
+from msgrpo_hub.downloads.names import PUBLIC_POCKET, adapters_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import markdown
@@ -22,8 +22,6 @@ from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.summary import read_summary
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-BASE = "msgrpo_hub/pocket/model"
-"""How settings name the built-in base, which is found wherever the package is installed."""
 
 PAGE = """# Built-in adapters
 
@@ -47,7 +45,7 @@ def install(name: str, run: Path, adapters: Path, command: str) -> None:
     for file in (WEIGHTS, PLAY_SETTINGS):
         shutil.copyfile(folder.adapter / file, target / file)
     settings = json.loads((folder.adapter / SETTINGS).read_text(encoding="utf-8"))
-    write_json(target / SETTINGS, settings | {"base_model_name_or_path": BASE, "revision": None})
+    write_json(target / SETTINGS, settings | {"base_model_name_or_path": PUBLIC_POCKET, "revision": None})
     adapter, base = summary["adapter"], summary["base"]
     reached = {"base": base["reward"], "adapter": adapter["reward"], "interval": adapter["reward_interval"]}
     training = {"seconds_training": round(summary["seconds_acting"] + summary["seconds_training"])}

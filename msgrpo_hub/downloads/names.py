@@ -14,6 +14,10 @@ POCKET = "pocket"
 """The name of the built-in base model."""
 
 
+PUBLIC_POCKET = "msgrpo_hub/pocket/model"
+"""How the settings of an adapter name the built-in base where they leave this machine: it is found in any installation."""
+
+
 def pocket_path() -> Path:
     """The folder of the built-in base in the installed package."""
     return Path(str(files("msgrpo_hub") / "pocket" / "model"))

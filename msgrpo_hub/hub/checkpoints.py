@@ -19,8 +19,11 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from msgrpo_hub.downloads.hub_errors import AGAIN, hub_errors
+from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS
+from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, upload
+from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.storage.run_files import RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig
@@ -97,6 +100,15 @@ def _copy(folder: Path, name: str, into: Path) -> None:
         if source.is_file() and not any(part.startswith(".") for part in inside.parts):
             (into / inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, into / inside)
+            if source.name == ADAPTER_SETTINGS:
+                _name_base(into / inside)
+
+
+def _name_base(settings_file: Path) -> None:
+    """Names the built-in base as any installation finds it, and not by its folder on this machine."""
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    if settings["base_model_name_or_path"] == str(pocket_path()):
+        write_json(settings_file, settings | {"base_model_name_or_path": PUBLIC_POCKET})
 
 
 def fetch_state(repo_id: str, folder: Path, names: tuple[str, ...], *, below: str = "", token: str | None = None) -> bool:

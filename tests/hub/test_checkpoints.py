@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 
+from msgrpo_hub.downloads.fetching import base_of
+from msgrpo_hub.downloads.names import pocket_path
 from tests.hub.conftest import FLAGS, msgrpo, refused
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.lanes import Loopback
@@ -52,7 +54,13 @@ def test_a_run_is_one_commit_of_a_private_repository_without_what_the_machine_kn
     assert loopback.stored("ada/kept").private
     assert len(loopback.commits("ada/kept")) == 1
     assert json.loads(loopback.files("ada/kept")["msgrpo-run.json"]) == {"format": "msgrpo-run-v1"}
-    assert str(kept).encode() not in b"".join(loopback.files("ada/kept").values())
+    everything = b"".join(loopback.files("ada/kept").values())
+    assert str(kept).encode() not in everything
+    assert str(pocket_path()).encode() not in everything
+    assert b"Model Card for Model ID" not in everything  # PEFT's template
+    for folder in ("adapter", "best"):
+        settings = json.loads(loopback.files("ada/kept")[f"{folder}/adapter_config.json"])
+        assert base_of(settings, "ada/kept") == str(pocket_path())
     assert not [name for name in loopback.files("ada/kept") if "/." in f"/{name}"]
 
 
