@@ -24,5 +24,5 @@ def test_the_install_line_of_a_card_has_the_first_address_of_the_metadata(
         said["Project-URL"] = url
     monkeypatch.setattr(cards, "metadata", lambda _: said)
     monkeypatch.setattr(cards, "package_address", cards.package_address.__wrapped__)
-    values = dict.fromkeys(("front_matter", "introduction", "repo_id", "version", "rest"), "")
+    values = dict.fromkeys(("front_matter", "introduction", "repo_id", "version", "rest", "title"), "")
     assert line in cards.render("base.md.jinja", values)

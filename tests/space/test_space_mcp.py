@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import httpx
@@ -33,7 +34,8 @@ def in_session(space: Served, does: Callable[[ClientSession], Awaitable[Found]])
             await client.initialize()
             return await does(client)
 
-    return asyncio.run(session())
+    with ThreadPoolExecutor(1) as alone:  # Playwright's loop runs in the thread of the tests
+        return alone.submit(asyncio.run, session()).result()
 
 
 def test_every_endpoint_is_a_tool_with_a_description_and_typed_parameters(space: Served) -> None:
