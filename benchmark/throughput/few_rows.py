@@ -1,7 +1,7 @@
 """What oneDNN gains while decoding: `python -m benchmark.throughput.few_rows OUTPUT.json`.
 
 Products of few rows with one weight of the 0.5B shape, and decoding by a model of that shape in float32: by the default
-library, by oneDNN in place, and in turns. The fastest of the repetitions counts, since other processes can only add to it.
+library and by oneDNN, in turns. The fastest of the repetitions counts, since other processes can only add to it.
 """
 
 from __future__ import annotations

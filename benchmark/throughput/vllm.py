@@ -51,7 +51,7 @@ def vllm(python: Path, model: str, dtype: str, threads: int) -> Iterator[subproc
         "HF_HUB_OFFLINE": "1",
     }
     with subprocess.Popen(
-        [python, WORKER, model, dtype],
+        [python, "-P", WORKER, model, dtype],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -85,7 +85,8 @@ def compared(python: Path, models: Path, key: Key, threads: int, repeats: int) -
     loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     engine = Engine(loaded, frozenset())
     spent: dict[str, list[float]] = {"ours": [], "vLLM": []}
-    with vllm(python, folder, dtype, threads) as process:
+    acting = engine.choose(prompts(replies)[0], 1 + TOKENS).acting  # entered once, as for a set of episodes
+    with vllm(python, folder, dtype, threads) as process, acting():
         for turn in range(repeats + 1):  # the first warms up
             ours = seconds_of_ours(engine, replies, 1 + TOKENS) - seconds_of_ours(engine, replies, 1)
             theirs = seconds_of_vllm(process, replies, 1 + TOKENS) - seconds_of_vllm(process, replies, 1)

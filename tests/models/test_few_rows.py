@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
+from msgrpo_hub.models import few_rows
 from msgrpo_hub.models.attention import acting
 from msgrpo_hub.models.few_rows import FEWEST, HAS_ONE_DNN, LARGE, MOST, FewRowsLinear, few_rows_by_one_dnn
 from msgrpo_hub.models.plain_forward import PlainForward
@@ -61,8 +64,49 @@ def test_other_products_stay_with_the_default() -> None:
         assert by_one_dnn(model, torch.randn(FEWEST - 1, 1024)) == by_one_dnn(model, torch.randn(MOST + 1, 1024)) == 0
         assert by_one_dnn(model, few, grad=True) == 0
     assert by_one_dnn(model, few) == 0, "after the context everything is as before"
-    with few_rows_by_one_dnn(half := layers().bfloat16()):
-        assert not any(isinstance(layer, FewRowsLinear) for layer in half)
+    with few_rows_by_one_dnn(double := layers().double()):
+        assert not any(isinstance(layer, FewRowsLinear) for layer in double)
+
+
+def test_weights_that_change_inside_the_context_are_copied_anew() -> None:
+    model, x = layers(), torch.randn(8, 1024)
+    changes: list[Callable[[nn.Parameter], object]] = [
+        lambda weight: weight.mul_(2),
+        lambda weight: setattr(weight, "data", weight.detach().clone().neg_()),  # as LoRA is merged
+        lambda weight: weight.zero_(),
+    ]
+    with torch.no_grad(), few_rows_by_one_dnn(model):
+        for change in changes:
+            model(x)
+            change(model[0].weight)
+            expected = functional.linear(functional.linear(x, *model[0].parameters()), *model[1].parameters())
+            assert torch.allclose(model(x), expected, atol=1e-5)
+
+
+def test_copies_have_limited_room_and_end_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = nn.Sequential(layers(), layers()[:1]), torch.randn(8, 1024)
+    first, second = model[0][0], model[1][0]
+    monkeypatch.setattr(few_rows, "ROOM", first.weight.nbytes)
+    with torch.no_grad(), few_rows_by_one_dnn(model):
+        assert first.copy is None, "nothing is copied before it is needed"
+        first(x)
+        second(x)
+        assert (first.copies, second.copies) == (True, False)
+        assert first.copy[1].is_mkldnn
+        assert second.copy is None
+    assert not {"copy", "copies"} & (vars(first).keys() | vars(second).keys())
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bfloat16 on this processor")
+@pytest.mark.parametrize("rows", [FEWEST, 17, MOST])
+def test_bfloat16_is_read_in_place(rows: int) -> None:
+    model, x = layers().bfloat16(), torch.randn(rows, 1024).bfloat16()
+    with torch.no_grad():
+        expected = model(x)
+        with few_rows_by_one_dnn(model):
+            assert torch.allclose(model(x), expected, atol=1e-2)
+            assert by_one_dnn(model, x) == 1
+            assert model[0].copy is None
 
 
 def test_an_exception_inside_leaves_the_layers_as_they_were() -> None:
