@@ -60,3 +60,9 @@ def turn(page: Page, stage: str) -> int:
 
 def ready(page: Page, stage: str, player: str) -> None:
     page.locator(f"{stage} article[aria-label='{player}'] .board").wait_for()
+
+
+def play_board(page: Page, number: int) -> None:
+    page.get_by_label("Board", exact=True).locator("visible=true").fill(str(number))
+    page.get_by_role("button", name="New game").click()
+    page.get_by_text(f"Frozen Lake, board {number}").locator("visible=true").wait_for()
