@@ -17,7 +17,7 @@ import numpy as np
 from benchmark.experiments import experiment
 from benchmark.experiments.curves import NOTHING, TOO_FEW
 from benchmark.experiments.rows import Row, read_rows, values_of
-from benchmark.throughput import sizing, vllm_quickstart
+from benchmark.throughput import sizing, vllm, vllm_quickstart
 from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
 from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
@@ -196,9 +196,14 @@ def adapters() -> str:
     return "\n".join(line for line in page.splitlines() if line.startswith("|"))
 
 
-def vllm() -> str:
+def quickstart_on_vllm() -> str:
     """The quickstart acting on vLLM and with our own engine."""
     return markdown(*vllm_quickstart.table(json.loads(vllm_quickstart.RESULTS.read_text(encoding="utf-8"))["runs"]))
+
+
+def decoding() -> str:
+    """Tokens per second of our engine and of vLLM."""
+    return markdown(*vllm.table(json.loads(vllm.RESULTS.read_text(encoding="utf-8"))["rows"]))
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -212,7 +217,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiments": experiments,
     "answers": answers,
     "adapters": adapters,
-    "vllm-quickstart": vllm,
+    "vllm-quickstart": quickstart_on_vllm,
+    "vllm-decoding": decoding,
     **sizing.TABLES,
 }
 """Name of a table → its Markdown."""

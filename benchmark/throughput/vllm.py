@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 from benchmark.throughput.machine import clock
 from benchmark.throughput.rows import Key, ResultFile, Row
 from benchmark.throughput.shapes import model_folder
+from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.sampling import TokenIds
 
@@ -31,6 +32,7 @@ SHAPE = "qwen2.5-0.5b"
 REPLIES = (4, 8, 16, 32)
 """Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
 TOKENS = 32
+RESULTS = Path(__file__).parent / "results" / "vllm.json"
 WORKER = Path(__file__).with_name("vllm_worker.py")
 
 
@@ -96,6 +98,20 @@ def compared(python: Path, models: Path, key: Key, threads: int, repeats: int) -
     return {**{name: median(each) for name, each in spent.items()}, "repetitions": spent, "threads": threads}
 
 
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: tokens per second of both, and the smallest and the largest ratio of a repetition."""
+    header = ["type", "replies", "our engine (tokens/s)", "vLLM (tokens/s)", "ratio", "of single repetitions"]
+    return header, [_cells(row) for row in rows]
+
+
+def _cells(row: Row) -> list[str]:
+    dtype, replies = row["key"]
+    both = row["repetitions"]
+    ratios = [ours / theirs for ours, theirs in zip(both["ours"], both["vLLM"], strict=True)]
+    between = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return [dtype, str(replies), f"{row['ours']:.1f}", f"{row['vLLM']:.1f}", f"{row['ours'] / row['vLLM']:.2f}", between]
+
+
 def main() -> None:
     """Measures the missing rows of the file and prints all."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.vllm", description=__doc__)
@@ -110,10 +126,7 @@ def main() -> None:
     file = ResultFile(options.output)
     keys = [(dtype, replies) for dtype in options.dtypes for replies in REPLIES]
     file.measure(keys, lambda key: compared(options.vllm_python, options.models, key, options.threads, options.repeats))
-    for found in file.rows:
-        dtype, replies = found["key"]
-        ratio = found["ours"] / found["vLLM"]
-        print(f"{replies} replies in {dtype}: {found['ours']} tokens/s, vLLM {found['vLLM']}: {ratio:.2f} times as fast")
+    print(markdown(*table(file.rows)))
 
 
 if __name__ == "__main__":

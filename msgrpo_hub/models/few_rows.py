@@ -20,7 +20,7 @@ LARGE = 2**19
 """Fewest weights of a layer."""
 FEWEST, MOST = 4, 96
 """Rows of a product."""
-ROOM = 2**32
+ROOM = 2**31
 """Bytes of a model's copied weights. Layers beyond it are read in place."""
 
 HAS_ONE_DNN = platform.machine() in ("x86_64", "AMD64") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
