@@ -2,7 +2,8 @@
 
 In float32 oneDNN gets a copy of the weights in its own layout, made at the first such product of a context. Measured with
 896 × 4864 weights on one thread and on two: 1.7 to 2 times as fast with 4 to 32 rows, 1.1 to 1.5 times with 96, no gain with
-fewer than 4. The copy takes as long as five products. In bfloat16 it reads the weights in place, 1.1 to 1.5 times as fast.
+fewer than 4. The copy takes as long as five products of one row. In bfloat16 it reads the weights in place, 1.1 to 1.5 times as
+fast with 4 to 16 rows.
 The products differ in rounding alone. Small weights, gradients, other types and other devices stay with the default.
 """
 
