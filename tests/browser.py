@@ -30,16 +30,21 @@ OpenPage = Callable[..., "Page"]
 """(url, *, width, height, scheme, inside, options of a browser context) → page."""
 
 
+def executable() -> str | None:
+    """The browser on this machine, by the names that systems give it."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not executable:
+    found = executable()
+    if not found:
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing("no Chromium on this machine: apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
         yield browser
         browser.close()
 

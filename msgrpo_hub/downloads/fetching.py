@@ -26,7 +26,7 @@ from msgrpo_hub.downloads.inspection import (
     weight_files,
 )
 from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS, CONFIG, LARGEST_SETTINGS, Listing, is_repository, no_folder
-from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
+from msgrpo_hub.downloads.names import PUBLIC_POCKET, exists, is_folder, pocket_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, Scalar, play_settings_of
 from msgrpo_hub.errors import UserError
 
@@ -96,7 +96,7 @@ def base_of(settings: Mapping[str, Any], adapter: str) -> str:
     base = str(settings.get("base_model_name_or_path") or "")
     if not base:
         raise UserError(f"the adapter {adapter!r} does not name its base model: name both, as BASE+ADAPTER")
-    if Path(base).parts[-3:] == pocket_path().parts[-3:]:
+    if "/".join(Path(base).parts[-3:]) == PUBLIC_POCKET:
         return str(pocket_path())
     if not is_folder(adapter) and (exists(base) or not is_repository(base)):
         raise UserError(

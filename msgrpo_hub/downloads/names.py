@@ -13,7 +13,6 @@ from msgrpo_hub.errors import UserError
 POCKET = "pocket"
 """The name of the built-in base model."""
 
-
 PUBLIC_POCKET = "msgrpo_hub/pocket/model"
 """How the settings of an adapter name the built-in base where they leave this machine: it is found in any installation."""
 

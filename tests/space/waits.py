@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
-from tests.browser import ARGUMENTS
+from tests.browser import ARGUMENTS, executable
 from tests.long import git
 from tests.space.served import serving
 
@@ -68,7 +67,7 @@ def watch(page: Page, number: int) -> None:
 def measured() -> dict[str, list[float]]:
     """Seconds of every wait, in the order in which a visitor has them; the first of each is that of the first visitor."""
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as space, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=executable(), args=list(ARGUMENTS))
         found = {"first board": [first_board(browser, space.url) for _ in range(VISITS)]}
         page = browser.new_page(reduced_motion="reduce")
         page.goto(space.url)
