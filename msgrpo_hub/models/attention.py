@@ -88,14 +88,14 @@ def attend(
     grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
     own = _capped(grouped @ key.transpose(2, 3), softcap)
     if mask is not None:
-        own = own + mask.repeat(1, 1, heads // groups, 1)
+        own = own + (mask if queries == 1 else mask.repeat(1, 1, heads // groups, 1))
     scores = [own]
     if shared is not None:
         keys, values = shared
         flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
         common = _capped(flat @ keys.transpose(1, 2), softcap).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
         if shared_mask is not None:
-            common = common + shared_mask.repeat(1, 1, heads // groups, 1)
+            common = common + (shared_mask if queries == 1 else shared_mask.repeat(1, 1, heads // groups, 1))
         scores = [common, own]
     if sinks is not None:
         column = sinks.reshape(1, groups, -1, 1).expand(rows, -1, -1, queries).reshape(rows, groups, -1, 1)

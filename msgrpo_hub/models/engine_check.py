@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
+from msgrpo_hub.models.direct_decoder import is_direct
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_log_probs
@@ -45,16 +46,20 @@ class Choice:
 
     cached: bool | None
     """Of the plain forward; None for the fast one."""
+    direct: bool
+    """Of the fast forward."""
     split_head: bool
     why: str
 
     @classmethod
     def of(cls, forward: FastForward | PlainForward, why: str) -> Choice:
-        return cls(forward.cached if isinstance(forward, PlainForward) else None, forward.split_head, why)
+        if isinstance(forward, PlainForward):
+            return cls(forward.cached, False, forward.split_head, why)
+        return cls(None, forward.direct, forward.split_head, why)
 
     def forward(self, model: PreTrainedModel | PeftModel) -> FastForward | PlainForward:
         """A new forward of this kind."""
-        made = FastForward(model) if self.cached is None else PlainForward(model, self.cached)
+        made = FastForward(model, self.direct) if self.cached is None else PlainForward(model, self.cached)
         made.split_head = self.split_head
         return made
 
@@ -102,10 +107,11 @@ def _chosen(
 ) -> tuple[FastForward | PlainForward, str]:
     problem = ""
     if kind != "plain":
-        fast = FastForward(model)
-        problem = _other_layers(model) or reference.disagreement(fast)
-        if not problem:
-            return fast, ""
+        for direct in (True, False) if is_direct(model) else (False,):
+            fast = FastForward(model, direct)
+            problem = _other_layers(model) or reference.disagreement(fast)
+            if not problem:
+                return fast, ""
         if kind == "fast":
             raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
     for cached in (True, False):

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, acting
+from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
 from msgrpo_hub.models.row_cache import RowCache
 from msgrpo_hub.models.sampling import TokenIds, not_finite
 
@@ -46,30 +47,45 @@ class FastRows:
 class FastForward:
     """Forward passes of one model over a shared prefix. The prefix depends only on the prompts of a call.
 
+    Args:
+        model: any causal language model of transformers that uses its attention interface.
+        direct: computes common families by `DirectDecoder` instead of their modules.
+
     `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body.
     """
 
     name = "fast"
 
-    def __init__(self, model: PreTrainedModel | PeftModel) -> None:
-        self.model = model
+    def __init__(self, model: PreTrainedModel | PeftModel, direct: bool = True) -> None:
+        self.model, self.direct = model, direct
         self.rows = 0
         self.split_head = True
         self._prefix: TokenIds = ()
         self._prefix_cache: RowCache | None = None
+        self._decoder: DirectDecoder | None = None
+        self._acting = False
 
     @property
     def prefix_length(self) -> int:
         """Tokens of the shared prefix."""
         return len(self._prefix)
 
-    def acting(self) -> AbstractContextManager[None]:
-        """Evaluation mode, with attention over the shared prefix."""
-        return acting(self.model)
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Evaluation mode, with attention over the shared prefix. A nested context does nothing."""
+        if self._acting:
+            yield
+            return
+        with acting(self.model):
+            self._acting = True
+            try:
+                yield
+            finally:
+                self._acting, self._decoder = False, None
 
     def forget(self) -> None:
-        """Drops the shared prefix, because the weights have changed."""
-        self._prefix, self._prefix_cache = (), None
+        """Drops what was computed of the weights, because they have changed."""
+        self._prefix, self._prefix_cache, self._decoder = (), None, None
 
     def share(self, prompts: Sequence[TokenIds]) -> None:
         """Computes the keys and values of the prompts' shared prefix, unless they are there."""
@@ -129,6 +145,10 @@ class FastForward:
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
         shared = None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions)
+        if self._decoder is None and self.direct and is_direct(self.model):
+            self._decoder = DirectDecoder(self.model)
+        if self._decoder is not None:
+            return self._decoder(token_ids, mask[:, None], positions, cache, keep, shared).float()
         output = self.model(
             input_ids=token_ids,
             attention_mask=mask[:, None],

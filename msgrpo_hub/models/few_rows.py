@@ -10,12 +10,13 @@ The products differ in rounding alone. Small weights, gradients, other types and
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 LARGE = 2**19
 """Fewest weights of a layer."""
@@ -36,18 +37,43 @@ class FewRowsLinear(nn.Linear):
     """Which weights it is of, and the copy."""
 
     def forward(self, input: Tensor) -> Tensor:
-        rows = input.numel() // self.in_features
-        if FEWEST <= rows <= MOST and not torch.is_grad_enabled():
-            weight = self._in_its_layout() if self.copies else self.weight
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, self.bias, "none", [], "")
-            return product
+        if _is_few(input) and not torch.is_grad_enabled():
+            return _by_one_dnn(input, self._in_its_layout() if self.copies else self.weight, self.bias)
         return super().forward(input)
 
     def _in_its_layout(self) -> Tensor:
         of = self.weight.data_ptr(), self.weight._version
         if self.copy is None or self.copy[0] != of:
-            self.copy = of, torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), FEWEST)
+            self.copy = of, _reordered(self.weight.detach())
         return self.copy[1]
+
+
+class JoinedLinear:
+    """Linear layers with one input as one product, without gradients; the weights stay as they are while it is used.
+
+    Together they are one layer if they are small, and for few rows one copy in oneDNN's layout if all large ones may be copied.
+    """
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        self._layers = layers
+        self._bias = None if layers[0].bias is None else torch.cat([layer.bias.detach() for layer in layers])
+        self._small = self._weights() if sum(layer.weight.numel() for layer in layers) < LARGE else None
+        large = [layer.copies for layer in layers if isinstance(layer, FewRowsLinear)]
+        self._copies = bool(large) and all(large)
+        self._copy: Tensor | None = None
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The outputs of all layers side by side, (..., sum of their outputs), of states (..., inputs)."""
+        if self._small is not None:
+            return functional.linear(states, self._small, self._bias)
+        if self._copies and _is_few(states):
+            if self._copy is None:
+                self._copy = _reordered(self._weights())
+            return _by_one_dnn(states, self._copy, self._bias)
+        return torch.cat([layer(states) for layer in self._layers], -1)
+
+    def _weights(self) -> Tensor:
+        return torch.cat([layer.weight.detach() for layer in self._layers])
 
 
 @contextmanager
@@ -66,6 +92,20 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
         for layer in layers:
             layer.__class__ = nn.Linear
             del layer.copies, layer.copy
+
+
+def _is_few(states: Tensor) -> bool:
+    return FEWEST <= states.numel() // states.shape[-1] <= MOST
+
+
+def _by_one_dnn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
+    return product
+
+
+def _reordered(weight: Tensor) -> Tensor:
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FEWEST)
+    return copy
 
 
 def _gains(layer: nn.Module) -> bool:

@@ -14,11 +14,12 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
-    parameters = list(model.parameters())
+    modules = list(model.modules())
+    parameters = [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
     trained = [tensor.detach().float().norm() for tensor in parameters if tensor.requires_grad]
     norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not increase the version
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
     return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
 
 

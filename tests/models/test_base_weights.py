@@ -29,8 +29,10 @@ from tests.models.loading import load, one_line, rngs
 from tests.tiny import SIZE
 
 
-def replies(model: LanguageModel, prompts: list[Prompt]) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
-    return [(reply.token_ids, reply.log_probs) for reply in model.complete(prompts, rngs(len(prompts)))]
+def reply_alike(one: LanguageModel, other: LanguageModel, prompts: list[Prompt]) -> bool:
+    """Whether their replies have the same tokens, and the same log-probabilities but for rounding."""
+    both = zip(one.complete(prompts, rngs(len(prompts))), other.complete(prompts, rngs(len(prompts))), strict=True)
+    return all(a.token_ids == b.token_ids and a.log_probs == pytest.approx(b.log_probs, abs=1e-5) for a, b in both)
 
 
 @torch.no_grad()
@@ -153,7 +155,7 @@ def test_layers_spread_over_cpu_and_disk_act_as_on_one_device(qwen2_folder: Path
         spread = load(qwen2_folder, max_new_tokens=4, device_map="auto")
         player = identify(str(qwen2_folder), PlayerSettings(device_map="auto"))
     assert set(spread.model.hf_device_map.values()) == {"cpu", "disk"}
-    assert replies(spread, prompts) == replies(whole, prompts)
+    assert reply_alike(spread, whole, prompts)
     assert player.identity["device_map"] == "auto"
     with pytest.raises(UserError, match="device = 'cpu' with a device map"):
         load(qwen2_folder, device="cpu", device_map="auto")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.models import few_rows
 from msgrpo_hub.models.attention import acting
-from msgrpo_hub.models.few_rows import FEWEST, HAS_ONE_DNN, LARGE, MOST, FewRowsLinear, few_rows_by_one_dnn
+from msgrpo_hub.models.few_rows import FEWEST, HAS_ONE_DNN, LARGE, MOST, FewRowsLinear, JoinedLinear, few_rows_by_one_dnn
 from msgrpo_hub.models.plain_forward import PlainForward
 
 pytestmark = pytest.mark.skipif(not HAS_ONE_DNN, reason="this build of torch has no oneDNN")
@@ -124,6 +124,36 @@ def test_the_base_of_a_lora_layer_gains_too() -> None:
         with few_rows_by_one_dnn(model):
             assert torch.allclose(model(x), expected, atol=1e-4)
             assert by_one_dnn(model, x) == 1
+
+
+def beside(*outputs: int) -> nn.ModuleList:
+    """Layers of 1024 inputs."""
+    torch.manual_seed(0)
+    return nn.ModuleList(nn.Linear(1024, size) for size in outputs)
+
+
+@pytest.mark.parametrize(("outputs", "products"), [((8, 4, 4), 0), ((LARGE // 1024, 4, 4), 1), ((LARGE // 2048 + 1,) * 2, 0)])
+@pytest.mark.parametrize("rows", [1, 17, MOST + 1])
+def test_joined_layers_have_their_outputs_side_by_side(outputs: tuple[int, ...], products: int, rows: int) -> None:
+    """Few rows are one product by oneDNN if a layer is large. Middling layers stay apart: nothing holds their copy."""
+    apart, x = beside(*outputs), torch.randn(rows, 1, 1024)
+    with torch.no_grad(), few_rows_by_one_dnn(apart):
+        expected = torch.cat([functional.linear(x, layer.weight, layer.bias) for layer in apart], -1)
+        together = JoinedLinear(cast("list[nn.Linear]", list(apart)))
+        with Operations() as operations:
+            assert torch.allclose(together(x), expected, atol=1e-5)
+    few = FEWEST <= rows <= MOST
+    assert operations.names.count("mkldnn::_linear_pointwise") == products * few
+    assert operations.names.count("aten::linear") + operations.names.count("aten::addmm") <= len(outputs)
+
+
+def test_layers_that_may_not_be_copied_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart, x = beside(LARGE // 1024, LARGE // 1024), torch.randn(8, 1024)
+    monkeypatch.setattr(few_rows, "ROOM", 1)
+    with torch.no_grad(), few_rows_by_one_dnn(apart):
+        together = JoinedLinear(cast("list[nn.Linear]", list(apart)))
+        assert torch.allclose(together(x), torch.cat([layer(x) for layer in apart], -1), atol=1e-5)
+        assert together._copy is None
 
 
 def large() -> PreTrainedModel:

@@ -1,0 +1,192 @@
+"""Common decoders computed by direct calls: what transformers' modules compute, without most of their calls.
+
+A decoding step of a small model, or of few rows, spends more time between its operations than in them. Llama, Mistral, Qwen2
+and Qwen3 differ in little: norms of queries and keys, biases, windows. Their modules are read once, the layers that have one
+input become one product, and a forward pass is a loop over the layers.
+
+`engine_check` compares it with the model's own passes, as every forward. Other families stay with their own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import Linear as LoraLinear
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from msgrpo_hub.models.attention import SharedPrefix, base_of, shared_prefix_attention
+from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
+from msgrpo_hub.models.row_cache import RowCache
+
+# Shapes: U rows, Q new tokens of each, N hidden states, H query heads, J key heads, D head dimension, V tokens.
+
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+"""How their classes in transformers begin."""
+
+Linear = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Root mean square layer normalisation."""
+
+    weight: Tensor
+    epsilon: float
+
+    def __call__(self, states: Tensor) -> Tensor:
+        if states.dtype == torch.float32:
+            return functional.rms_norm(states, self.weight.shape, self.weight, self.epsilon)
+        scaled = functional.rms_norm(states.float(), self.weight.shape, None, self.epsilon)
+        return self.weight * scaled.to(states.dtype)  # rounded before the weight, as the module does it
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer computes with."""
+
+    attention: Any
+    """The module, for its index."""
+    window: int | None
+    """Positions that it attends to; None is all."""
+    before_attention: Norm
+    queries_keys_values: Linear
+    of_queries: Norm | None
+    of_keys: Norm | None
+    out: Linear
+    before_mlp: Norm
+    gate_and_up: Linear
+    activation: Linear
+    down: Linear
+
+
+class DirectDecoder:
+    """The forward pass of one model over a shared prefix, while its weights and adapters stay as they are.
+
+    Args:
+        model: one that `is_direct` accepts, switched to acting.
+    """
+
+    def __init__(self, model: PreTrainedModel | PeftModel) -> None:
+        causal: Any = base_of(model)
+        config = causal.config
+        self._embed, self._rotary, self._head = causal.model.embed_tokens, causal.model.rotary_emb, _in_use(causal.lm_head)
+        self._norm = _norm(causal.model.norm)
+        self._layers = [_layer(layer, config) for layer in causal.model.layers[: config.num_hidden_layers]]
+        self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
+        self._size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
+        self._angles = torch.empty(0)
+
+    def __call__(
+        self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: RowCache, keep: int, shared: SharedPrefix | None
+    ) -> Tensor:
+        """The logits after the last `keep` tokens, (U, keep, V). Appends the tokens to the cache.
+
+        Args:
+            token_ids: (U, Q).
+            mask: (U, 1, Q, length) additive, over the tokens of each row.
+            positions: (U, Q) of the tokens, counted from the start of the shared prefix.
+            cache: the keys and values of the rows.
+            keep: at most Q.
+            shared: the shared prefix, if there is one.
+        """
+        rows, new = token_ids.shape
+        turned = self._heads + self._key_heads
+        states = self._embed(token_ids)
+        cosines, sines = self._rotations(positions, mask.shape[-1], shared, states)
+        for layer in self._layers:
+            heads = layer.queries_keys_values(layer.before_attention(states)).view(rows, new, -1, self._size)
+            turning = heads[:, :, :turned]
+            if layer.of_queries and layer.of_keys:
+                queries, keys = turning.split([self._heads, self._key_heads], 2)
+                turning = torch.cat([layer.of_queries(queries), layer.of_keys(keys)], 2)
+            turning = turning * cosines + turning.roll(self._size // 2, -1) * sines
+            queries, keys, values = turning[:, :, : self._heads], turning[:, :, self._heads :], heads[:, :, turned:]
+            queries, keys, values = queries.contiguous().transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
+            keys, values = cache.update(keys, values, layer.attention.layer_idx)
+            mixed, _ = shared_prefix_attention(
+                layer.attention, queries, keys, values, mask, sliding_window=layer.window, shared_prefix=shared
+            )
+            states = states + layer.out(mixed.view(rows, new, -1))
+            gate, up = layer.gate_and_up(layer.before_mlp(states)).chunk(2, -1)
+            states = states + layer.down(layer.activation(gate) * up)
+        return cast(Tensor, self._head(self._norm(states)[:, -keep:]))
+
+    def _rotations(self, positions: Tensor, own: int, shared: SharedPrefix | None, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the positions, (U, Q, 1, D) each; the sines of the first half are negative.
+
+        They are looked up, except in embeddings whose angles depend on the length.
+        """
+        if self._rotary.rope_type in ("dynamic", "longrope"):
+            return _signed(*self._rotary(states, positions))
+        length = own + (0 if shared is None else shared.cache.get_seq_length())
+        if length > len(self._angles):
+            all_positions = torch.arange(2 * length, device=states.device)
+            self._angles = torch.stack(_signed(*self._rotary(states, all_positions[None])), 2)[0]  # (length, 2, 1, D)
+        cosines, sines = self._angles[positions].unbind(2)
+        return cosines, sines
+
+
+def is_direct(model: PreTrainedModel | PeftModel) -> bool:
+    """Whether `DirectDecoder` computes the model: a known family as transformers has it, with or without LoRA, without hooks."""
+    causal = base_of(model)
+    family = next((name for name in FAMILIES if type(causal).__name__ == f"{name}ForCausalLM"), None)
+    if family is None or not type(causal).__module__.startswith("transformers."):
+        return False
+    if isinstance(model, PeftModel) and any(config.is_prompt_learning for config in model.peft_config.values()):
+        return False
+    own = {f"{family}{part}" for part in ("DecoderLayer", "Attention", "MLP", "RMSNorm")}
+    parts: list[nn.Module] = []
+    for layer in cast(Any, causal).model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        parts += [layer, attention, mlp, layer.input_layernorm, layer.post_attention_layernorm]
+    hooked = any(module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook") for module in model.modules())
+    return not hooked and {type(part).__name__ for part in parts} <= own
+
+
+def _layer(layer: Any, config: Any) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    everywhere = config.sliding_window if config.model_type == "mistral" else None  # others say it of each layer
+    return Layer(
+        attention=attention,
+        window=getattr(attention, "sliding_window", everywhere),
+        before_attention=_norm(layer.input_layernorm),
+        queries_keys_values=_joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+        of_queries=_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
+        of_keys=_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
+        out=_in_use(attention.o_proj),
+        before_mlp=_norm(layer.post_attention_layernorm),
+        gate_and_up=_joined([mlp.gate_proj, mlp.up_proj]),
+        activation=mlp.act_fn,
+        down=_in_use(mlp.down_proj),
+    )
+
+
+def _norm(module: Any) -> Norm:
+    return Norm(module.weight, module.variance_epsilon)
+
+
+def _in_use(layer: nn.Module) -> nn.Module:
+    """The layer that computes: the base of LoRA that is switched off, as while it is merged."""
+    if type(layer) is LoraLinear and layer.disable_adapters and not layer.merged:
+        return layer.base_layer
+    return layer
+
+
+def _joined(layers: Sequence[nn.Module]) -> Linear:
+    """The outputs of all layers side by side."""
+    used = [_in_use(layer) for layer in layers]
+    if all(type(layer) in (nn.Linear, FewRowsLinear) for layer in used):
+        return JoinedLinear(cast("list[nn.Linear]", used))
+    return lambda states: torch.cat([layer(states) for layer in used], -1)  # LoRA, or quantised layers
+
+
+def _signed(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
+    """(U, Q, 1, D) each of (U, Q, D): x·cos + roll(x)·sin turns x, where rotating halves would negate one of x."""
+    half = sines.shape[-1] // 2
+    return cosines[:, :, None], torch.cat([-sines[..., :half], sines[..., half:]], -1)[:, :, None]
