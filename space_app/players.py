@@ -153,10 +153,7 @@ def _load(name: str, game: Game) -> Policy:
     else:
         source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
     device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
-    loaded = make_player(source, PlayerSettings(device=device, **settings), prompts_of([game]))
-    if name in ADAPTERS:
-        cast(Any, loaded).model.merge_adapter()  # in float32 the same but for rounding, and a quarter of the time less
-    return loaded
+    return make_player(source, PlayerSettings(device=device, **settings), prompts_of([game]))
 
 
 def warm_up() -> None:

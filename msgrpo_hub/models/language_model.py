@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.models.model_files import open_model
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.threads import default_threads
+from msgrpo_hub.models.weights import merged
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
 
@@ -166,9 +167,11 @@ class LanguageModel:
             for prompt_ids, sample in zip(ids, samples, strict=True)
         ]
 
-    def caching(self) -> AbstractContextManager[None]:
-        """Caches logits inside the context; see `Engine.caching`."""
-        return self.engine.caching()
+    @contextmanager
+    def caching(self) -> Iterator[None]:
+        """For a set of episodes: LoRA is merged into its base inside the context, and logits are cached (`Engine.caching`)."""
+        with merged(self.model), self.engine.caching():
+            yield
 
     def chosen_engine(self, prompts: Sequence[Prompt]) -> str:
         """The engine that computes these prompts: `fast`, `plain` or `plain without cache`. It is chosen by the longest."""

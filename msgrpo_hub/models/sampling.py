@@ -86,8 +86,11 @@ class Replies:
             sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
             column[:, drawn] = torch.stack([values.double() for values in sampled]).cpu().numpy()
         tokens = column[0, live].astype(np.int64)
-        ended = np.isin(tokens, self._ends) | (position + 1 == self.max_new_tokens)
+        ended = self._is_end(tokens) | (position + 1 == self.max_new_tokens)
         return tokens, np.flatnonzero(~ended)
+
+    def _is_end(self, tokens: IntArray) -> npt.NDArray[np.bool_]:
+        return (tokens[:, None] == self._ends).any(1)
 
     def samples(self) -> list[Sample]:
         """The replies, all of which have ended."""
@@ -111,7 +114,7 @@ class Replies:
                 log_probs.tolist(),
                 entropies.tolist(),
                 lengths.tolist(),
-                np.isin(last, self._ends).tolist(),
+                self._is_end(last).tolist(),
                 (near > 0).sum(1).tolist(),
                 strict=True,
             )

@@ -26,7 +26,6 @@ from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
 from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
 from msgrpo_hub.models.vllm_pool import VllmPool
 from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
-from msgrpo_hub.models.weights import merged
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.information import pairs_of
@@ -71,7 +70,7 @@ MakeActor = Callable[[LanguageModel], Actor]
 
 @dataclass
 class EngineActor:
-    """Acts with the trainer's own engine, LoRA merged into the base, all episodes of a game in lockstep."""
+    """Acts with the trainer's own engine, all episodes of a game in lockstep."""
 
     agent: LanguageModel
     name: str = "engine"
@@ -82,10 +81,9 @@ class EngineActor:
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
         episodes: list[Episode] = []
-        with merged(self.agent.model):
-            for name, game in games.items():
-                own = [(seed, member) for game_id, seed, member in keys if game_id == name]
-                episodes += play_episodes(game, self.agent, own) if own else []
+        for name, game in games.items():
+            own = [(seed, member) for game_id, seed, member in keys if game_id == name]
+            episodes += play_episodes(game, self.agent, own) if own else []
         return episodes
 
     def close(self) -> None:

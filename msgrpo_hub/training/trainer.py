@@ -25,7 +25,6 @@ from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import base_game, stream
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
@@ -223,11 +222,10 @@ class Trainer:
         """Plays the validation episodes of every game, the same each time, with the adapter as it is."""
         agent = replace(self.agent, temperature=self.config.eval_temperature)
         metrics: Metrics = {}
-        with merged(self.model):
-            for name, game in self.starts.games.items():
-                episodes = play_episodes(game, agent, [(seed, 0) for seed in self.starts.validation(name)])
-                metrics[f"validation_reward/{name}"] = sum(episode.reward for episode in episodes) / len(episodes)
-                metrics[f"validation_success/{name}"] = sum(episode.success for episode in episodes) / len(episodes)
+        for name, game in self.starts.games.items():
+            episodes = play_episodes(game, agent, [(seed, 0) for seed in self.starts.validation(name)])
+            metrics[f"validation_reward/{name}"] = sum(episode.reward for episode in episodes) / len(episodes)
+            metrics[f"validation_success/{name}"] = sum(episode.success for episode in episodes) / len(episodes)
         return _mean_over_games(metrics)
 
 
