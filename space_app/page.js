@@ -10,7 +10,7 @@ function mountReplay(element, props, watch, name) {
   const caption = html("p", { class: "caption" });
   const place = html("div");
   let loads = 0;
-  const player = replayPlayer(place, { onTurn: (turn) => name === "watch-stage" && loads > 1 && wanted.tell({ turn }) });
+  const player = replayPlayer(place, { onTurn: (turn) => name === "watch-stage" && loads > 1 && wanted.tell({ turn: turn + 1 }) });
   const load = () => {
     const data = props.value ? JSON.parse(props.value) : null;
     loads += 1;
@@ -23,7 +23,7 @@ function mountReplay(element, props, watch, name) {
     caption.replaceChildren(title, " ", html("small", {}, id));
     remember(name, element, data.asked);
     if (name !== "watch-stage") return;
-    if (loads > 1) wanted.tell({ ...Object.fromEntries(LINKED.map((key, index) => [key, data.asked[index]])), turn: turn || null });
+    if (loads > 1) wanted.tell({ ...Object.fromEntries(LINKED.map((key, index) => [key, data.asked[index]])), turn: turn ? turn + 1 : null });
     if (!calm() && !turn) player.begin(loads === 1);
   };
   watch("value", load);
@@ -60,10 +60,11 @@ const wanted = {
       return asked === null ? (index === 3 ? "" : value) : index === 1 ? Number(asked) : asked;
     });
   },
+  /** The index of the turn, which the address counts from 1 as the page does. */
   takeTurn() {
-    const turn = Number(this.params.get("turn")) || 0;
+    const turn = Number(this.params.get("turn")) || 1;
     this.params.delete("turn");
-    return turn;
+    return Math.max(0, turn - 1);
   },
   /** Writes values into the address; null takes one out. */
   tell(values) {
@@ -83,7 +84,7 @@ function openTab(name) {
 function mountExamples(open) {
   const follow = (search) => {
     const params = new URLSearchParams(search);
-    if (params.get("tab")) return openTab(params.get("tab"));
+    if (!["Watch", null].includes(params.get("tab"))) return openTab(params.get("tab"));
     openTab("Watch");
     wanted.ask(search);
     open();

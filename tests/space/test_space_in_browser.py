@@ -235,9 +235,9 @@ def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
     page.get_by_role("link", name="▶ replay of optimal").click()
     ready(page, "#watch-stage", "optimal")
     assert "player=optimal" in page.url
-    page.goto(f"{page.url}&view=embed&turn=2")
+    page.goto(f"{page.url}&view=embed&turn=3&tab=Watch")
     ready(page, "#watch-stage", "optimal")
-    assert turn(page, "#watch-stage") == 2
+    assert page.locator("#watch-stage .replay-turn").inner_text().startswith("turn 3 of")
     assert not page.get_by_role("tab", name="Play").is_visible()
     page.goto(page.url.replace("&view=embed", ""))
     ready(page, "#watch-stage", "optimal")
