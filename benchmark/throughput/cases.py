@@ -21,6 +21,7 @@ from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
@@ -142,14 +143,15 @@ def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = Measure
     if case.reply:
         trainer.agent.engine.end_ids = frozenset()
         trainer.model.generation_config.eos_token_id = None
-        trainer.agent = forced(trainer)
+        force(trainer)
     return trainer
 
 
-def forced(trainer: Trainer) -> Any:
-    """The trainer's agent with forced replies."""
+def force(trainer: MeasuredTrainer) -> None:
+    """Gives the trainer, and what acts for it, an agent with forced replies."""
     assert isinstance(trainer.agent, LanguageModel)
-    return ForcedReply(trainer.agent, tuple(trainer.game.actions))
+    forced: Any = ForcedReply(trainer.agent, tuple(trainer.game.actions))
+    trainer.agent, trainer.actor = forced, EngineActor(forced)
 
 
 def adapter_file(case: Case, models: Path) -> Path:

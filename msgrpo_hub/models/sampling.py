@@ -90,7 +90,8 @@ class Replies:
         return tokens, np.flatnonzero(~ended)
 
     def _is_end(self, tokens: IntArray) -> npt.NDArray[np.bool_]:
-        return (tokens[:, None] == self._ends).any(1)
+        ends: npt.NDArray[np.bool_] = (tokens[:, None] == self._ends).any(1)
+        return ends
 
     def samples(self) -> list[Sample]:
         """The replies, all of which have ended."""
