@@ -78,15 +78,15 @@ def _means(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:
     return {seed: float(np.mean(values["also"][game] if game else values["test_rewards"])) for seed, values in seeds.items()}
 
 
-def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 3) -> Figure:
-    """A panel per arm: the validation reward of every seed, and the mean over seeds.
+def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 2) -> Figure:
+    """A panel per arm: the validation reward of every seed, and the mean over seeds. Narrow enough to be read on a phone.
 
     Args:
         titled: groups of arms, each with a title that stands over its panels and with axes of its own.
         columns: of panels.
     """
     rows = [-(-len(arms) // columns) for _, arms in titled]
-    figure = Figure(figsize=(3.4 * columns, 2.6 * sum(rows)), layout="constrained")
+    figure = Figure(figsize=(2.4 * columns, 2.0 * sum(rows) + 0.6 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     for part, (title, arms), lines in zip(
         np.atleast_1d(figure.subfigures(len(titled), 1, height_ratios=rows)), titled, rows, strict=True
@@ -109,5 +109,5 @@ def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
     axis.plot(
         np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
     )
-    axis.set_title(f"{arm} ({len(curves)} seed{'s' * (len(curves) > 1)})", fontsize=9)
+    axis.set_title(f"{arm}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
     axis.grid(alpha=0.3)

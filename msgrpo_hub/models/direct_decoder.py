@@ -4,7 +4,7 @@ A decoding step of a small model, or of few rows, spends more time between its o
 and Qwen3 differ in little: norms of queries and keys, biases, windows. Their modules are read once, the layers that have one
 input become one product, and a forward pass is a loop over the layers.
 
-`engine_check` compares it with the model's own passes, as every forward. Other families stay with their own code.
+`engine_check` compares it with the model's own passes, as it does every forward. Other families stay with their own code.
 """
 
 from __future__ import annotations

@@ -47,15 +47,13 @@ class Choice:
     cached: bool | None
     """Of the plain forward; None for the fast one."""
     direct: bool
-    """Of the fast forward."""
     split_head: bool
     why: str
 
     @classmethod
     def of(cls, forward: FastForward | PlainForward, why: str) -> Choice:
-        if isinstance(forward, PlainForward):
-            return cls(forward.cached, False, forward.split_head, why)
-        return cls(None, forward.direct, forward.split_head, why)
+        cached = forward.cached if isinstance(forward, PlainForward) else None
+        return cls(cached, isinstance(forward, FastForward) and forward.direct, forward.split_head, why)
 
     def forward(self, model: PreTrainedModel | PeftModel) -> FastForward | PlainForward:
         """A new forward of this kind."""

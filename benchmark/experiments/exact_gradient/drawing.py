@@ -14,25 +14,24 @@ from benchmark.experiments.experiment import Values
 
 
 def figure(rows: Mapping[str, Values]) -> Figure:
-    """A panel per game and checkpoint: the cosine of one update and of the expectation, for every estimator."""
+    """A row of panels per checkpoint, one of each game: the cosine of one update and of the expectation, for every estimator."""
     points = checkpoints_of(rows)
     games, updates = (list(dict.fromkeys(point[part] for point in points)) for part in (0, 1))
     estimators = measured(points)
-    drawn = Figure(figsize=(2.1 * len(updates) + 2.4, 3.5 * len(games) + 0.6), layout="constrained", facecolor="white")
+    drawn = Figure(figsize=(1.5 * len(games) + 2.1, 3.2 * len(updates) + 0.8), layout="constrained", facecolor="white")
     FigureCanvasAgg(drawn)
-    axes = drawn.subplots(len(games), len(updates), sharex=True, sharey=True, squeeze=False)
+    axes = drawn.subplots(len(updates), len(games), sharex=True, sharey=True, squeeze=False)
     for axis in axes.flatten():
         axis.set_visible(False)
     for point in points:
-        axis = axes[games.index(point.game), updates.index(point.update)]
+        axis = axes[updates.index(point.update), games.index(point.game)]
         axis.set_visible(True)
         _draw(axis, point, estimators)
         values = point.values
-        axis.set_title(f"{point.name} updates\nJ = {values['value']:.2f} of {values['optimal']:.2f}", fontsize=8)
-    for axis in axes[-1]:
-        axis.set_xlabel("cosine to the exact gradient", fontsize=7)
+        axis.set_title(f"{point.name} updates\nJ = {values['value']:.2f} of {values['optimal']:.2f}", fontsize=8.5)
+    drawn.supxlabel("cosine to the exact gradient", fontsize=9)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    drawn.legend(handles, labels, loc="outside upper center", ncols=1, frameon=False, fontsize=9)
     return drawn
 
 
@@ -49,7 +48,7 @@ def _draw(axis: Axes, point: Checkpoint, estimators: Sequence[Estimator]) -> Non
         values, errors = zip(*((point.of(e, name), 2 * point.error(e, name)) for _, e in shown), strict=True)
         size = 4 if mark == "o" else 10
         axis.errorbar(values, [k for k, _ in shown], xerr=errors, fmt=mark, color=colour, ms=size, mew=2, lw=1, label=label)
-    axis.set_yticks(range(len(estimators)), [estimator.name for estimator in estimators], fontsize=7)
-    axis.tick_params(axis="x", labelsize=7)
+    axis.set_yticks(range(len(estimators)), [estimator.name for estimator in estimators], fontsize=8)
+    axis.tick_params(axis="x", labelsize=8)
     axis.set_ylim(len(estimators) - 0.5, -0.5)
     axis.grid(alpha=0.3)

@@ -114,7 +114,7 @@ def _row(line: Line) -> list[str]:
 def figure(rows: Mapping[str, Values]) -> Figure:
     """A panel per game: a dot for every training seed, a line for every other player."""
     found = lines_of(rows)
-    drawn = Figure(figsize=(7.5, 0.4 + sum(0.5 + 0.26 * len(lines) for lines in found.values())), layout="constrained")
+    drawn = Figure(figsize=(5, 0.4 + sum(0.5 + 0.26 * len(lines) for lines in found.values())), layout="constrained")
     FigureCanvasAgg(drawn)
     heights = [len(lines) + 1 for lines in found.values()]
     panels = drawn.subplots(len(found), 1, squeeze=False, height_ratios=heights).flatten()
@@ -132,8 +132,8 @@ def _draw(axes: Axes, game: str, lines: Sequence[Line]) -> None:
             axes.plot([np.mean(line.means)], [height], "|", color=colour, markersize=16, markeredgewidth=2)
     if best := reference(lines):
         axes.axvline(best.means[0], color="#8a8f98", linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(lines)), [line.name for line in reversed(lines)], fontsize=8)
+    axes.set_yticks(range(len(lines)), [line.name for line in reversed(lines)], fontsize=9)
     axes.set_ylim(-0.6, len(lines) - 0.4)
     axes.set_title(game, fontsize=9, loc="left")
-    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="x", labelsize=9)
     axes.grid(axis="x", alpha=0.3)
