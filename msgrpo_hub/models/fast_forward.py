@@ -92,13 +92,13 @@ class FastForward:
         shared = common_prefix(prompts)
         if prompts[0][:shared] == self._prefix:
             return
-        self._prefix, self._prefix_cache = prompts[0][:shared], None
+        self._prefix, self._prefix_cache = (), None  # stays so if what follows is interrupted
         if shared:
             cache = RowCache()
-            ids = torch.tensor([self._prefix], device=self.model.device)
+            ids = torch.tensor([prompts[0][:shared]], device=self.model.device)
             causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
             self.run(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
-            self._prefix_cache = cache
+            self._prefix, self._prefix_cache = prompts[0][:shared], cache
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
         """The prompts dealt out to batches in their order, by their indices."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 
 from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.fast_forward import FastForward
 from tests.models.engines import END, adapted_model, assert_same, distinct_contexts, sampled, some_prompts
 
 
@@ -133,3 +136,23 @@ def test_acting_is_in_evaluation_mode() -> None:
     ids = torch.tensor([[1, 2, 3, 4]])
     assert not torch.allclose(noisy(ids).logits, model(ids).logits)
     assert_same(sampled(Engine(noisy, END), some_prompts()), sampled(Engine(model, END), some_prompts()))
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2])
+def test_an_engine_that_was_interrupted_samples_as_if_it_had_not_been(passes: int) -> None:
+    """In the shared prefix, in the rest of the prompts, or in a decoding step."""
+    model = adapted_model()
+    expected = sampled(Engine(model, END), some_prompts())
+    engine, run, left = Engine(model, END), FastForward.run, passes
+    engine.choose(max(some_prompts(), key=len), 10)
+
+    def interrupted(forward: FastForward, *given: Any) -> torch.Tensor:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return run(forward, *given)
+
+    with patch.object(FastForward, "run", interrupted), pytest.raises(KeyboardInterrupt):
+        sampled(engine, some_prompts())
+    assert_same(sampled(engine, some_prompts()), expected)
