@@ -88,14 +88,14 @@ def attend(
     grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
     own = _capped(grouped @ key.transpose(2, 3), softcap)
     if mask is not None:
-        own = own + (mask if queries == 1 else mask.repeat(1, 1, heads // groups, 1))
+        own = own + _of_heads(mask, heads // groups)
     scores = [own]
     if shared is not None:
         keys, values = shared
         flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
         common = _capped(flat @ keys.transpose(1, 2), softcap).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
         if shared_mask is not None:
-            common = common + (shared_mask if queries == 1 else shared_mask.repeat(1, 1, heads // groups, 1))
+            common = common + _of_heads(shared_mask, heads // groups)
         scores = [common, own]
     if sinks is not None:
         column = sinks.reshape(1, groups, -1, 1).expand(rows, -1, -1, queries).reshape(rows, groups, -1, 1)
@@ -108,6 +108,11 @@ def attend(
         common_mix = weights[0].transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
         mixed = common_mix.reshape(groups, rows, -1, size).transpose(0, 1) + mixed
     return cast(Tensor, mixed.reshape(rows, heads, queries, size))
+
+
+def _of_heads(mask: Tensor, heads: int) -> Tensor:
+    """A mask (U, 1, Q, L) for the queries of several heads, (U, 1, heads·Q, L) or what broadcasts to it."""
+    return mask if mask.shape[2] == 1 else mask.repeat(1, 1, heads, 1)
 
 
 def _capped(scores: Tensor, softcap: float | None) -> Tensor:

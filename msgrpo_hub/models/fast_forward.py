@@ -63,7 +63,7 @@ class FastForward:
         self._prefix: TokenIds = ()
         self._prefix_cache: RowCache | None = None
         self._decoder: DirectDecoder | None = None
-        self._acting = False
+        self._is_direct: bool | None = None  # outside of acting
 
     @property
     def prefix_length(self) -> int:
@@ -73,15 +73,15 @@ class FastForward:
     @contextmanager
     def acting(self) -> Iterator[None]:
         """Evaluation mode, with attention over the shared prefix. A nested context does nothing."""
-        if self._acting:
+        if self._is_direct is not None:
             yield
             return
         with acting(self.model):
-            self._acting = True
+            self._is_direct = self.direct and is_direct(self.model)
             try:
                 yield
             finally:
-                self._acting, self._decoder = False, None
+                self._is_direct, self._decoder = None, None
 
     def forget(self) -> None:
         """Drops what was computed of the weights, because they have changed."""
@@ -145,7 +145,7 @@ class FastForward:
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
         shared = None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions)
-        if self._decoder is None and self.direct and is_direct(self.model):
+        if self._decoder is None and self._is_direct:
             self._decoder = DirectDecoder(self.model)
         if self._decoder is not None:
             return self._decoder(token_ids, mask[:, None], positions, cache, keep, shared).float()
