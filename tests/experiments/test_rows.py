@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from matplotlib.figure import Figure
+from PIL import Image
 
 from benchmark.experiments import experiment as experiments
 from benchmark.experiments import page
@@ -99,6 +100,15 @@ def test_a_page_or_a_figure_that_is_not_that_of_its_raw_results_is_found(tmp_pat
 @pytest.mark.parametrize("name", experiments.names())
 def test_the_page_and_the_figure_of_every_experiment_are_what_its_raw_results_give(name: str) -> None:
     page.check(name, experiments.load(name), experiments.HERE / name)
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_a_figure_is_narrow_enough_for_its_words_to_be_read_on_a_phone(name: str) -> None:
+    """Words of 8 points have 7 pixels on a screen of 390, of which a page leaves a figure about 330."""
+    picture = experiments.HERE / name / page.FIGURE
+    if picture.exists():
+        with Image.open(picture) as drawn:
+            assert drawn.width <= 5.2 * 150  # inches, at the resolution in which they are saved
 
 
 def test_an_unknown_experiment_is_one_line() -> None:
