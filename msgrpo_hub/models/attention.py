@@ -158,7 +158,10 @@ def shared_prefix_attention(
     The layer says how far back it attends: `sliding_window` positions. A row's own keys are consecutive positions, and its
     queries are the last of them.
     """
-    shared = None if shared_prefix is None else shared_prefix.cache.states(cast(int, module.layer_idx))
+    shared = None
+    if shared_prefix is not None:
+        keys, values = shared_prefix.cache.states(cast(int, module.layer_idx))
+        shared = keys[0], values[0]
     prefix, own = 0 if shared is None else shared[0].shape[1], key.shape[2]
     shared_mask = None
     if sliding_window and prefix + own > sliding_window:
@@ -166,8 +169,8 @@ def shared_prefix_attention(
         window = beyond_window(slots[own - query.shape[2] :], slots, sliding_window, query.dtype)
         attention_mask = _both(attention_mask, window)
         if shared_prefix is not None:
-            keys = torch.arange(prefix, device=query.device)
-            shared_mask = beyond_window(shared_prefix.positions, keys, sliding_window, query.dtype)[:, None]
+            places = torch.arange(prefix, device=query.device)
+            shared_mask = beyond_window(shared_prefix.positions, places, sliding_window, query.dtype)[:, None]
     mixed = attend(query, key, value, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
     return mixed.transpose(1, 2).contiguous(), None
 

@@ -30,6 +30,7 @@ FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 """How their classes in transformers begin."""
 
 Linear = Callable[[Tensor], Tensor]
+Attention = Callable[["Layer", Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class DirectDecoder:
         config = causal.config
         self._embed, self._rotary, self._head = causal.model.embed_tokens, causal.model.rotary_emb, _in_use(causal.lm_head)
         self._norm = _norm(causal.model.norm)
-        self._layers = [_layer(layer, config) for layer in causal.model.layers[: config.num_hidden_layers]]
+        self.layers = [_layer(layer, config) for layer in causal.model.layers[: config.num_hidden_layers]]
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         self._angles = torch.empty(0)
@@ -95,11 +96,31 @@ class DirectDecoder:
             keep: at most Q.
             shared: the shared prefix, if there is one.
         """
+        length = mask.shape[-1] + (0 if shared is None else shared.cache.get_seq_length())
+        cosines, sines = self.rotations(positions, length)
+
+        def attention(layer: Layer, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            keys, values = cache.update(keys, values, layer.attention.layer_idx)
+            return shared_prefix_attention(
+                layer.attention, queries, keys, values, mask, sliding_window=layer.window, shared_prefix=shared
+            )[0]
+
+        return self.logits(self.states(token_ids, cosines, sines, attention), keep)
+
+    def states(self, token_ids: Tensor, cosines: Tensor, sines: Tensor, attention: Attention) -> Tensor:
+        """The states after the last layer, (U, Q, hidden).
+
+        Args:
+            token_ids: (U, Q).
+            cosines: of their positions; with the `sines`, from `rotations`.
+            sines: of their positions.
+            attention: layer, queries (U, H, Q, D), keys and values (U, J, Q, D) → what they attend to, (U, Q, H, D). It keeps
+                the keys and values.
+        """
         rows, new = token_ids.shape
         turned = self._heads + self._key_heads
-        states = self._embed(token_ids)
-        cosines, sines = self._rotations(positions, mask.shape[-1], shared, states)
-        for layer in self._layers:
+        states = cast(Tensor, self._embed(token_ids))
+        for layer in self.layers:
             heads = layer.queries_keys_values(layer.before_attention(states)).view(rows, new, -1, self._size)
             turning = heads[:, :, :turned]
             if layer.of_queries and layer.of_keys:
@@ -107,27 +128,26 @@ class DirectDecoder:
                 turning = torch.cat([layer.of_queries(queries), layer.of_keys(keys)], 2)
             turning = turning * cosines + turning.roll(self._size // 2, -1) * sines
             queries, keys, values = turning[:, :, : self._heads], turning[:, :, self._heads :], heads[:, :, turned:]
-            queries, keys, values = queries.contiguous().transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
-            keys, values = cache.update(keys, values, layer.attention.layer_idx)
-            mixed, _ = shared_prefix_attention(
-                layer.attention, queries, keys, values, mask, sliding_window=layer.window, shared_prefix=shared
-            )
+            mixed = attention(layer, queries.contiguous().transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
             states = states + layer.out(mixed.view(rows, new, -1))
             gate, up = layer.gate_and_up(layer.before_mlp(states)).chunk(2, -1)
             states = states + layer.down(layer.activation(gate) * up)
+        return states
+
+    def logits(self, states: Tensor, keep: int) -> Tensor:
+        """The logits after the last `keep` states, (U, keep, V)."""
         return cast(Tensor, self._head(self._norm(states)[:, -keep:]))
 
-    def _rotations(self, positions: Tensor, own: int, shared: SharedPrefix | None, states: Tensor) -> tuple[Tensor, Tensor]:
+    def rotations(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the positions, (U, Q, 1, D) each; the sines of the first half are negative.
 
-        They are looked up, except in embeddings whose angles depend on the length.
+        All positions are below `length`. They are looked up, except in embeddings whose angles depend on the length.
         """
         if self._rotary.rope_type in ("dynamic", "longrope"):
-            return _signed(*self._rotary(states, positions))
-        length = own + (0 if shared is None else shared.cache.get_seq_length())
+            return _signed(*self._rotary(self._embed.weight, positions))
         if length > len(self._angles):
-            all_positions = torch.arange(2 * length, device=states.device)
-            self._angles = torch.stack(_signed(*self._rotary(states, all_positions[None])), 2)[0]  # (length, 2, 1, D)
+            all_positions = torch.arange(2 * length, device=positions.device)
+            self._angles = torch.stack(_signed(*self._rotary(self._embed.weight, all_positions[None])), 2)[0]  # (length, 2, 1, D)
         cosines, sines = self._angles[positions].unbind(2)
         return cosines, sines
 

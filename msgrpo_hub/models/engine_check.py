@@ -20,8 +20,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
-from msgrpo_hub.models.direct_decoder import is_direct
-from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.fast_forward import FastForward, Passes, passes_of
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.plain_forward import PlainForward
@@ -46,18 +45,18 @@ class Choice:
 
     cached: bool | None
     """Of the plain forward; None for the fast one."""
-    direct: bool
+    passes: Passes
     split_head: bool
     why: str
 
     @classmethod
     def of(cls, forward: FastForward | PlainForward, why: str) -> Choice:
         cached = forward.cached if isinstance(forward, PlainForward) else None
-        return cls(cached, isinstance(forward, FastForward) and forward.direct, forward.split_head, why)
+        return cls(cached, forward.passes if isinstance(forward, FastForward) else "modules", forward.split_head, why)
 
     def forward(self, model: PreTrainedModel | PeftModel) -> FastForward | PlainForward:
         """A new forward of this kind."""
-        made = FastForward(model, self.direct) if self.cached is None else PlainForward(model, self.cached)
+        made = FastForward(model, self.passes) if self.cached is None else PlainForward(model, self.cached)
         made.split_head = self.split_head
         return made
 
@@ -105,8 +104,9 @@ def _chosen(
 ) -> tuple[FastForward | PlainForward, str]:
     problem = ""
     if kind != "plain":
-        for direct in (True, False) if is_direct(model) else (False,):
-            fast = FastForward(model, direct)
+        for passes in passes_of(model):
+            fast = FastForward(model, passes)
+            fast.patience = 0
             problem = _other_layers(model) or reference.disagreement(fast)
             if not problem:
                 return fast, ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from peft import PeftModel
@@ -17,10 +18,21 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, acting
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
+from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps, can_record
 from msgrpo_hub.models.row_cache import RowCache
 from msgrpo_hub.models.sampling import TokenIds, not_finite
 
 # Shapes: U rows, V tokens of the vocabulary.
+
+Passes = Literal["recorded", "direct", "modules"]
+"""By `DirectDecoder` with `RecordedSteps`, by it alone, or by the model's own modules."""
+
+
+def passes_of(model: PreTrainedModel | PeftModel) -> tuple[Passes, ...]:
+    """How the model can be computed, the fastest first."""
+    if not is_direct(model):
+        return ("modules",)
+    return ("recorded", "direct", "modules") if model.device.type == "cuda" else ("direct", "modules")
 
 
 @dataclass
@@ -28,7 +40,7 @@ class FastRows:
     """The rows of a batch: one for each distinct partial reply."""
 
     forward: FastForward
-    cache: RowCache
+    cache: RowCache | RecordedSteps
     visible: Tensor
     """(U, length) false at padding."""
 
@@ -49,20 +61,21 @@ class FastForward:
 
     Args:
         model: any causal language model of transformers that uses its attention interface.
-        direct: computes common families by `DirectDecoder` instead of their modules.
+        passes: how; one of `passes_of(model)`.
 
-    `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body.
+    `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body;
+    `patience` is that of recorded steps.
     """
 
     name = "fast"
 
-    def __init__(self, model: PreTrainedModel | PeftModel, direct: bool = True) -> None:
-        self.model, self.direct = model, direct
-        self.rows = 0
-        self.split_head = True
+    def __init__(self, model: PreTrainedModel | PeftModel, passes: Passes = "direct") -> None:
+        self.model, self.passes = model, passes
+        self.rows, self.split_head, self.patience = 0, True, PATIENCE
         self._prefix: TokenIds = ()
         self._prefix_cache: RowCache | None = None
         self._decoder: DirectDecoder | None = None
+        self._recorded: RecordedSteps | None = None
         self._is_direct: bool | None = None  # outside of acting
 
     @property
@@ -77,15 +90,15 @@ class FastForward:
             yield
             return
         with acting(self.model):
-            self._is_direct = self.direct and is_direct(self.model)
+            self._is_direct = self.passes != "modules" and is_direct(self.model)
             try:
                 yield
             finally:
-                self._is_direct, self._decoder = None, None
+                self._is_direct, self._decoder, self._recorded = None, None, None
 
     def forget(self) -> None:
         """Drops what was computed of the weights, because they have changed."""
-        self._prefix, self._prefix_cache, self._decoder = (), None, None
+        self._prefix, self._prefix_cache, self._decoder, self._recorded = (), None, None, None
 
     def share(self, prompts: Sequence[TokenIds]) -> None:
         """Computes the keys and values of the prompts' shared prefix, unless they are there."""
@@ -106,8 +119,12 @@ class FastForward:
 
     def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows]:
         """The logits after each prompt, (U, V) float32, and its rows."""
-        logits, rows = self._prefilled(prompts, 1)
-        return logits[:, -1], rows
+        logits, cache, visible = self._prefilled(prompts, 1)
+        if self.passes == "recorded" and self._decoder is not None and can_record(self._decoder):
+            self._recorded = self._recorded or RecordedSteps(self._decoder, self.patience)
+            self._recorded.hold(cache, self._prefix_cache)
+            return logits[:, -1], FastRows(self, self._recorded, visible)
+        return logits[:, -1], FastRows(self, cache, visible)
 
     def score(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[list[float]]:
         """log p of each token of each (prompt, continuation), in nats.
@@ -118,25 +135,27 @@ class FastForward:
         head, tails = pairs[0][1][:common], [tokens[common:] for _, tokens in pairs]
         distinct = list(dict.fromkeys(prompt for prompt, _ in pairs))
         row_of = {prompt: row for row, prompt in enumerate(distinct)}
-        logits, prefilled = self._prefilled([prompt + head for prompt in distinct], common + 1)
+        logits, cache, of_prompts = self._prefilled([prompt + head for prompt in distinct], common + 1)
         log_p, device = torch.log_softmax(logits, -1), logits.device
         rows = torch.tensor([row_of[prompt] for prompt, _ in pairs], device=device)
         width = max(map(len, tails)) - 1
         tokens = torch.tensor([tail + (0,) * (width + 1 - len(tail)) for tail in tails], device=device)
         scores = [log_p[rows, k, token] for k, token in enumerate(head)] + [log_p[rows, common, tokens[:, 0]]]
         if width:
-            prefilled.select(rows)
-            before = prefilled.visible[:, None].expand(-1, width, -1)
+            cache.select(rows)
+            before = of_prompts[rows, None].expand(-1, width, -1)
             causal = before.new_ones(width, width).tril().expand(len(rows), -1, -1)  # also hides the right padding
-            positions = prefilled.visible.sum(1)[:, None] + self.prefix_length + torch.arange(width, device=device)
-            rest = self.run(tokens[:, :-1], torch.cat([before, causal], 2), positions, prefilled.cache, keep=width)
+            positions = of_prompts[rows].sum(1)[:, None] + self.prefix_length + torch.arange(width, device=device)
+            rest = self.run(tokens[:, :-1], torch.cat([before, causal], 2), positions, cache, keep=width)
             scores += torch.log_softmax(rest, -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
         table = torch.stack(scores, 1)
         if table.isnan().any():
             raise not_finite()
         return [row[: len(continuation)] for row, (_, continuation) in zip(table.tolist(), pairs, strict=True)]
 
-    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache, keep: int = 1) -> Tensor:
+    def run(
+        self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache | RecordedSteps, keep: int = 1
+    ) -> Tensor:
         """Next-token logits after the last `keep` tokens (U, keep, V) in float32; appends the tokens to the cache.
 
         `visible` (U, tokens or 1, length) says which of its row's tokens each new token attends to.
@@ -144,6 +163,8 @@ class FastForward:
         self.rows += len(token_ids)
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
+        if isinstance(cache, RecordedSteps):
+            return cache.step(token_ids, mask[:, None], positions).float()
         shared = None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions)
         if self._decoder is None and self._is_direct:
             self._decoder = DirectDecoder(self.model)
@@ -160,8 +181,8 @@ class FastForward:
         logits: Tensor = output.logits[:, -keep:]
         return logits.float()
 
-    def _prefilled(self, prompts: Sequence[TokenIds], keep: int) -> tuple[Tensor, FastRows]:
-        """The logits after the last `keep` tokens of each prompt (U, keep, V), and the rows of the prompts."""
+    def _prefilled(self, prompts: Sequence[TokenIds], keep: int) -> tuple[Tensor, RowCache, Tensor]:
+        """The logits after the last `keep` tokens of each prompt (U, keep, V), their cache, and its visible tokens."""
         tails = [prompt[self.prefix_length :] for prompt in prompts]
         longest = max(map(len, tails))
         padded = torch.tensor([(0,) * (longest - len(tail)) + tail for tail in tails], device=self.model.device)
@@ -172,7 +193,7 @@ class FastForward:
         causal = (index[None, :, None] >= index) & visible[:, None, :]
         causal |= torch.eye(longest, dtype=torch.bool, device=index.device)  # no empty rows: some kernels return NaN
         cache = RowCache()
-        return self.run(padded, causal, positions, cache, keep), FastRows(self, cache, visible)
+        return self.run(padded, causal, positions, cache, keep), cache, visible
 
 
 def common_prefix(sequences: Sequence[TokenIds]) -> int:

@@ -53,8 +53,8 @@ class RowCache(Cache):
             cast(RowLayer, layer).select(rows)
 
     def states(self, layer: int) -> tuple[Tensor, Tensor]:
-        """The keys and values of one layer, (J, L, D) each, for a cache with one row."""
+        """The keys and values of one layer, (U, J, L, D) each."""
         keys, values = cast(RowLayer, self.layers[layer]).keys, cast(RowLayer, self.layers[layer]).values
         assert keys is not None
         assert values is not None
-        return keys[0], values[0]
+        return keys, values

@@ -50,7 +50,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 def replies(model: Model, direct: bool) -> list[Sample]:
     engine = Engine(model.eval(), END, kind="fast")
     engine.choose(max(some_prompts(), key=len), 10)
-    engine._forward = FastForward(model, direct)
+    engine._forward = FastForward(model, "direct" if direct else "modules")
     return sampled(engine, some_prompts())
 
 
@@ -74,7 +74,7 @@ def test_the_modules_are_asked_where_they_should_be() -> None:
     model = MODELS["qwen2"]()
     engine = Engine(model, END)
     sampled(engine, some_prompts())
-    engine._forward = FastForward(model, direct=False)
+    engine._forward = FastForward(model, "modules")
     with without_modules(model), pytest.raises(AssertionError, match="by its modules"):
         sampled(engine, some_prompts())
 

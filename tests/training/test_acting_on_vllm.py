@@ -171,6 +171,9 @@ def test_an_adapter_that_loads_and_is_not_applied_is_noticed(
     what = {"ignores_adapters": "the base alone", "stays": "the (base alone|version before)"}[fault]
     with acting_on([server], config, tmp_path) as trainer:
         trainer.update(1)
+        with torch.no_grad():  # an update of equal rewards would leave the version as it was
+            for weight in trainer.parameters.values():
+                weight += 0.1
         setattr(server, fault, True)
         asked = len(server.asked)
         with pytest.raises(UserError, match=f"answers with {what}, not with the version 'msgrpo-.*-v2' that it was given"):

@@ -1,0 +1,186 @@
+"""Recorded decoding steps, which a GPU replays: the replies of plain passes, whatever grows, shrinks or changes in between.
+
+Without a GPU a step is recorded by tracing it on tensors without values: as in a CUDA graph, memory and control flow are fixed,
+Python is left out of a replay, and asking a tensor for its value is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from msgrpo_hub.models import engine_check, recorded_steps
+from msgrpo_hub.models.direct_decoder import DirectDecoder
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.fast_forward import FastForward, Passes
+from msgrpo_hub.models.recorded_steps import PATIENCE, Step
+from msgrpo_hub.models.sampling import Sample, TokenIds
+from tests.models.engines import END, assert_same, sampled, some_prompts
+from tests.models.test_direct_decoder import MODELS, Model
+
+NO_WINDOW = [name for name in MODELS if "window" not in name]
+TRACED = ("llama with biases", "llama, dynamic", "qwen3", "LoRA")
+"""Tracing takes seconds."""
+
+
+class Tracer:
+    """Records by tracing, and counts."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+
+    def __call__(self, step: Step, inputs: tuple[Tensor, ...]) -> Step:
+        self.recorded += 1
+        traced = make_fx(step, tracing_mode="real")(*inputs)
+        where = [part.clone() for part in inputs]
+
+        def replay(*given: Tensor) -> Tensor:
+            self.replayed += 1
+            for place, part in zip(where, given, strict=True):
+                place.copy_(part)
+            computed: Tensor = traced(*where)
+            return computed
+
+        return replay
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    tracer = Tracer()
+    with patch.object(recorded_steps, "_as_graphs", lambda: tracer):
+        yield tracer
+
+
+def replies(
+    model: Model,
+    passes: Passes,
+    prompts: list[TokenIds],
+    new_tokens: int = 10,
+    patience: int = 0,
+    end_ids: frozenset[int] = END,
+) -> list[Sample]:
+    engine = Engine(model.eval(), end_ids)
+    engine._forward = forward = FastForward(model, passes)
+    forward.patience = patience
+    rngs = [np.random.default_rng(k) for k in range(len(prompts))]
+    return engine.sample(prompts, rngs, 1.0, new_tokens)
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_replayed_steps_give_the_replies_of_the_modules(name: str, tracer: Tracer) -> None:
+    model = MODELS[name]()
+    assert_same(replies(model, "recorded", some_prompts()), replies(model, "modules", some_prompts()))
+    assert 0 < tracer.recorded < tracer.replayed
+
+
+@pytest.mark.parametrize("shared", [0, 9])
+def test_rows_prefixes_and_replies_of_any_length_fit(shared: int, tracer: Tracer) -> None:
+    """Sizes are rounded up, and buffers grow: from a single row and a short prompt to many rows and long replies."""
+    model, rng = MODELS["qwen2"](), np.random.default_rng(0)
+    head = tuple(rng.integers(0, 250, shared).tolist())
+    distinct = [(*head, k, *rng.integers(0, 250, 3 * k).tolist()) for k in range(4)]
+    with patch.object(recorded_steps, "BLOCK", 8):
+        for prompts in (distinct[:1], distinct[:1] * 12, distinct):
+            ours, theirs = (replies(model, passes, prompts, 12, end_ids=frozenset({299})) for passes in ("recorded", "modules"))
+            assert_same(ours, theirs)
+    assert max(len(reply.token_ids) for reply in ours) > 8
+    assert 2 < tracer.recorded < tracer.replayed / 2
+
+
+def test_a_recorded_step_stays_right_when_the_prefix_and_the_rows_change(tracer: Tracer) -> None:
+    """One forward plays turn after turn, as in an episode; only the first turns record."""
+    model = MODELS["qwen3"]().eval()
+    engine, plain = Engine(model, END), Engine(model, END)
+    engine._forward, plain._forward = FastForward(model, "recorded"), FastForward(model, "modules")
+    engine._forward.patience = 0
+    recorded = []
+    with engine.caching(), plain.caching():
+        for turn in range(4):
+            prompts = [(turn // 2,) * (5 + turn) + prompt for prompt in some_prompts(seed=turn)]
+            of_both = [
+                each.sample(prompts, [np.random.default_rng([turn, k]) for k in range(len(prompts))], 1.0, 10)
+                for each in (engine, plain)
+            ]
+            assert_same(*of_both)
+            recorded.append(tracer.recorded)
+    assert recorded[0] > 0
+    assert recorded[-1] == recorded[1], "other prompts and prefixes of the same sizes are replayed"
+
+
+def test_a_replay_leaves_python_out(tracer: Tracer) -> None:
+    """And what the tests above trace is what they replay."""
+    model = MODELS["llama"]().eval()
+    forward = FastForward(model, "recorded")
+    forward.patience = 0
+    computed = patch.object(DirectDecoder, "states", side_effect=AssertionError("computed"))
+    with torch.no_grad(), forward.acting():
+        _, rows = forward.prefill([(1, 2, 3), (4, 5)])
+        first = rows.step(torch.tensor([6, 7]))
+        with computed:
+            rows.step(torch.tensor([8, 9]))
+            assert (tracer.recorded, tracer.replayed) == (1, 2)
+            rows.select(torch.tensor([1]))
+            with pytest.raises(AssertionError, match="computed"):  # one row is another size
+                rows.step(torch.tensor([8]))
+    assert first.shape == (2, 300)
+
+
+def test_steps_are_recorded_when_they_pay(tracer: Tracer) -> None:
+    model = MODELS["qwen2"]()
+    few = replies(model, "recorded", some_prompts()[:1], PATIENCE, patience=PATIENCE)
+    assert len(few[0].token_ids) <= PATIENCE
+    assert not tracer.recorded
+
+
+def test_new_weights_are_recorded_anew(tracer: Tracer) -> None:
+    model = MODELS["llama"]().eval()
+    engine, plain = Engine(model, END), Engine(model, END)
+    engine._forward, plain._forward = FastForward(model, "recorded"), FastForward(model, "modules")
+    engine._forward.patience = 0
+    for _ in range(2):
+        assert_same(sampled(engine, some_prompts()), sampled(plain, some_prompts()))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight *= 1.3
+    assert tracer.recorded
+
+
+def test_a_recording_that_computes_otherwise_is_not_used() -> None:
+    """As a graph of a driver or a library with an error would."""
+    trace = Tracer()
+
+    def wrong(step: Step, inputs: tuple[Tensor, ...]) -> Step:
+        replay = trace(step, inputs)
+        return lambda *given: 1.1 * replay(*given).roll(1, 0)
+
+    def failing(*_: object) -> Step:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with patch.object(engine_check, "passes_of", lambda _model: ("recorded", "direct", "modules")):
+        for record, expected in ((trace, "recorded"), (wrong, "direct"), (failing, "direct")):
+            with patch.object(recorded_steps, "_as_graphs", lambda record=record: record):
+                forward = Engine(MODELS["qwen2"](), END).choose(some_prompts()[0], 10)
+            assert isinstance(forward, FastForward)
+            assert forward.passes == expected
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in NO_WINDOW])
+def test_windows_are_not_recorded(name: str, tracer: Tracer) -> None:
+    model = MODELS[name]()
+    assert_same(replies(model, "recorded", some_prompts()), replies(model, "modules", some_prompts()))
+    assert not tracer.recorded
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("name", NO_WINDOW)
+def test_graphs_give_the_replies_of_the_modules(name: str) -> None:
+    model = MODELS[name]().cuda()
+    for patience in (0, PATIENCE):
+        ours = replies(model, "recorded", some_prompts(), patience=patience)
+        assert_same(ours, replies(model, "modules", some_prompts()))
