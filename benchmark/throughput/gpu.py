@@ -35,8 +35,8 @@ from benchmark.throughput.shapes import model_folder  # noqa: E402
 from msgrpo_hub.training.metrics import memory_mb  # noqa: E402
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-TESTS = ("tests/test_throughput.py", "tests/models/test_engine.py")
-"""Tests that load their models onto the GPU if one exists."""
+TESTS = ("tests/test_throughput.py", "tests/models/test_engine.py", "tests/models/test_recorded_steps.py")
+"""Tests that load models onto the GPU if one exists."""
 
 
 @dataclass(frozen=True)
