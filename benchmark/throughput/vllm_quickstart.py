@@ -18,12 +18,15 @@ from statistics import mean, median
 from typing import Any
 
 from benchmark.throughput.machine import machine
+from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.metrics import read_metrics
 
 RESULTS = Path(__file__).with_name("results") / "vllm_quickstart.json"
 LAST = 5
 """Updates at the end of a run whose episodes are counted together."""
+
+ACTING = ("vllm", "engine")
 
 Run = dict[str, Any]
 
@@ -56,19 +59,33 @@ def read_run(folder: Path) -> Run:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of a table: a line per seed, vLLM / our engine, up to the update that both have reached."""
+    """Head and lines of a table: a line per seed, vLLM / our engine, up to the update that both have reached.
+
+    If all runs have ended, a last line has the means of their final tables, with 95 % intervals over the seeds.
+    """
     of = {(run["seed"], run["acting"]): run for run in runs}
     lines = []
-    for seed in sorted({run["seed"] for run in runs}):
-        pair = [of[seed, acting] for acting in ("vllm", "engine")]
+    seeds = sorted({run["seed"] for run in runs})
+    for seed in seeds:
+        pair = [of[seed, acting] for acting in ACTING]
         both = min(run["updates"] for run in pair)
         success = [mean(run["success_of_updates"][:both][-LAST:]) for run in pair]
         test = [f"{run['test_success_adapter']:.3f}" if "test_success_adapter" in run else "–" for run in pair]
         acting = [median(run["seconds_acting"][:both]) for run in pair]
         pairs = [_two(success, 2), " / ".join(test), _two(acting, 1), f"{pair[0]['largest_sampler_k3']:.1g}"]
         lines.append([str(seed), f"{both} of {pair[0]['updates_of_run']}", *pairs])
+    tested = [
+        [of[seed, acting]["test_success_adapter"] for seed in seeds if "test_success_adapter" in of[seed, acting]]
+        for acting in ACTING
+    ]
+    if len(seeds) > 1 and all(len(values) == len(seeds) for values in tested):
+        lines.append(["all", "", "", " / ".join(_with_interval(values) for values in tested), "", ""])
     head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
     return [*head, "seconds of acting, median", "largest `sampler_k3`"], lines
+
+
+def _with_interval(of_seeds: Sequence[float]) -> str:
+    return f"{mean(of_seeds):.3f} {method_interval({seed: [value] for seed, value in enumerate(of_seeds)}) or ''}".strip()
 
 
 def _two(values: Sequence[float], digits: int) -> str:
