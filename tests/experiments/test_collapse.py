@@ -1,0 +1,54 @@
+"""When a run collapsed, and how well a metric announces it."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmark.experiments.collapse.experiment import EXPERIMENT, SERIES, figure
+from benchmark.experiments.collapse.prediction import Run, area, area_with_interval, collapse_of
+from benchmark.experiments.experiment import Values
+
+
+def test_a_run_collapses_where_it_loses_half_of_what_it_had_learned() -> None:
+    """By hand: it has learned 0.6, half of which is 0.3."""
+    learned = [0.0, 0.0, 0.0, 0.6, 0.6, 0.6]
+    assert collapse_of([*learned, 0.2, 0.2, 0.2]) == 6
+    assert collapse_of([*learned, 0.31, 0.31, 0.31]) is None
+    assert collapse_of([*learned, -8.0, -8.0, -8.0]) == 6, "not before it falls"
+    assert collapse_of([*learned, 0.2, 0.5, 0.6]) is None, "it recovered"
+    assert collapse_of([0.0, 0.0, 0.0, 0.19, 0.19, 0.19, 0.0, 0.0, 0.0]) is None, "it had learned nothing"
+    assert collapse_of([0.5, 0.5, 0.5, -8.0, -8.0, -8.0]) is None, "nor here, beyond its beginning"
+
+
+def test_the_area_is_that_of_all_pairs_of_updates() -> None:
+    """By hand: 1 and 5 come before the collapse, 1, 1 and 2 do not; of the six pairs three are higher and two are equal."""
+    runs = [Run({"m": [1, 1, 5, 9]}, 3), Run({"m": [1, 2]}, None)]
+    assert area(runs, "m", 1) == 1.0
+    assert area(runs, "m", 2) == pytest.approx((3 + 2 / 2) / 6)
+    lower = [Run({"m": [-value for value in run.metrics["m"]]}, run.collapse) for run in runs]
+    assert area(lower, "m", 2) == pytest.approx(1 - 4 / 6)
+    assert area(runs[1:], "m", 1) is None
+    assert area_with_interval(runs[1:], "m", 1) == "–"
+
+
+def test_what_happens_after_a_collapse_does_not_count() -> None:
+    short, long = Run({"m": [1, 2, 3]}, 2), Run({"m": [1, 2, 3, -50, 50]}, 2)
+    assert area([short], "m", 1) == area([long], "m", 1) == 1.0
+
+
+def test_the_page_counts_collapses_and_orders_metrics_by_what_they_say() -> None:
+    def values(collapses: bool) -> Values:
+        returns = [0.0] * 3 + [0.6] * 5 + ([-8.0] * 4 if collapses else [0.6] * 4)
+        flat = {name: [1.0] * len(returns) for name in SERIES}
+        return {
+            "metrics": {**flat, "composite_return": returns, "gradient_norm": [0.1] * 7 + [0.9] * 5 if collapses else [0.1] * 12}
+        }
+
+    names = list(EXPERIMENT.units)
+    rows = {names[0]: values(False), names[1]: values(True)}
+    found = EXPERIMENT.answer(rows)
+    assert "1 of 2 runs collapsed" in found
+    assert "0.50" in found
+    assert found.index("gradient norm") < found.index("entropy")
+    assert "| none |" in EXPERIMENT.tables(rows)
+    assert len(figure(rows).axes) == len(SERIES)
