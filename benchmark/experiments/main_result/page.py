@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmark.experiments.experiment import Values
+from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.tables import markdown
 
@@ -22,6 +23,8 @@ class Line(NamedTuple):
     means: Sequence[float]
     luck_adjusted: Sequence[float]
     """The same without the luck of the ice; empty where the game is not solved."""
+    by_chance: float | None
+    """Standard deviation of a mean that chance in the test episodes makes, where boards come several times."""
 
     @property
     def trained(self) -> bool:
@@ -40,12 +43,13 @@ def lines_of(rows: Mapping[str, Values]) -> dict[str, list[Line]]:
         for game, played in values["games"].items():
             if played["rewards"]:
                 found.setdefault(game, {}).setdefault(values["player"], []).append(played)
-    return {game: [_line(name, of_line) for name, of_line in lines.items()] for game, lines in found.items()}
+    return {game: [_line(game, name, of_line) for name, of_line in lines.items()] for game, lines in found.items()}
 
 
-def _line(name: str, played: Sequence[Values]) -> Line:
+def _line(game: str, name: str, played: Sequence[Values]) -> Line:
     means, adjusted = ([float(np.mean(p[key])) for p in played if p.get(key)] for key in ("rewards", "luck_adjusted"))
-    return Line(name, means, adjusted)
+    rewards = [p["rewards"] for p in played]
+    return Line(name, means, adjusted, by_chance(rewards, boards_of_tests(game, len(rewards[0]))))
 
 
 def reference(lines: Sequence[Line]) -> Line | None:
@@ -69,7 +73,7 @@ def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
         share = (
             f" {np.mean(own) / np.mean(whole):.0%} of {best.name}{of_luck}, {min(own) / np.mean(whole):.0%} on the worst seed."
         )
-    return f"- **{game}, {line.name}**: {_with_spread(line.means)}.{share}{against and f' Others: {against}.'}"
+    return f"- **{game}, {line.name}**: {_with_spread(line)}.{share}{against and f' Others: {against}.'}"
 
 
 def _lucky(line: Line) -> bool:
@@ -77,18 +81,23 @@ def _lucky(line: Line) -> bool:
     return bool(line.luck_adjusted) and not np.allclose(line.luck_adjusted, line.means, atol=1e-6)
 
 
-def _with_spread(means: Sequence[float]) -> str:
+def _with_spread(line: Line) -> str:
+    means = line.means
     if len(means) == 1:
         return f"{means[0]:.3f}"
     interval = method_interval({seed: [mean] for seed, mean in enumerate(means)})
-    return (
-        f"{np.mean(means):.3f} {interval or ''} over {len(means)} seeds, std {np.std(means, ddof=1):.3f}, best {max(means):.3f}"
+    chance = (
+        ""
+        if line.by_chance is None
+        else f" (of it by chance in the test episodes up to {min(line.by_chance, np.std(means, ddof=1)):.3f})"
     )
+    spread = f"std {np.std(means, ddof=1):.3f}{chance}"
+    return f"{np.mean(means):.3f} {interval or ''} over {len(means)} seeds, {spread}, best {max(means):.3f}"
 
 
 def tables(rows: Mapping[str, Values]) -> str:
     """One table per game."""
-    head = ["player", "seeds", "test reward [95 % over seeds]", "std", "lowest", "best", "luck-adjusted"]
+    head = ["player", "seeds", "test reward [95 % over seeds]", "std", "std by chance", "lowest", "best", "luck-adjusted"]
     return "\n\n".join(
         f"**{game}**\n\n{markdown(head, [_row(line) for line in lines])}" for game, lines in lines_of(rows).items()
     )
@@ -97,7 +106,7 @@ def tables(rows: Mapping[str, Values]) -> str:
 def _row(line: Line) -> list[str]:
     adjusted = f"{np.mean(line.luck_adjusted):.3f}" if line.luck_adjusted else "–"
     if not line.trained:
-        return [line.name, "–", f"{line.means[0]:.3f}", "–", "–", "–", adjusted]
+        return [line.name, "–", f"{line.means[0]:.3f}", "–", "–", "–", "–", adjusted]
     interval = method_interval({seed: [mean] for seed, mean in enumerate(line.means)})
     spread = f"{np.std(line.means, ddof=1):.3f}" if len(line.means) > 1 else "–"
     return [
@@ -105,6 +114,7 @@ def _row(line: Line) -> list[str]:
         str(len(line.means)),
         f"{np.mean(line.means):.3f} {interval or ''}".strip(),
         spread,
+        "–" if line.by_chance is None else f"{line.by_chance:.3f}",
         f"{min(line.means):.3f}",
         f"{max(line.means):.3f}",
         adjusted,
