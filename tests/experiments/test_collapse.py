@@ -15,7 +15,8 @@ def test_a_run_collapses_where_it_loses_half_of_what_it_had_learned() -> None:
     assert collapse_of([*learned, 0.2, 0.2, 0.2]) == 6
     assert collapse_of([*learned, 0.31, 0.31, 0.31]) is None
     assert collapse_of([*learned, -8.0, -8.0, -8.0]) == 6, "not before it falls"
-    assert collapse_of([*learned, 0.2, 0.5, 0.6]) is None, "it recovered"
+    assert collapse_of([*learned, -8.0, 0.5, 0.6]) is None, "it recovered"
+    assert collapse_of([*learned, -8.0, 0.5, 0.2, 0.2]) == 6, "it did not"
     assert collapse_of([0.0, 0.0, 0.0, 0.19, 0.19, 0.19, 0.0, 0.0, 0.0]) is None, "it had learned nothing"
     assert collapse_of([0.5, 0.5, 0.5, -8.0, -8.0, -8.0]) is None, "nor here, beyond its beginning"
 

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 Floats = npt.NDArray[np.float64]
 
-MEAN_OF = 3
-"""Updates whose mean return is compared."""
+TOGETHER = 3
+"""Updates whose median return is compared, so that one bad update is no collapse."""
 LEARNED = 0.2
 """Least return above that of the first updates from which a run can collapse."""
 RESAMPLES = 1000
@@ -20,18 +21,18 @@ RESAMPLES = 1000
 def collapse_of(returns: Sequence[float]) -> int | None:
     """The update at which a run lost half of what it had learned, counted from 0; None if it never did.
 
-    What it has learned is the highest mean return of three updates so far, above that of the first three. It collapses at an
-    update that lost half of it, if the mean of it and the two after it did too.
+    What it has learned is the highest median return of three updates so far, above that of the first three. It collapses at an
+    update that lost half of it, if one of the two after it did too.
 
     >>> collapse_of([0.0, 0.0, 0.0, 0.4, 0.4, 0.4, 0.3, 0.1, 0.1, 0.1])
     7
     >>> collapse_of([0.0, 0.0, 0.0, 0.4, 0.4, 0.4, 0.1, 0.4, 0.4, 0.4]) is None
     True
     """
-    means = np.convolve(returns, np.full(MEAN_OF, 1 / MEAN_OF), "valid")
-    learned = np.maximum.accumulate(means) - means[0]
-    half = means[0] + learned / 2
-    lost = (learned >= LEARNED) & (means < half) & (np.array(returns[: len(means)]) < half)
+    medians = np.median(sliding_window_view(np.array(returns), TOGETHER), axis=1)
+    learned = np.maximum.accumulate(medians) - medians[0]
+    half = medians[0] + learned / 2
+    lost = (learned >= LEARNED) & (medians < half) & (np.array(returns[: len(medians)]) < half)
     return int(lost.argmax()) if lost.any() else None
 
 
