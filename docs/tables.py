@@ -31,6 +31,9 @@ from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origi
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results", "vllm")))
 
+FIRST = ("main_result", "exact_gradient", "credit_curves")
+"""Experiments whose answers stand before the others."""
+
 _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -173,7 +176,7 @@ def experiments() -> str:
 def answers() -> str:
     """Of every question with a finding from at least three seeds: the first finding and the figure."""
     parts = []
-    for name in experiment.names():
+    for name in sorted(experiment.names(), key=lambda name: [*FIRST, name].index(name)):
         if done := _rows(name):
             of, folder = experiment.load(name), f"../../benchmark/experiments/{name}"
             finding = next(line for line in of.answer(values_of(done)).splitlines() if line.startswith("- "))

@@ -46,11 +46,11 @@ def answer(rows: Mapping[str, Values]) -> str:
     ordered = sorted(known, key=lambda name: -abs(known[name] - 0.5))
     told = "; ".join(f"{NAMES[name]} {area_with_interval(runs, name, 1)}" for name in ordered)
     return (
-        "A run collapses where it loses half of what it had learned. How well a metric announces it is an area under the ROC"
-        " curve: the probability that the metric is higher in an update that a collapse follows than in another one, over all"
-        " runs up to their collapse. 0.5 says nothing, and below 0.5 a low value is the sign. Intervals are a bootstrap over"
-        " runs.\n\n"
-        f"- **{collapsed} of {len(runs)} runs collapsed.** In the update before: {told or NOTHING}."
+        "A run collapses where it loses half of what it had learned, for more than an update. The area is that under the ROC"
+        " curve: the probability that a metric is higher in an update that a collapse follows than in another one, over all runs up"
+        " to their collapse. Intervals are a bootstrap over runs.\n\n"
+        f"- **{collapsed} of {len(runs)} runs collapsed**, with learning rates that are too high. In the update before, the area"
+        f" under the ROC curve (0.5 says nothing; below it, a low value is the sign): {told or NOTHING}."
     )
 
 
