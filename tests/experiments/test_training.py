@@ -18,11 +18,11 @@ def values(reward: float) -> dict[str, object]:
     return {"curve": [[0, 0.0], [10, reward]], "seconds": 5.0, "test_rewards": [reward, reward]}
 
 
-@pytest.mark.parametrize("name", ["credit_curves", "selection"])
-def test_every_arm_runs_with_every_seed_for_as_many_updates(name: str) -> None:
+@pytest.mark.parametrize(("name", "seeds"), [("credit_curves", 8), ("selection", 5), ("exploration", 5), ("collapse", 5)])
+def test_every_arm_runs_with_every_seed_for_as_many_updates(name: str, seeds: int) -> None:
     units, config = list(load(name).units.values()), configuration(name)
-    assert {unit["seed"] for unit in units} == set(range(8))
-    assert len(units) == len(config["arm"]) * 8 * len(config["updates"])
+    assert {unit["seed"] for unit in units} == set(range(seeds))
+    assert len(units) == len(config["arm"]) * seeds * len(config["updates"])
     assert {(unit["case"], unit["updates"]) for unit in units} == set(config["updates"].items())
 
 

@@ -47,8 +47,8 @@ def answer(rows: Mapping[str, Values]) -> str:
     told = "; ".join(f"{NAMES[name]} {area_with_interval(runs, name, 1)}" for name in ordered)
     return (
         "A run collapses where it loses half of what it had learned, for more than an update. The area is that under the ROC"
-        " curve: the probability that a metric is higher in an update that a collapse follows than in another one, over all runs up"
-        " to their collapse. Intervals are a bootstrap over runs.\n\n"
+        " curve: the probability that a metric is higher in an update that a collapse follows than in another one, over all"
+        " runs up to their collapse. Intervals are a bootstrap over runs.\n\n"
         f"- **{collapsed} of {len(runs)} runs collapsed**, with learning rates that are too high. In the update before, the area"
         f" under the ROC curve (0.5 says nothing; below it, a low value is the sign): {told or NOTHING}."
     )
