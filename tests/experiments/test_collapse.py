@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmark.experiments.collapse.experiment import EXPERIMENT, SERIES, figure
-from benchmark.experiments.collapse.prediction import Run, area, area_with_interval, collapse_of
+from benchmark.experiments.collapse.prediction import RESAMPLES, Run, area, area_with_interval, collapse_of
 from benchmark.experiments.experiment import Values
 
 
@@ -53,3 +54,14 @@ def test_the_page_counts_collapses_and_orders_metrics_by_what_they_say() -> None
     assert found.index("gradient norm") < found.index("entropy")
     assert "| none |" in EXPERIMENT.tables(rows)
     assert len(figure(rows).axes) == len(SERIES)
+
+
+def test_the_interval_is_that_of_runs_drawn_again_and_again() -> None:
+    """Against a bootstrap that builds every sample of runs."""
+    rng = np.random.default_rng(1)
+    runs = [Run({"m": rng.normal(size=9).tolist()}, collapse) for collapse in (4, None, 7, 2)]
+    draws = np.random.default_rng(0)
+    samples = [[runs[k] for k in draws.integers(0, 4, 4)] for _ in range(RESAMPLES)]
+    areas = [found for sample in samples if (found := area(sample, "m", 2)) is not None]
+    low, high = np.quantile(areas, [0.025, 0.975])
+    assert area_with_interval(runs, "m", 2) == f"{area(runs, 'm', 2):.2f} [{low:.2f}, {high:.2f}]"

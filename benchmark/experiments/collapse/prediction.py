@@ -50,17 +50,8 @@ def area(runs: Sequence[Run], metric: str, ahead: int) -> float | None:
     It is the probability that the metric is higher in an update that is followed by a collapse than in one that is not: 0.5 if
     it says nothing, 0 if it is always lower. Updates from the collapse on do not count. None without updates of both kinds.
     """
-    before, others = [], []
-    for run in runs:
-        values = list(run.metrics[metric])
-        end = len(values) if run.collapse is None else run.collapse
-        start = end if run.collapse is None else max(0, end - ahead)
-        others += values[:start]
-        before += values[start:end]
-    if not before or not others:
-        return None
-    higher: Floats = np.subtract.outer(np.array(before), np.array(others))
-    return float(np.mean((higher > 0) + 0.5 * (higher == 0)))
+    found = _areas(runs, metric, ahead, np.ones((1, len(runs))))
+    return float(found[0]) if len(found) else None
 
 
 def area_with_interval(runs: Sequence[Run], metric: str, ahead: int) -> str:
@@ -68,7 +59,32 @@ def area_with_interval(runs: Sequence[Run], metric: str, ahead: int) -> str:
     found = area(runs, metric, ahead)
     if found is None:
         return "–"
-    rng = np.random.default_rng(0)
-    drawn = [area([runs[k] for k in rng.integers(0, len(runs), len(runs))], metric, ahead) for _ in range(RESAMPLES)]
-    low, high = np.quantile([value for value in drawn if value is not None], [0.025, 0.975])
+    rng, count = np.random.default_rng(0), len(runs)
+    times = np.array([np.bincount(rng.integers(0, count, count), minlength=count) for _ in range(RESAMPLES)])
+    low, high = np.quantile(_areas(runs, metric, ahead, times), [0.025, 0.975])
     return f"{found:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _areas(runs: Sequence[Run], metric: str, ahead: int, times: Floats) -> Floats:
+    """The area of each sample of the runs, where it has updates of both kinds.
+
+    Args:
+        runs: N runs.
+        metric: its name.
+        ahead: updates.
+        times: (samples, N) how often a sample has each run.
+    """
+    ends = [len(run.metrics[metric]) if run.collapse is None else run.collapse for run in runs]
+    starts = [end if run.collapse is None else max(0, end - ahead) for run, end in zip(runs, ends, strict=True)]
+    values = [np.array(run.metrics[metric]) for run in runs]
+    others = [of_run[:start] for of_run, start in zip(values, starts, strict=True)]
+    before = [of_run[start:end] for of_run, start, end in zip(values, starts, ends, strict=True)]
+    higher = np.array([[_higher(a, b) for b in others] for a in before])  # (N, N) pairs, equal ones by half
+    pairs = (times @ [len(a) for a in before]) * (times @ [len(b) for b in others])
+    won: Floats = ((times @ higher) * times).sum(1)
+    return won[pairs > 0] / pairs[pairs > 0]
+
+
+def _higher(before: Floats, others: Floats) -> float:
+    difference = np.subtract.outer(before, others)
+    return float(np.sum(difference > 0) + 0.5 * np.sum(difference == 0))
