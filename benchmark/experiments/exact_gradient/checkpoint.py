@@ -84,7 +84,8 @@ def starts_of(trainer: Trainer, update: int) -> Starts:
 
 def trainer_of(settings: Settings) -> Trainer:
     """A fresh adapter with the settings of the quickstart; replies are an action alone."""
-    fields = {name: settings[name] for name in ("game", "seed", "groups", "group_size", "selected_per_group", "updates")}
+    names = ("game", "seed", "groups", "group_size", "selected_per_group", "learning_rate", "updates")
+    fields = {name: settings[name] for name in names}
     return Trainer(replace(preset("quickstart"), prompt_format="action-only", **fields), Accelerator(cpu=True))
 
 
