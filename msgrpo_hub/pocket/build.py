@@ -53,6 +53,8 @@ class BuildConfig:
     """Number of layers."""
     vocabulary: int = 1024
     """Number of tokens."""
+    precision: str = "bfloat16"
+    """Type of the matrix products; float32 is faster on a processor without bfloat16."""
     threads: int = 2
     """CPU threads; the weights depend on their number in the last bits."""
     seed: int = 0
@@ -196,7 +198,7 @@ def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTok
     recent: deque[float] = deque(maxlen=50)
     progress = tqdm(loader, desc="pretraining", unit="step", initial=first, total=config.steps, mininterval=1)
     for step, documents in enumerate(progress, start=first):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
             loss = reply_loss(model, documents)
         model.zero_grad()
         loss.backward()
@@ -222,16 +224,21 @@ def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizers: Sequence[torc
     return int(saved["step"])
 
 
-def build(config: BuildConfig) -> None:
-    """Builds tokenizer and weights if none exist, then measures them and writes the card."""
+def make_base(config: BuildConfig) -> None:
+    """Builds tokenizer and weights if none exist."""
     torch.set_num_threads(config.threads)
     if not (config.output_dir / "model.safetensors").exists():
         tokenizer = make_tokenizer(config)
         model = make_model(config, tokenizer)
         config.output_dir.mkdir(parents=True, exist_ok=True)
         train(config, model, tokenizer)
-        model.save_pretrained(config.output_dir)
         tokenizer.save_pretrained(config.output_dir)
+        model.save_pretrained(config.output_dir)
+
+
+def build(config: BuildConfig) -> None:
+    """Makes a base, measures it and writes its card."""
+    make_base(config)
     measured = measure(replace(LanguageModel.from_pretrained(str(config.output_dir)), threads=config.threads))
     (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     (config.output_dir / "README.md").write_text(
@@ -243,5 +250,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m msgrpo_hub.pocket.build", description=__doc__)
     parser.add_argument("output_dir", type=Path)
     for setting in fields(BuildConfig)[1:]:
-        parser.add_argument(f"--{setting.name.replace('_', '-')}", type=type(setting.default), default=setting.default)
+        choices = ("bfloat16", "float32") if setting.name == "precision" else None
+        flag = f"--{setting.name.replace('_', '-')}"
+        parser.add_argument(flag, type=type(setting.default), default=setting.default, choices=choices)
     build(BuildConfig(**vars(parser.parse_args())))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import curve_table
@@ -77,6 +79,21 @@ def test_a_run_tells_its_metrics_and_the_games_that_it_plays_in_the_end(tiny_mod
     assert all(len(values["also"]["Snake-Solo-v1"]) == 2 for values in found.values())
     table = curve_table({arm: {0: values} for arm, values in found.items()})
     assert "| the base | 1 |" in table
+
+
+@pytest.mark.slow
+def test_bases_of_all_sizes_have_equal_data_and_train(tmp_path: Path) -> None:
+    size = load("size")
+    assert len({json.dumps(unit["settings"]["build"]) for unit in size.units.values()}) == 1
+    unit = size.units[unit_name("quickstart", "0.3 M", 0)]
+    small = {"groups": 2, "group_size": 4, "selected_per_group": 4, "eval_episodes": 2, "test_episodes": 4}
+    build = {**unit["settings"]["build"], "steps": 2, "trees": 1, "states": 1}
+    settings = {**unit["settings"], **small, "build": build}
+    found = [size.run({**unit, "updates": 2, "evaluations": 2, "settings": settings}, tmp_path) for _ in range(2)]
+    assert_is_curve(found[0])
+    assert found[0]["curve"] == found[1]["curve"]  # the second run finds the base
+    [base] = tmp_path.glob("width-80-*/model.safetensors")
+    assert sum(tensor.numel() for tensor in load_file(base).values()) < 300_000
 
 
 def assert_is_curve(found: Values) -> None:
