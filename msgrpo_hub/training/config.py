@@ -186,7 +186,7 @@ class TrainConfig:
 
 _QUICK: dict[str, Any] = {
     "beta": 0.04,
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-3,
     "learning_rate_end": 0.1,
     "warmup": 5,
     "max_new_tokens": 32,
