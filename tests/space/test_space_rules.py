@@ -107,10 +107,10 @@ def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_d
     assert plain["verdict"] != "follows the words" == reader["verdict"]
 
 
-def test_training_on_the_trap_too_costs_less_than_a_twentieth_of_the_skill() -> None:
+def test_training_on_the_trap_too_costs_less_than_a_tenth_of_the_skill() -> None:
     files = (adapters_path() / f"{name}.json" for name in rules.OPENING_PLAYERS)
     plain, reader = (json.loads(file.read_text(encoding="utf-8"))["adapter"] for file in files)
-    assert reader > 0.95 * plain
+    assert reader > 0.9 * plain
 
 
 @pytest.mark.parametrize("preset", ["poisoned", "other words", "new names"])
