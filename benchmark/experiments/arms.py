@@ -99,8 +99,8 @@ def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
 
 def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     head = (
-        "Every arm trains for the same number of updates, with the same seeds. Differences are of test"
-        " rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected for the"
+        "Every arm trains for the same number of updates, unless its name says otherwise, and with the same seeds."
+        " Differences are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected for the"
         f" number of arms. {len(rows)} of {len(units(config))} runs are in."
     )
     found = [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.players import make_player
 from msgrpo_hub.rollout import play_episodes
 
+ROOT = Path(__file__).parents[2]
 LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
 
@@ -107,10 +110,14 @@ def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_d
     assert plain["verdict"] != "follows the words" == reader["verdict"]
 
 
-def test_training_on_the_trap_too_costs_less_than_a_tenth_of_the_skill() -> None:
-    files = (adapters_path() / f"{name}.json" for name in rules.OPENING_PLAYERS)
-    plain, reader = (json.loads(file.read_text(encoding="utf-8"))["adapter"] for file in files)
-    assert reader > 0.9 * plain
+def test_training_on_the_trap_too_costs_less_than_a_twentieth_of_the_skill() -> None:
+    """Against runs with the settings of `lake-trap`, whose learning rate `lake` no longer has."""
+    rows = (ROOT / "benchmark/experiments/settings/rows").glob("quickstart-AAW-8-of-32-100-updates-seed*.json")
+    plain = [fmean(json.loads(row.read_text(encoding="utf-8"))["values"]["test_rewards"]) for row in rows]
+    reader = json.loads((adapters_path() / "lake-trap.json").read_text(encoding="utf-8"))
+    assert "--learning-rate 0.001 " in reader["command"]
+    assert len(plain) == 5
+    assert reader["adapter"] > 0.95 * fmean(plain)
 
 
 @pytest.mark.parametrize("preset", ["poisoned", "other words", "new names"])
