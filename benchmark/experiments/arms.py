@@ -100,8 +100,8 @@ def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
 def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     head = (
         "Every arm trains for the same number of updates, unless its name says otherwise, and with the same seeds."
-        " Differences are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected for the"
-        f" number of arms. {len(rows)} of {len(units(config))} runs are in."
+        " Differences are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none"
+        f" is corrected for the number of arms. {len(rows)} of {len(units(config))} runs are in."
     )
     found = [
         f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"
