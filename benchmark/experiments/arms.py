@@ -9,8 +9,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmark.experiments.curves import Arms, curve_table, draw_curves, findings, table_of_others
+from benchmark.experiments.curves import Arms, curve_table, draw_curves, findings
 from benchmark.experiments.experiment import Experiment, Settings, Values, configuration
+from benchmark.experiments.others import draw_others, table_of_others
 from benchmark.experiments.training import learning_curve
 
 Run = Callable[[Settings, Path], Values]
@@ -21,7 +22,7 @@ def compare_arms(name: str, question: str, run: Run = learning_curve) -> Experim
 
     A case is a preset, unless `run` takes it for something else; an arm's table `in` has the fields of one case. With
     `after`, the preset and further fields of a run, every arm begins with the adapter of that run with its own seed. `also`
-    names games that every arm plays in the end.
+    names games that every arm plays in the end; then arms are compared on these alone, since they may train on different ones.
 
     Args:
         name: of the folder.
@@ -106,10 +107,11 @@ def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     found = [
         f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"
         for title, arms in _titled(config, rows)
-        for game in ["", *config.get("also", [])]
+        for game in config.get("also", [""])
     ]
     return "\n".join([head, "", *found])
 
 
 def _figure(config: Mapping[str, Any], rows: Mapping[str, Values]) -> Figure:
-    return draw_curves(_titled(config, rows))
+    titled = _titled(config, rows)
+    return draw_others(titled, config["also"]) if "also" in config and titled else draw_curves(titled)

@@ -35,22 +35,21 @@ def curve_table(arms: Arms) -> str:
     return markdown(head, [_line(arm, seeds) for arm, seeds in arms.items()])
 
 
-def table_of_others(arms: Arms, games: Sequence[str]) -> str:
-    """The mean rewards on further games, with their intervals over training seeds."""
-    rows = [[arm, *(_with_interval(list(_means(seeds, game).values())) for game in games)] for arm, seeds in arms.items()]
-    return markdown(["arm", *games], rows)
-
-
 def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
-    of_seeds = list(_means(seeds).values())
+    of_seeds = list(means_of(seeds).values())
     spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
     updates = sum(values["curve"][-1][0] for values in seeds.values())
     seconds = f"{sum(values['seconds'] for values in seeds.values()) / updates:.2f}" if updates else "–"
     validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
-    return [arm, str(len(of_seeds)), f"{validation:.3f}", _with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", seconds]
+    return [arm, str(len(of_seeds)), f"{validation:.3f}", with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", seconds]
 
 
-def _with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
+def with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
+    """The mean, and its 95 % interval over training seeds.
+
+    >>> with_interval([0.0, 1.0])
+    '0.500 (n < 3)'
+    """
     interval: Interval | None = method_interval({seed: [mean] for seed, mean in enumerate(of_seeds)})
     return f"{np.mean(of_seeds):{form}} {interval or TOO_FEW}"
 
@@ -63,17 +62,17 @@ def findings(arms: Arms, game: str = "") -> str:
         game: one that the arms played in the end; by default their own.
     """
     (first, reference), *others = arms.items()
-    means = _means(reference, game)
+    means = means_of(reference, game)
     found = []
     for arm, seeds in others:
-        differences = [mean - means[seed] for seed, mean in _means(seeds, game).items() if seed in means]
+        differences = [mean - means[seed] for seed, mean in means_of(seeds, game).items() if seed in means]
         if differences:
-            found.append((float(np.mean(differences)), f"{arm} {_with_interval(differences, '+.3f')}"))
+            found.append((float(np.mean(differences)), f"{arm} {with_interval(differences, '+.3f')}"))
     told = "; ".join(text for _, text in sorted(found, reverse=True))
     return f"{first}: {np.mean(list(means.values())):.3f}. Against it: {told or NOTHING}."
 
 
-def _means(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:
+def means_of(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:
     """Seed → its mean test reward, on a game that was played in the end or by default on its own."""
     return {seed: float(np.mean(values["also"][game] if game else values["test_rewards"])) for seed, values in seeds.items()}
 

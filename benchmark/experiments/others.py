@@ -1,0 +1,68 @@
+"""The table and the figure of games that arms play in the end: what training on one game does to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmark.experiments.curves import Arms, means_of, with_interval
+from msgrpo_hub.evaluation.tables import markdown
+
+COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98")
+"""Of arms, in their order."""
+
+
+def table_of_others(arms: Arms, games: Sequence[str]) -> str:
+    """The mean rewards on further games, with their intervals over training seeds."""
+    rows = [[arm, *(with_interval(list(means_of(seeds, game).values())) for game in games)] for arm, seeds in arms.items()]
+    return markdown(["arm", *games], rows)
+
+
+def draw_others(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Figure:
+    """A line per game and arm: a small dot for every seed, a large one for their mean. Narrow enough to be read on a phone.
+
+    Args:
+        titled: groups of arms, each with a title.
+        games: what all arms played, from top to bottom.
+    """
+    figure = Figure(figsize=(5.0, sum(0.9 + 0.62 * len(games) for _ in titled)), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axis, (title, arms) in zip(figure.subplots(len(titled), 1, squeeze=False).flatten(), titled, strict=True):
+        _draw_games(axis, arms, games)
+        axis.set_title(title, fontsize=10)
+    return figure
+
+
+def _draw_games(axis: Axes, arms: Arms, games: Sequence[str]) -> None:
+    offsets = 0.22 * (np.arange(len(arms)) - (len(arms) - 1) / 2)
+    for colour, offset, (arm, seeds) in zip(COLOURS, offsets, arms.items(), strict=False):
+        for line, game in enumerate(games):
+            of_seeds = list(means_of(seeds, game).values())
+            axis.plot(of_seeds, [line + offset] * len(of_seeds), "o", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
+            axis.plot(np.mean(of_seeds), line + offset, "o", color=colour, markersize=8, label=arm if line == 0 else None)
+    for line in range(1, len(games)):
+        axis.axhline(line - 0.5, color="#e3e5e8", linewidth=0.8)
+    axis.axvline(0, color="#8a8f98", linewidth=0.8)
+    axis.set_yticks(range(len(games)), [two_lines(game) for game in games], fontsize=8)
+    axis.set_ylim(len(games) - 0.5, -0.5)
+    axis.set_xlabel("mean test reward: every seed, and their mean", fontsize=9)
+    axis.legend(fontsize=8, ncols=len(arms), loc="lower center", bbox_to_anchor=(0.5, 1.09), frameon=False)
+    axis.grid(axis="x", alpha=0.3)
+
+
+def two_lines(game: str) -> str:
+    """A game's name without its version, in two lines.
+
+    >>> print(two_lines("Snake-Standard-v1:irrelevant-sentence"))
+    Snake-Standard
+    irrelevant-sentence
+    >>> print(two_lines("FrozenLake-KeepAway-v1"))
+    FrozenLake
+    KeepAway
+    """
+    plain, _, told = game.replace("-v1", "").partition(":")
+    return f"{plain}\n{told}" if told else plain.replace("-", "\n", 1)
