@@ -39,6 +39,8 @@ class Case:
     """Game; its preset sets everything that the case does not."""
     model: str = "pocket"
     """The built-in base, or a shape of `shapes.py` with random weights."""
+    dtype: str = ""
+    """Precision of the base's weights; by default float32."""
     reply: int = 0
     """Number of tokens of every forced reply, with random actions; 0 for natural replies."""
     groups: int = 8
@@ -72,7 +74,8 @@ class Case:
             preset(PRESETS[self.game]),
             **{
                 "game": self.registered_game(),
-                "model": model_folder(self.model, models),
+                "model": model_folder(self.model, models, getattr(torch, self.dtype or "float32")),
+                **({"dtype": self.dtype} if self.dtype else {}),
                 **{"groups": self.groups, "group_size": self.group_size, "selected_per_group": self.drawn},
                 **({"max_new_tokens": self.reply} if self.reply else {}),
                 **{"learning_rate": 1e-12, "warmup": 0, "eval_every": 0, "test_episodes": 0},

@@ -53,6 +53,7 @@ CASES = {
         for reply in (8, 64, 256)
         for name, game in (("lake", LAKE), ("snake", SNAKE))
     },
+    "lake, 0.5B in bfloat16, 256 tokens": Case(game=LAKE, dtype="bfloat16", reply=256, **_LARGE, horizon=1),
 }
 """Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, and a
 large model."""
@@ -71,17 +72,17 @@ def rounds(label: str, wanted: int) -> int:
 
 
 def keys(labels: Sequence[str], repeats: int) -> list[Key]:
-    """(label, side, round), alternating between sides; then the limit of each case."""
+    """(label, side, round), alternating between sides; then the limit of each case in float32, the precision of the ceilings."""
     cases = [(label, turn) for turn in range(repeats) for label in labels if turn < rounds(label, repeats)]
     turns: list[Key] = [(label, side, turn) for label, turn in cases for side in sides(label)]
-    return [*turns, *((label, "limit", 0) for label in labels)]
+    return [*turns, *((label, "limit", 0) for label in labels if not CASES[label].dtype)]
 
 
 def prepare(cases: Sequence[Case], models: Path) -> None:
     """Makes the models with random weights and the adapters of the trained policies."""
     models.mkdir(parents=True, exist_ok=True)
     for case in cases:
-        model_folder(case.model, models)
+        model_folder(case.model, models, getattr(torch, case.dtype or "float32"))
         path = adapter_file(case, models)
         if case.policy_updates and not path.exists():
             trainer = Trainer(preset(PRESETS[case.game]), Accelerator(cpu=not torch.cuda.is_available()))

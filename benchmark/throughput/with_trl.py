@@ -82,7 +82,7 @@ class TrlRun:
         arguments = GRPOConfig(
             output_dir=tempfile.mkdtemp(),
             use_cpu=not torch.cuda.is_available(),
-            bf16=False,
+            bf16=case.dtype == "bfloat16",
             gradient_checkpointing=False,
             max_steps=updates,
             per_device_train_batch_size=rows,
