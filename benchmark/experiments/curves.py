@@ -54,6 +54,11 @@ def with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
     return f"{np.mean(of_seeds):{form}} {interval or TOO_FEW}"
 
 
+def mean_with_interval(seeds: Mapping[int, Values], game: str) -> str:
+    """The mean reward on a game that was played in the end, with its interval over training seeds."""
+    return with_interval(list(means_of(seeds, game).values()))
+
+
 def findings(arms: Arms, game: str = "") -> str:
     """The first arm, and each other's difference from it over the seeds that both have, the largest first.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmark.experiments.curves import Arms, means_of, with_interval
+from benchmark.experiments.curves import Arms, mean_with_interval, means_of
 from msgrpo_hub.evaluation.tables import markdown
 
 COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98")
@@ -18,7 +19,7 @@ COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98")
 
 def table_of_others(arms: Arms, games: Sequence[str]) -> str:
     """The mean rewards on further games, with their intervals over training seeds."""
-    rows = [[arm, *(with_interval(list(means_of(seeds, game).values())) for game in games)] for arm, seeds in arms.items()]
+    rows = [[arm, *(mean_with_interval(seeds, game) for game in games)] for arm, seeds in arms.items()]
     return markdown(["arm", *games], rows)
 
 
@@ -39,7 +40,7 @@ def draw_others(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Fig
 
 def _draw_games(axis: Axes, arms: Arms, games: Sequence[str]) -> None:
     offsets = 0.22 * (np.arange(len(arms)) - (len(arms) - 1) / 2)
-    for colour, offset, (arm, seeds) in zip(COLOURS, offsets, arms.items(), strict=False):
+    for colour, offset, (arm, seeds) in zip(cycle(COLOURS), offsets, arms.items(), strict=False):
         for line, game in enumerate(games):
             of_seeds = list(means_of(seeds, game).values())
             axis.plot(of_seeds, [line + offset] * len(of_seeds), "o", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)

@@ -71,7 +71,7 @@ def measured() -> tuple[tuple[Measured, ...], float, float]:
     data = json.loads(MEASURED.read_text(encoding="utf-8"))
     sides = {tuple(row["key"][:2]): row for row in data["rows"]}
     found = []
-    for label in dict.fromkeys(row["key"][0] for row in data["rows"] if "0.5B" in row["key"][0]):
+    for label in dict.fromkeys(row["key"][0] for row in data["rows"] if "0.5B" in row["key"][0] and row["key"][1] == "limit"):
         ours, limit = sides[label, "ours"], sides[label, "limit"]
         reply = ours["tokens"] / ours["steps"]
         turns = ours["steps"] / ours["episodes"]

@@ -59,6 +59,10 @@ class Case:
         settings = {key: value for key, value in asdict(self).items() if value and key != "game"}
         return " ".join([self.game, *(f"{key}={value}" for key, value in settings.items())])
 
+    def base(self, models: Path) -> str:
+        """The model to load; one of random weights is made if `models` has none."""
+        return model_folder(self.model, models, getattr(torch, self.dtype or "float32"))
+
     def registered_game(self) -> str:
         """The id of the game. A game of another size or horizon is registered for this process."""
         game: Any = make_game(self.game)
@@ -74,7 +78,7 @@ class Case:
             preset(PRESETS[self.game]),
             **{
                 "game": self.registered_game(),
-                "model": model_folder(self.model, models, getattr(torch, self.dtype or "float32")),
+                "model": self.base(models),
                 **({"dtype": self.dtype} if self.dtype else {}),
                 **{"groups": self.groups, "group_size": self.group_size, "selected_per_group": self.drawn},
                 **({"max_new_tokens": self.reply} if self.reply else {}),

@@ -22,7 +22,6 @@ from benchmark.throughput.cases import PRESETS, Case, adapter_file
 from benchmark.throughput.limit import ceilings, limits
 from benchmark.throughput.measure import SIDES
 from benchmark.throughput.rows import Key, ResultFile, Row, in_a_process
-from benchmark.throughput.shapes import model_folder
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.trainer import Trainer
 
@@ -82,7 +81,7 @@ def prepare(cases: Sequence[Case], models: Path) -> None:
     """Makes the models with random weights and the adapters of the trained policies."""
     models.mkdir(parents=True, exist_ok=True)
     for case in cases:
-        model_folder(case.model, models, getattr(torch, case.dtype or "float32"))
+        case.base(models)
         path = adapter_file(case, models)
         if case.policy_updates and not path.exists():
             trainer = Trainer(preset(PRESETS[case.game]), Accelerator(cpu=not torch.cuda.is_available()))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from benchmark.experiments.arms import arms_of, compare_arms
-from benchmark.experiments.curves import means_of, with_interval
+from benchmark.experiments.curves import mean_with_interval
 from benchmark.experiments.experiment import Values, configuration
 
 CONFIG = configuration("override_lake")
@@ -24,10 +24,7 @@ def answer(rows: Mapping[str, Values]) -> str:
     arms = arms_of(CONFIG, next(iter(CONFIG["updates"])), rows)
     said = []
     for rule, wordings in TOLD.items():
-        of_arms = [
-            f"{arm} {' and '.join(with_interval(list(means_of(seeds, game).values())) for game in wordings)}"
-            for arm, seeds in arms.items()
-        ]
+        of_arms = [f"{arm} {' and '.join(mean_with_interval(seeds, game) for game in wordings)}" for arm, seeds in arms.items()]
         said.append(f"**{rule}; told in one wording, and in another.** {'; '.join(of_arms)}.")
     return "\n".join([head, "", f"- {' '.join(said)}", findings])
 
