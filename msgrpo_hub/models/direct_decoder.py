@@ -47,6 +47,29 @@ class Norm:
         return self.weight * scaled.to(states.dtype)  # rounded before the weight, as the module does it
 
 
+class JoinedLora:
+    """Linear layers with one input and an adapter of each, as they act while it is not merged.
+
+    The bases are joined, and so are the adapters' first factors; PEFT would make seven calls of each layer.
+    """
+
+    def __init__(self, layers: Sequence[LoraLinear]) -> None:
+        self._bases = JoinedLinear([cast(nn.Linear, layer.base_layer) for layer in layers])
+        first, self._second = [], []
+        for layer in layers:
+            name = next(name for name in layer.active_adapters if name in layer.lora_A)
+            first.append(cast(Tensor, layer.lora_A[name].weight).detach())
+            self._second.append(layer.scaling[name] * cast(Tensor, layer.lora_B[name].weight).detach())
+        self._first, self._ranks = torch.cat(first), [len(weights) for weights in first]
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The outputs of all layers side by side, (..., sum of their outputs), of states (..., inputs)."""
+        outputs = self._bases(states)
+        inner = functional.linear(states.to(self._first.dtype), self._first).split(self._ranks, -1)
+        added = [functional.linear(part, second) for part, second in zip(inner, self._second, strict=True)]
+        return (outputs + torch.cat(added, -1)).to(outputs.dtype)
+
+
 @dataclass(frozen=True)
 class Layer:
     """What one layer computes with."""
@@ -179,11 +202,11 @@ def _layer(layer: Any, config: Any) -> Layer:
         queries_keys_values=_joined([attention.q_proj, attention.k_proj, attention.v_proj]),
         of_queries=_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
         of_keys=_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
-        out=_in_use(attention.o_proj),
+        out=_joined([attention.o_proj]),
         before_mlp=_norm(layer.post_attention_layernorm),
         gate_and_up=_joined([mlp.gate_proj, mlp.up_proj]),
         activation=mlp.act_fn,
-        down=_in_use(mlp.down_proj),
+        down=_joined([mlp.down_proj]),
     )
 
 
@@ -201,9 +224,22 @@ def _in_use(layer: nn.Module) -> nn.Module:
 def _joined(layers: Sequence[nn.Module]) -> Linear:
     """The outputs of all layers side by side."""
     used = [_in_use(layer) for layer in layers]
+    if all(map(_is_plain_lora, used)):
+        return JoinedLora(cast("list[LoraLinear]", used))
+    if len(used) == 1:
+        return used[0]
     if all(type(layer) in (nn.Linear, FewRowsLinear) for layer in used):
         return JoinedLinear(cast("list[nn.Linear]", used))
-    return lambda states: torch.cat([layer(states) for layer in used], -1)  # LoRA, or quantised layers
+    return lambda states: torch.cat([layer(states) for layer in used], -1)  # quantised layers, variants of LoRA
+
+
+def _is_plain_lora(layer: nn.Module) -> bool:
+    """Whether one adapter is added to a linear layer as in the LoRA paper."""
+    if type(layer) is not LoraLinear or layer.disable_adapters or layer.merged:
+        return False
+    active = [name for name in layer.active_adapters if name in layer.lora_A]
+    plain = len(active) == 1 and active[0] not in layer.lora_variant and layer.lora_B[active[0]].bias is None
+    return plain and type(layer.base_layer) in (nn.Linear, FewRowsLinear)
 
 
 def _signed(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
