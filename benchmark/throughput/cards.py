@@ -1,7 +1,7 @@
 """Memory and time of an update on cards.
 
 Nothing here has run on a card. Bytes and operations follow from the shape of a model (`msgrpo_hub/training/sizing.py`). What
-share of a machine's rates an update reaches is fitted to updates measured on two cores of a CPU (results/update.json).
+share of a machine's rates an update reaches is fitted to updates measured on two cores of a CPU (results/sizing.json).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgrpo_hub.models.costs import CHUNK_BYTES, FLOAT32, PROGRAM_BYTES, QWEN, S
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.sizing import UpdateSize, memory, update_size, work
 
-MEASURED = Path(__file__).parent / "results" / "update.json"
+MEASURED = Path(__file__).parent / "results" / "sizing.json"
 GB = 1e9
 USABLE = 0.9
 """Share of a card's memory that an update may fill."""
