@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.experiments.experiment import load
+from benchmark.experiments.experiment import Values, load
+from benchmark.experiments.main_result.page import answer
 from benchmark.experiments.main_result.runs import dqn, with_trl
 
 UNITS = load("main_result").units
@@ -37,3 +38,13 @@ def test_trl_trains_for_the_seconds_of_our_run_and_its_adapter_plays_as_any_othe
     assert 1 <= found["updates"] <= 2, "it stops when the seconds are over"
     assert found["training_episodes"] == 4 * found["updates"]
     assert len(found["games"][LAKE]["rewards"]) == 4
+
+
+def test_a_share_of_the_best_player_is_said_only_where_that_player_gains_something() -> None:
+    def rows(whole: float) -> dict[str, Values]:
+        played: Values = {"player": "trained: x", "games": {"Snake-PoisonApple-v1": {"rewards": [-1.0, -3.0]}}}
+        best: Values = {"player": "planner", "games": {"Snake-PoisonApple-v1": {"rewards": [whole, whole]}}}
+        return {"trained-seed0": played, "planner": best}
+
+    assert "of planner" not in answer(rows(0.0))
+    assert "-50% of planner" in answer(rows(4.0))

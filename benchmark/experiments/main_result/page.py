@@ -70,9 +70,8 @@ def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
     if best:
         of_luck = " without the luck of the ice" if _lucky(line) else ""
         own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line) else (line.means, best.means)
-        share = (
-            f" {np.mean(own) / np.mean(whole):.0%} of {best.name}{of_luck}, {min(own) / np.mean(whole):.0%} on the worst seed."
-        )
+        if (reached := np.mean(whole)) > 0:  # a share of nothing says nothing
+            share = f" {np.mean(own) / reached:.0%} of {best.name}{of_luck}, {min(own) / reached:.0%} on the worst seed."
     return f"- **{game}, {line.name}**: {_with_spread(line)}.{share}{against and f' Others: {against}.'}"
 
 

@@ -3,8 +3,8 @@
 The thoughts before a move are the model's own, sampled as it acts, and learning takes them for a part of the prompt: only the
 move is taught.
 
-Not settled: at the learning rate of `quickstart`, 0.003, the model forgets how to write within 20 updates, and it does so too if its
-thoughts are taught; at a tenth of it, 80 updates changed little. No such run is among the results.
+Not settled: at the learning rate of `quickstart`, 0.003, the model forgets how to write within 20 updates, and it does so too
+if its thoughts are taught; at a tenth of it, 80 updates changed little. No such run is among the results.
 """
 
 from __future__ import annotations
