@@ -53,7 +53,11 @@ def test_lora_is_one_product_with_its_base_while_episodes_are_played(
         return [reply.token_ids for reply in agent.complete(prompts, rngs(len(prompts)))]
 
     beside = replies()
-    with patch("peft.tuners.lora.layer.Linear.forward", side_effect=AssertionError("LoRA is computed apart")):
+    apart = AssertionError("LoRA is computed apart")
+    with (
+        patch("peft.tuners.lora.layer.Linear.forward", side_effect=apart),
+        patch("msgrpo_hub.models.direct_decoder.JoinedLora.__call__", side_effect=apart),
+    ):
         with agent.caching():
             assert replies() == beside
         with pytest.raises(AssertionError, match="apart"):
