@@ -1,16 +1,14 @@
 """The same adapter, taught by a player that knows the best moves: maximum likelihood of its moves in the states that it meets.
 
-The thoughts before a move are the model's own, sampled as it acts, and learning takes them for a part of the prompt: only the
-move is taught.
-
-Not settled: at the learning rate of `quickstart`, 0.003, the model forgets how to write within 20 updates, and it does so too
-if its thoughts are taught; at a tenth of it, 80 updates changed little. No such run is among the results.
+The thoughts before a move are those of the base, and whole replies are taught: with the moves alone taught at the learning rate
+of `quickstart`, the model forgets within 20 updates how its thoughts end. A reply becomes tokens as a whole, since a token may
+hold the end of the thoughts and the start of the action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -23,7 +21,6 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
@@ -35,7 +32,7 @@ ACTION = "<action>"
 
 @dataclass(frozen=True)
 class Teacher:
-    """Replies with the thoughts of a model and the action of a scripted player. The token ids of a reply are the action's."""
+    """Replies with the thoughts of a model and the action of a scripted player."""
 
     model: LanguageModel
     player: ScriptedPolicy
@@ -43,19 +40,12 @@ class Teacher:
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         own = self.model.complete(prompts, rngs)
         moves = self.player.complete(prompts, rngs)
-        thoughts = [completion.text.partition(ACTION)[0] for completion in own]
-        return [
-            Completion(
-                text=thought + move.text,
-                prompt_ids=completion.prompt_ids + self._token_ids(thought),
-                token_ids=(ids := (*self._token_ids(move.text), cast(int, self.model.tokenizer.eos_token_id))),
-                log_probs=(0.0,) * len(ids),
-            )
-            for completion, move, thought in zip(own, moves, thoughts, strict=True)
-        ]
+        return [self._reply(reply, move.text) for reply, move in zip(own, moves, strict=True)]
 
-    def _token_ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self.model.tokenizer(text, add_special_tokens=False)["input_ids"])
+    def _reply(self, own: Completion, move: str) -> Completion:
+        text = own.text.partition(ACTION)[0] + move
+        ids = (*self.model.tokenizer(text, add_special_tokens=False)["input_ids"], cast(int, self.model.tokenizer.eos_token_id))
+        return replace(own, text=text, token_ids=ids, log_probs=(0.0,) * len(ids))
 
 
 def taught(settings: Settings) -> Values:
@@ -79,7 +69,7 @@ def taught(settings: Settings) -> Values:
 
 def learn(trainer: Trainer, teacher: Teacher, update: int) -> None:
     """One optimiser step on an episode of the teacher from each start of an update."""
-    with merged(trainer.model):
+    with trainer.model.disable_adapter():
         episodes = [
             episode
             for name, seed in trainer.starts.of_update(update)
