@@ -60,7 +60,7 @@ def test_the_model_is_within_a_third_of_every_measured_time_and_a_fifth_of_every
     shares = cards.fitted()
     assert len(rows) == 6
     for row in rows:
-        acting = shares.reading * row.acting_bytes / bandwidth + shares.acting * row.acting_operations / operations
+        acting = shares.seconds_acting(row.acting_bytes / bandwidth, row.acting_operations / operations)
         training = shares.training * row.training_operations / operations
         held = cards.held(row)
         assert acting == pytest.approx(row.acting, rel=1 / 3), row.label

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from msgrpo_hub.models.costs import CHUNK_BYTES, FLOAT32, PROGRAM_BYTES, QWEN, Shape
 from msgrpo_hub.training.config import TrainConfig
@@ -96,28 +97,37 @@ def measured() -> tuple[tuple[Measured, ...], float, float]:
 class Shares:
     """How much slower than a machine's rates an update is: 1 would be the limit."""
 
-    reading: float
-    """Seconds of acting per second that the weights and caches take at full bandwidth."""
     acting: float
-    """Seconds of acting per second that its operations take at the full matrix rate."""
+    """Seconds of acting per second that reading weights and caches at full bandwidth, and then its operations, would take."""
     training: float
-    """The same of training."""
+    """Seconds of training per second that its operations take at the full matrix rate."""
+    start: float = 0.0
+    """Seconds before acting, for the shape and the machine that were measured: weights are merged, and copied for few rows."""
+
+    def seconds_acting(self, bytes_read: float, operations: float) -> float:
+        """Of both, each in seconds at the full rate."""
+        return self.acting * (bytes_read + operations) + self.start
 
 
 @cache
 def fitted() -> Shares:
-    """By least squares, with no negative part."""
+    """By least squares of relative errors. Bytes and operations share a factor: their ratio hardly varies on one machine."""
     rows, operations, bandwidth = measured()
-    times = np.array([[row.acting_bytes / bandwidth, row.acting_operations / operations] for row in rows])
-    reading, acting = np.linalg.lstsq(times, np.array([row.acting for row in rows]), rcond=None)[0]
-    least = np.array([row.training_operations / operations for row in rows])
-    training = float(least @ np.array([row.training for row in rows]) / (least @ least))
-    assert min(reading, acting) > 0, (reading, acting)
-    return Shares(reading=float(reading), acting=float(acting), training=training)
+    times = np.array([[row.acting_bytes / bandwidth + row.acting_operations / operations, 1.0] for row in rows])
+    acting, start = _relative(times, np.array([row.acting for row in rows]))
+    least = np.array([[row.training_operations / operations] for row in rows])
+    (training,) = _relative(least, np.array([row.training for row in rows]))
+    return Shares(acting=acting, training=training, start=start)
+
+
+def _relative(columns: NDArray[np.float64], seconds: NDArray[np.float64]) -> list[float]:
+    found: list[float] = np.linalg.lstsq(columns / seconds[:, None], np.ones(len(seconds)), rcond=None)[0].tolist()
+    assert min(found) > 0, found
+    return found
 
 
 def fitted_activations() -> float:
-    """`costs.ACTIVATIONS` by least squares: what is in memory beside weights, their merged copies, adapter and logits."""
+    """`costs.ACTIVATIONS` by least squares: what is in memory beside weights, their copies, adapter and logits."""
     shape = QWEN["0.5B"]
     rows, *_ = measured()
     left = np.array([row.memory - _fixed(shape) - _logits(shape, row.predicting) for row in rows])
@@ -132,7 +142,8 @@ def held(row: Measured) -> float:
 
 
 def _fixed(shape: Shape) -> float:
-    return PROGRAM_BYTES + FLOAT32 * (shape.weights + shape.linear) + shape.adapter_bytes(16)
+    copies = 2 * shape.linear  # merged, and in the layout for few rows
+    return PROGRAM_BYTES + FLOAT32 * (shape.weights + copies) + shape.adapter_bytes(16)
 
 
 def _logits(shape: Shape, predicting: float) -> float:
@@ -155,13 +166,13 @@ class Times:
 
 
 def seconds(config: TrainConfig, shape: Shape, size: UpdateSize, card: Card, shares: Shares) -> Times:
-    """The time of an update at shares of a card's rates."""
+    """The time of an update at shares of a card's rates, without `start`."""
     own = work(config, shape, size)
-    acting = shares.reading * own.acting_bytes / card.bytes + shares.acting * own.acting_operations / card.operations
+    acting = shares.acting * (own.acting_bytes / card.bytes + own.acting_operations / card.operations)
     return Times(acting=acting, training=shares.training * own.training_operations / card.operations)
 
 
-LIMIT = Shares(reading=1.0, acting=1.0, training=1.0)
+LIMIT = Shares(acting=1.0, training=1.0)
 
 
 def fits(needed: float, gigabytes: float) -> bool:

@@ -34,7 +34,7 @@ def fit_table() -> str:
     shares, (rows, operations, bandwidth) = fitted(), measured()
     lines = []
     for row in rows:
-        acting = shares.reading * row.acting_bytes / bandwidth + shares.acting * row.acting_operations / operations
+        acting = shares.seconds_acting(row.acting_bytes / bandwidth, row.acting_operations / operations)
         training = shares.training * row.training_operations / operations
         pairs = [(row.acting, acting), (row.training, training), (row.memory / GB, held(row) / GB)]
         lines.append([row.label, *(f"{found:.1f} / {computed:.1f}" for found, computed in pairs)])
@@ -45,9 +45,9 @@ def shares_text() -> str:
     """The shares in words."""
     shares = fitted()
     return (
-        f"Acting takes {shares.reading:.1f} times what reading weights and caches takes at full bandwidth, plus "
-        f"{shares.acting:.1f} times what its\noperations take at the full matrix rate. Training takes {shares.training:.1f} "
-        "times what its operations take."
+        f"Acting takes {shares.acting:.1f} times what reading weights and caches at full bandwidth and then its operations at "
+        f"the full matrix rate\nwould take, after {shares.start:.0f} s in which weights are merged and copied. Training takes "
+        f"{shares.training:.1f} times what its operations take."
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 PROGRAM_BYTES = 0.45e9
 """Python, torch and what they load: measured on a CPU. A GPU's own context takes about as much."""
 
-ACTIVATIONS = 3.9
+ACTIVATIONS = 4.3
 """Numbers kept for the backward pass, per token, layer and (width + inner width): fitted (benchmark/throughput/cards.py)."""
 
 FLOAT32 = 4

@@ -22,7 +22,9 @@ from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix
 # Shapes: n prompts, each with one reply; K tokens of replies.
 
 PROMPTS = 8
-"""n: the estimate is at most log n, and costs n² replies."""
+"""Most n: the estimate is at most log n, and costs n² replies."""
+SHARE = 4
+"""n² is at most this part of the replies of an update, so that the estimate stays cheap in small updates."""
 
 
 def mutual_information(log_probs: Tensor) -> float:
@@ -43,11 +45,12 @@ def mutual_information(log_probs: Tensor) -> float:
 
 
 def sampled_steps(groups: Sequence[Group], rng: np.random.Generator) -> list[Completion]:
-    """Replies of an update to distinct prompts, at most `PROMPTS`. A prompt is the likelier the more steps have it."""
+    """Replies of an update to distinct prompts, as many as n may be. A prompt is the likelier the more steps have it."""
     replies = [step.completion for group in groups for episode in group.episodes for step in episode.steps]
+    most = min(PROMPTS, max(1, math.isqrt(len(replies) // SHARE)))
     found: dict[TokenIds, Completion] = {}
     for index in rng.permutation(len(replies)):
-        if len(found) == PROMPTS:
+        if len(found) == most:
             break
         found.setdefault(replies[index].prompt_ids, replies[index])
     return list(found.values())
@@ -100,7 +103,7 @@ def pairs_of(prompts: Sequence[TokenIds], replies: Sequence[TokenIds], token_bud
 def information_of(
     engine: Engine, groups: Sequence[Group], temperature: float, token_budget: int, rng: np.random.Generator
 ) -> float:
-    """The mutual information between the prompts of an update and their replies.
+    """The mutual information between the prompts of an update and their replies; 0 of fewer than two prompts.
 
     Args:
         engine: its model has the weights that the groups were played with, and drops nothing.
@@ -110,6 +113,8 @@ def information_of(
         rng: decides which steps are taken.
     """
     steps = sampled_steps(groups, rng)
+    if len(steps) < 2:
+        return 0.0
     prompts, replies = [step.prompt_ids for step in steps], [step.token_ids for step in steps]
     trees = engine.shares_prefixes(max(prompts, key=len), max(map(len, replies)))
     of_tokens = torch.cat([engine.log_probs(pairs, temperature) for pairs in pairs_of(prompts, replies, token_budget, trees)])

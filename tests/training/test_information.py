@@ -18,7 +18,7 @@ from msgrpo_hub.games import stream
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.information import PROMPTS, information_of, mutual_information, sampled_steps
+from msgrpo_hub.training.information import PROMPTS, SHARE, information_of, mutual_information, sampled_steps
 from msgrpo_hub.training.trainer import Trainer
 from tests.training.test_batch import Ids, episode_of, plain_log_probs, random_model, step_of
 from tests.training.trainers import farthest, trained, trainer_of
@@ -59,11 +59,17 @@ def test_a_single_prompt_has_none() -> None:
 
 
 def test_the_steps_have_distinct_prompts_and_the_replies_that_were_given_to_them() -> None:
-    pairs = [((1, k % 12), (k,)) for k in range(60)]
-    steps = sampled_steps([group_of(pairs[:30]), group_of(pairs[30:])], rng())
+    pairs = [((1, k % 12), (k,)) for k in range(SHARE * PROMPTS**2)]
+    steps = sampled_steps([group_of(pairs[:100]), group_of(pairs[100:])], rng())
     assert len({step.prompt_ids for step in steps}) == len(steps) == PROMPTS
     assert all((step.prompt_ids, step.token_ids) in pairs for step in steps)
-    assert len(sampled_steps([group_of(pairs[:3] * 5)], rng())) == 3
+    assert len(sampled_steps([group_of(pairs[:3] * 20)], rng())) == 3
+
+
+def test_its_pairs_are_at_most_a_quarter_of_the_replies_and_one_prompt_has_none(model: PeftModel) -> None:
+    pairs = [((1, k), (2,)) for k in range(3, 60)]
+    assert [len(sampled_steps([group_of(pairs[:n])], rng())) for n in (1, 15, 16, 35, 36)] == [1, 1, 2, 2, 3]
+    assert information_of(Engine(model, frozenset({0})), [group_of(pairs[:15])], 1.0, 100, rng()) == 0.0
 
 
 def test_the_reply_to_a_prompt_is_a_random_one() -> None:
@@ -105,7 +111,8 @@ def test_the_estimate_is_that_of_one_forward_for_each_pair(
     pairs: list[tuple[Ids, Ids]], temperature: float, budget: int, kind: EngineName, model: PeftModel
 ) -> None:
     engine = Engine(model, frozenset(), kind=kind)
-    found = information_of(engine, [group_of(pairs)], temperature, budget, rng())
+    played = pairs * SHARE * len(pairs)  # so many that every pair counts
+    found = information_of(engine, [group_of(played)], temperature, budget, rng())
     assert found == pytest.approx(naive(model, pairs, temperature), abs=1e-5)
     assert (abs(found) > 1e-3) == (len(pairs) > 1)
 
