@@ -24,7 +24,7 @@ from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix
 PROMPTS = 8
 """Most n: the estimate is at most log n, and costs n² replies."""
 SHARE = 4
-"""n² is at most this part of the replies of an update, so that the estimate stays cheap in small updates."""
+"""n² is at most a quarter of the replies of an update, so that the estimate stays cheap in small updates."""
 
 
 def mutual_information(log_probs: Tensor) -> float:

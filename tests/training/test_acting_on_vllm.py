@@ -16,7 +16,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.vllm_policy import at_own_pace
-from msgrpo_hub.msgrpo import policy_loss
+from msgrpo_hub.msgrpo import SelectedEpisode, policy_loss
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.acting import LARGEST_K3, EngineActor, check_distance
@@ -241,8 +241,9 @@ def test_a_truncated_ratio_weighs_as_much_as_its_limit_and_keeps_its_direction()
 def test_only_replies_of_servers_have_their_ratio_truncated(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
     """Every ratio is e², every advantage −1: our own replies weigh e² each, and those of servers 2."""
     with acting_on([server], replace(config, beta=0.0), tmp_path) as trainer:
-        packed = trainer.packed(trainer.select(trainer.act(trainer.starts.of_update(1)), 1).selected)[0]
-        unlikely = replace(packed, old_log_probs=packed.old_log_probs - 2.0, advantages=-torch.ones_like(packed.advantages))
+        played = [episode for group in trainer.act(trainer.starts.of_update(1)) for episode in group.episodes]
+        packed = trainer.packed([SelectedEpisode(episode, (-1.0,) * len(episode.steps)) for episode in played])[0]
+        unlikely = replace(packed, old_log_probs=packed.old_log_probs - 2.0)
         served = trainer.loss(unlikely).loss.item()
         trainer.actor = EngineActor(trainer.agent)
         own = trainer.loss(unlikely).loss.item()
