@@ -223,7 +223,7 @@ class _Reference:
                 steps = [logits[forked]]
                 for position in (-2, -1):
                     steps.append(rows.step(torch.tensor([self.sequences[k][position] for k in mine], device=logits.device)))
-                ours = torch.log_softmax(torch.stack(steps, 1), -1)
+                ours = torch.log_softmax(torch.stack(steps, 1).float(), -1)
                 worst = max(worst, *(_difference(ours[row], self.log_p[k]) for row, k in enumerate(mine)))
         return worst
 

@@ -50,7 +50,7 @@ class FastRows:
         self.visible = self.visible[rows]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) float32."""
+        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
         self.visible = torch.cat([self.visible, self.visible.new_ones(len(tokens), 1)], dim=1)
         positions = self.visible.sum(1, keepdim=True) - 1 + self.forward.prefix_length
         return self.forward.run(tokens[:, None], self.visible[:, None], positions, self.cache)[:, -1]
@@ -118,7 +118,7 @@ class FastForward:
         return [list(range(len(prompts)))[start : start + max_rows] for start in range(0, len(prompts), max_rows)]
 
     def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows]:
-        """The logits after each prompt, (U, V) float32, and its rows."""
+        """The logits after each prompt, (U, V) in the model's type, and its rows."""
         logits, cache, visible = self._prefilled(prompts, 1)
         if self.passes == "recorded" and self._decoder is not None and can_record(self._decoder):
             self._recorded = self._recorded or RecordedSteps(self._decoder, self.patience)
@@ -136,7 +136,7 @@ class FastForward:
         distinct = list(dict.fromkeys(prompt for prompt, _ in pairs))
         row_of = {prompt: row for row, prompt in enumerate(distinct)}
         logits, cache, of_prompts = self._prefilled([prompt + head for prompt in distinct], common + 1)
-        log_p, device = torch.log_softmax(logits, -1), logits.device
+        log_p, device = torch.log_softmax(logits.float(), -1), logits.device
         rows = torch.tensor([row_of[prompt] for prompt, _ in pairs], device=device)
         width = max(map(len, tails)) - 1
         tokens = torch.tensor([tail + (0,) * (width + 1 - len(tail)) for tail in tails], device=device)
@@ -147,7 +147,7 @@ class FastForward:
             causal = before.new_ones(width, width).tril().expand(len(rows), -1, -1)  # also hides the right padding
             positions = of_prompts[rows].sum(1)[:, None] + self.prefix_length + torch.arange(width, device=device)
             rest = self.run(tokens[:, :-1], torch.cat([before, causal], 2), positions, cache, keep=width)
-            scores += torch.log_softmax(rest, -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
+            scores += torch.log_softmax(rest.float(), -1).gather(2, tokens[:, 1:, None])[..., 0].unbind(1)
         table = torch.stack(scores, 1)
         if table.isnan().any():
             raise not_finite()
@@ -156,7 +156,7 @@ class FastForward:
     def run(
         self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache | RecordedSteps, keep: int = 1
     ) -> Tensor:
-        """Next-token logits after the last `keep` tokens (U, keep, V) in float32; appends the tokens to the cache.
+        """Next-token logits after the last `keep` tokens, (U, keep, V) in the model's type; appends the tokens to the cache.
 
         `visible` (U, tokens or 1, length) says which of its row's tokens each new token attends to.
         """
@@ -164,12 +164,12 @@ class FastForward:
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
         if isinstance(cache, RecordedSteps):
-            return cache.step(token_ids, mask[:, None], positions).float()
+            return cache.step(token_ids, mask[:, None], positions)
         shared = None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions)
         if self._decoder is None and self._is_direct:
             self._decoder = DirectDecoder(self.model)
         if self._decoder is not None:
-            return self._decoder(token_ids, mask[:, None], positions, cache, keep, shared).float()
+            return self._decoder(token_ids, mask[:, None], positions, cache, keep, shared)
         output = self.model(
             input_ids=token_ids,
             attention_mask=mask[:, None],
@@ -179,7 +179,7 @@ class FastForward:
             shared_prefix=shared,
         )
         logits: Tensor = output.logits[:, -keep:]
-        return logits.float()
+        return logits
 
     def _prefilled(self, prompts: Sequence[TokenIds], keep: int) -> tuple[Tensor, RowCache, Tensor]:
         """The logits after the last `keep` tokens of each prompt (U, keep, V), their cache, and its visible tokens."""

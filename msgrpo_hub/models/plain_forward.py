@@ -46,7 +46,7 @@ class PlainRows:
             self.cache.reorder_cache(rows)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) float32."""
+        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
         self.token_ids = torch.cat([self.token_ids, tokens[:, None]], 1)
         if self.cache is None:
             return self.forward.run(self.token_ids)[0]
@@ -102,7 +102,7 @@ class PlainForward:
         return [group[start : start + max_rows] for group in by_length for start in range(0, len(group), max_rows)]
 
     def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, PlainRows]:
-        """The logits after each prompt, (U, V) float32, and its rows; all prompts have the same length."""
+        """The logits after each prompt, (U, V) in the model's type, and its rows; all prompts have the same length."""
         ids = torch.tensor(prompts, device=self.model.device)
         logits, cache = self.run(ids)
         return logits, PlainRows(self, ids, cache)
@@ -128,8 +128,8 @@ class PlainForward:
         return scores
 
     def run(self, token_ids: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        """Next-token logits after the last token, (U, V) float32, and the model's cache, if it is used."""
+        """Next-token logits after the last token, (U, V) in the model's type, and the model's cache, if it is used."""
         self.rows += len(token_ids)
         used = {"past_key_values": cache} if cache is not None else {}
         output = self.model(input_ids=token_ids, use_cache=self.cached, **used, **self._options)
-        return output.logits[:, -1].float(), output.get("past_key_values") if self.cached else None
+        return output.logits[:, -1], output.get("past_key_values") if self.cached else None

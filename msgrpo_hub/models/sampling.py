@@ -14,6 +14,9 @@ from msgrpo_hub.episode import NEAR, Finish
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import has_float64
 
+AT_ONCE = 2**20
+"""Logits that are drawn from at once on the CPU: tables of more leave its caches, and each would be new memory."""
+
 TokenIds = tuple[int, ...]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -69,7 +72,7 @@ class Replies:
         Args:
             live: (live,) indices of the replies.
             position: from 0.
-            logits: (rows, vocabulary) float32.
+            logits: (rows, vocabulary), in any floating type.
             rows: (live,) the row of each reply.
 
         Returns:
@@ -127,11 +130,11 @@ def draw_tokens(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Samples one token per sample from the distribution of its row.
 
-    The cumulative distribution is summed in float64. A device without float64 hands its logits to the CPU, so that equal
-    logits give equal tokens everywhere.
+    Probabilities are computed in float32, and the cumulative distribution is summed in float64. A device without float64 hands
+    its logits to the CPU, so that equal logits give equal tokens everywhere.
 
     Args:
-        logits: (rows, vocabulary) float32.
+        logits: (rows, vocabulary), in any floating type.
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
         temperature: divides the logits; 0 selects the most likely token.
@@ -144,6 +147,26 @@ def draw_tokens(
     """
     if not has_float64(logits.device):
         logits, rows = logits.cpu(), rows.cpu()
+    u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
+    size = max(1, AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    if size >= len(logits):
+        return _draw(logits, rows, u, temperature, top_k, top_p)
+    samples = [(rows // size == part).nonzero()[:, 0] for part in range(-(-len(logits) // size))]
+    parts = [
+        _draw(logits[part * size :][:size], rows[own] - part * size, u[own], temperature, top_k, top_p)
+        for part, own in enumerate(samples)
+        if len(own)
+    ]
+    place = torch.cat(samples).argsort()
+    tokens, log_probs, entropies, near = (torch.cat(values)[place] for values in zip(*parts, strict=True))
+    return tokens, log_probs, entropies, near
+
+
+def _draw(
+    logits: Tensor, rows: Tensor, uniforms: Tensor, temperature: float, top_k: int, top_p: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`draw_tokens` of some rows, with all their tables in memory; the uniforms are (samples,)."""
+    logits = logits.float()
     log_p = torch.log_softmax(keep_likely(logits / temperature, top_k, top_p) if temperature else logits, dim=-1)
     p = log_p.exp()
     entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
@@ -151,7 +174,7 @@ def draw_tokens(
         raise not_finite()
     if temperature:
         cumulative = p.double().cumsum(-1)
-        u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device) * cumulative[rows, -1]
+        u = uniforms * cumulative[rows, -1]
         tokens = _find(cumulative, rows, u).clamp(max=logits.shape[1] - 1)
         near = _near_boundary(cumulative, rows, u[:, None], tokens)
     else:

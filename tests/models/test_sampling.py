@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msgrpo_hub.models import sampling
 from msgrpo_hub.models.sampling import draw_tokens
 
 # ---- drawing
@@ -50,6 +51,24 @@ def test_an_impossible_token_is_never_drawn() -> None:
     tokens, log_probs, entropies, _ = draw_tokens(logits, torch.zeros(6, dtype=torch.long), uniforms, 1.0)
     assert tokens.tolist() == [1, 1, 1, 3, 3, 3]
     assert log_probs.tolist() == entropies.mul(-1).tolist() == pytest.approx([-np.log(2)] * 6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_rows_that_are_drawn_from_in_parts_give_each_sample_its_own_token(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against draws from all rows at once; a row without samples, and samples in no order, included."""
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.normal(0, 3, (7, 50)), dtype=torch.float32)
+    rows = torch.tensor([6, 0, 3, 3, 5, 0, 6, 1, 4, 6])
+    uniforms = rng.random(len(rows)).tolist()
+    at_once = draw_tokens(logits, rows, uniforms, temperature)
+    monkeypatch.setattr(sampling, "AT_ONCE", 2 * 50)
+    in_parts = draw_tokens(logits, rows, uniforms, temperature)
+    for whole, parted in zip(at_once, in_parts, strict=True):
+        assert torch.allclose(whole, parted, rtol=1e-6, atol=0)
+    assert torch.equal(at_once[0], in_parts[0])
+    assert len(set(at_once[0].tolist())) > 4
 
 
 def test_a_distribution_over_one_hundred_thousand_tokens_is_sampled_to_its_last_token() -> None:
