@@ -154,7 +154,7 @@ class DirectDecoder:
             mixed = attention(layer, queries.contiguous().transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
             states = states + layer.out(mixed.view(rows, new, -1))
             gate, up = layer.gate_and_up(layer.before_mlp(states)).chunk(2, -1)
-            states = states + layer.down(layer.activation(gate) * up)
+            states = states + layer.down(layer.activation(gate).mul_(up))
         return states
 
     def logits(self, states: Tensor, keep: int) -> Tensor:

@@ -167,9 +167,11 @@ def _draw(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`draw_tokens` of some rows, with all their tables in memory; the uniforms are (samples,)."""
     logits = logits.float()
-    log_p = torch.log_softmax(keep_likely(logits / temperature, top_k, top_p) if temperature else logits, dim=-1)
+    if temperature:
+        logits = keep_likely(logits if temperature == 1 else logits / temperature, top_k, top_p)
+    log_p = torch.log_softmax(logits, dim=-1)
     p = log_p.exp()
-    entropies = -(p * log_p.clamp(min=-1e9)).sum(-1)
+    entropies = -(p * log_p.clamp_(min=-1e9)).sum(-1)  # 0·log 0 is 0
     if entropies.isnan().any():
         raise not_finite()
     if temperature:

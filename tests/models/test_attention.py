@@ -10,7 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
+from msgrpo_hub.models import attention
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
@@ -26,6 +28,7 @@ from tests.models.engines import END, adapted_model, sampled, some_prompts
     earlier=st.integers(0, 3),
     softcap=st.sampled_from([None, 2.0]),
     scaling=st.sampled_from([None, 0.3]),
+    copied=st.booleans(),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=150)
@@ -38,6 +41,7 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
     earlier: int,
     softcap: float | None,
     scaling: float | None,
+    copied: bool,
     seed: int,
 ) -> None:
     rng, size, own = np.random.default_rng(seed), 4, earlier + queries
@@ -49,7 +53,9 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
 
     q_, k_, v_, first_k_, first_v_ = (torch.from_numpy(states).float() for states in (q, k, v, first_k, first_v))
     prefix = (first_k_, first_v_) if shared else None
-    ours = attend(q_, k_, v_, mask, prefix, scaling, softcap).numpy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_copies_are_small", lambda *_: copied)
+        ours = attend(q_, k_, v_, mask, prefix, scaling, softcap).numpy()
 
     for row in range(rows):
         for head in range(key_heads * share):
@@ -60,6 +66,31 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
                 scores = scores if softcap is None else softcap * np.tanh(scores / softcap)
                 weights = np.exp(scores) * np.concatenate([np.ones(shared), seen[row, 0, query]])
                 assert ours[row, head, query] == pytest.approx(weights @ values / weights.sum(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "shared", "fused"),
+    [
+        (torch.bfloat16, 4, 150, 1),
+        (torch.bfloat16, 16, 150, 1),
+        (torch.bfloat16, 32, 150, 0),
+        (torch.bfloat16, 4, 1500, 0),
+        (torch.float32, 4, 150, 0),
+    ],
+)
+def test_a_decoding_step_copies_shared_keys_where_that_was_measured_to_be_faster(
+    dtype: torch.dtype, rows: int, shared: int, fused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    kernel = functional.scaled_dot_product_attention
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", lambda *a, **o: (calls.append(1), kernel(*a, **o))[1])
+    draws = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(rows, heads, length, 64, generator=draws).to(dtype) for heads, length in ((14, 1), (2, 9), (2, 9)))
+    prefix = tuple(torch.randn(2, shared, 64, generator=draws).to(dtype) for _ in range(2))
+    mixed = attend(q, k, v, torch.zeros(rows, 1, 1, 9, dtype=dtype), (prefix[0], prefix[1]), None, None)
+    assert len(calls) == fused
+    exact = attend(q.float(), k.float(), v.float(), None, (prefix[0].float(), prefix[1].float()), None, None)
+    assert mixed.float().sub(exact).abs().max() < 0.02
 
 
 def test_every_token_attends_to_a_token_and_so_does_padding(monkeypatch: pytest.MonkeyPatch) -> None:

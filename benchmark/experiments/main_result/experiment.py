@@ -1,4 +1,4 @@
-"""What does training reach, over 8 seeds, beside players that are not trained here?"""
+"""What does training reach, over 5 to 8 seeds, beside players that are not trained here?"""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def units() -> dict[str, Settings]:
         }
         for seed in config["seeds"]
         for name, settings in config["run"].items()
+        if seed in settings.get("seeds", config["seeds"])
     }
     supervised: dict[str, Settings] = {
         f"supervised-{case['preset']}-seed{seed}": {**case, "seed": seed, "episodes": config["episodes"]}
@@ -50,7 +51,7 @@ def units() -> dict[str, Settings]:
 def stages(config: dict[str, Any], name: str) -> list[Settings]:
     """The runs that lead to a run, the first first: preset, and fields that differ from it."""
     run = config["run"][name]
-    own = {field: value for field, value in run.items() if field not in ("after", "also")}
+    own = {field: value for field, value in run.items() if field not in ("after", "also", "seeds")}
     return [*(stages(config, run["after"]) if "after" in run else []), {**own, **config["stage"]}]
 
 
