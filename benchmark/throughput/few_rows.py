@@ -28,8 +28,8 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
 
 SHAPE = "qwen2.5-0.5b"
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-REPLIES = (4, 8, 16, 32)
+ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+REPLIES = (1, 2, 4, 8, 16, 32)
 """Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
 TOKENS = 16
 

@@ -1,9 +1,9 @@
 """Products of few rows with large weights, as decoding has them: oneDNN computes them faster than the default library (MKL).
 
 oneDNN gets a copy of the weights in its own layout, made at the first such product of a context. Measured with 896 × 4864
-weights in float32 on one thread and on two: 1.7 to 2 times as fast with 4 to 32 rows, 1.1 to 1.5 times with 96, no gain with
-fewer than 4. In bfloat16, where the processor has it, on two threads: 1.4 to 1.9 times with 8 to 32 rows. The copy takes as
-long as five products of one row.
+weights in float32 on one thread and on two: 1.7 to 2 times as fast with 4 to 32 rows, 1.1 to 1.5 times with 96; with 896 × 9728
+weights on one thread 2.2 and 4.4 times with 2 and 3 rows, no gain with one. In bfloat16, where the processor has it: 1.4 to 1.9
+times with 8 to 32 rows on two threads, 1.4 to 2.3 times with 1 to 4 on one. The copy takes as long as five products of one row.
 The products differ in rounding alone. Small weights, gradients, other types and other devices stay with the default.
 """
 
@@ -20,8 +20,9 @@ from torch.nn import functional
 
 LARGE = 2**19
 """Fewest weights of a layer."""
-FEWEST, MOST = 4, 96
-"""Rows of a product."""
+FEWEST = {torch.float32: 2, torch.bfloat16: 1}
+MOST = 96
+"""Rows of a product, by the type of its states."""
 ROOM = 2**31
 """Bytes of a model's copied weights. Layers beyond it are read in place."""
 
@@ -95,7 +96,7 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
 
 
 def _is_few(states: Tensor) -> bool:
-    return FEWEST <= states.numel() // states.shape[-1] <= MOST
+    return FEWEST.get(states.dtype, MOST + 1) <= states.numel() // states.shape[-1] <= MOST
 
 
 def _by_one_dnn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -104,7 +105,7 @@ def _by_one_dnn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _reordered(weight: Tensor) -> Tensor:
-    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FEWEST)
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, 4)  # the layout serves other numbers of rows
     return copy
 
 
@@ -112,7 +113,7 @@ def _gains(layer: nn.Module) -> bool:
     if type(layer) is not nn.Linear:
         return False
     weight = layer.weight
-    known = weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and _has_bfloat16())
+    known = weight.dtype in FEWEST and (weight.dtype != torch.bfloat16 or _has_bfloat16())
     return known and weight.numel() >= LARGE and weight.device.type == "cpu"
 
 

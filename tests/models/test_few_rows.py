@@ -47,7 +47,7 @@ def by_one_dnn(model: nn.Module, x: Tensor, grad: bool = False) -> int:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("rows", [FEWEST, 17, MOST])
+@pytest.mark.parametrize("rows", [FEWEST[torch.float32], 17, MOST])
 def test_the_product_is_the_same_but_for_rounding(rows: int, bias: bool) -> None:
     model, x = layers(bias), torch.randn(rows, 1, 1024)
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_other_products_stay_with_the_default() -> None:
     model, few = layers(), torch.randn(16, 1024)
     with few_rows_by_one_dnn(model):
         assert by_one_dnn(model, few) == 1
-        assert by_one_dnn(model, torch.randn(FEWEST - 1, 1024)) == by_one_dnn(model, torch.randn(MOST + 1, 1024)) == 0
+        assert by_one_dnn(model, torch.randn(1, 1024)) == by_one_dnn(model, torch.randn(MOST + 1, 1024)) == 0
         assert by_one_dnn(model, few, grad=True) == 0
     assert by_one_dnn(model, few) == 0, "after the context everything is as before"
     with few_rows_by_one_dnn(double := layers().double()):
@@ -98,7 +98,7 @@ def test_copies_have_limited_room_and_end_with_the_context(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bfloat16 on this processor")
-@pytest.mark.parametrize("rows", [FEWEST, 17, MOST])
+@pytest.mark.parametrize("rows", [FEWEST[torch.bfloat16], 17, MOST])
 def test_bfloat16_is_copied_too(rows: int) -> None:
     model, x = layers().bfloat16(), torch.randn(rows, 1024).bfloat16()
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_joined_layers_have_their_outputs_side_by_side(outputs: tuple[int, ...],
         together = JoinedLinear(cast("list[nn.Linear]", list(apart)))
         with Operations() as operations:
             assert torch.allclose(together(x), expected, atol=1e-5)
-    few = FEWEST <= rows <= MOST
+    few = FEWEST[torch.float32] <= rows <= MOST
     assert operations.names.count("mkldnn::_linear_pointwise") == products * few
     assert operations.names.count("aten::linear") + operations.names.count("aten::addmm") <= len(outputs)
 
