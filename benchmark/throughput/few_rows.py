@@ -55,7 +55,7 @@ def model(models: Path) -> PreTrainedModel:
 
 
 def decoding(replies: int, repeats: int, models: Path) -> Row:
-    """Tokens per second of decoding: the seconds of `TOKENS` further tokens, without those of the prompts."""
+    """Tokens per second of decoding: the seconds of `TOKENS` further tokens, without those of the prompts and of the copies."""
     rules = tuple(np.random.default_rng(0).integers(0, 1000, 150).tolist())
     prompts = [rules + tuple(np.random.default_rng(1 + k % 4).integers(0, 1000, 78).tolist()) for k in range(replies)]
     engine = Engine(model(models), frozenset())
@@ -67,10 +67,11 @@ def decoding(replies: int, repeats: int, models: Path) -> Row:
 
     arounds: dict[str, Around] = {"default": lambda _: nullcontext(), "oneDNN": few_rows_by_one_dnn}
     spent: dict[str, list[float]] = {name: [] for name in arounds}
-    seconds(1)  # to warm up
+    acting = engine.choose(prompts[0], 1 + TOKENS).acting
     for _ in range(repeats):
         for name, around in arounds.items():
-            with patch.object(attention, "few_rows_by_one_dnn", around):
+            with patch.object(attention, "few_rows_by_one_dnn", around), acting():
+                seconds(2)  # copies the weights, once for a set of episodes
                 of_prompts = seconds(1)
                 spent[name].append(seconds(1 + TOKENS) - of_prompts)
     return {name: round(replies * TOKENS / min(each), 2) for name, each in spent.items()}
