@@ -19,6 +19,13 @@ def test_every_seed_of_every_other_way_to_train_is_a_unit_of_its_own() -> None:
     assert UNITS["trl-lake-seed4"]["stages"] == UNITS["lake-seed4"]["stages"]
 
 
+@pytest.mark.parametrize(("name", "seeds"), [("lake", 8), ("slippery", 5), ("snake alone", 5), ("snake", 5)])
+def test_a_run_is_trained_with_its_own_seeds_or_else_with_all(name: str, seeds: int) -> None:
+    of_run = [unit for unit in UNITS.values() if unit.get("run") == name]
+    assert [unit["seed"] for unit in of_run] == list(range(seeds))
+    assert all("seeds" not in stage for unit in of_run for stage in unit["stages"])
+
+
 @pytest.mark.slow
 def test_a_dqn_plays_the_test_episodes_as_every_other_player(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra dqn is not installed")

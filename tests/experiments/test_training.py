@@ -39,7 +39,7 @@ def test_the_table_has_the_interval_over_seeds_and_the_answer_each_difference_se
         rows
     )  # ± 4.303 · 0.1 / √3
     answer = CREDITS.answer(rows)
-    assert "8 of 128 runs" in answer
+    assert "8 of 80 runs" in answer
     told = "whole episode / std: 0.500. Against it: whole episode +0.200 [-0.048, 0.448]; anchor states / std +0.000 (n < 3)."
     assert told in answer  # the differences are 0.1, 0.2, 0.3
     assert CREDITS.figure(rows).subfigs
