@@ -45,6 +45,7 @@ PLAYERS = {
     "lake": "trained on the lake",
     "lake-trap": "trained on a trap too",
     "snake": "trained on Snake",
+    "snake-standard": "trained on Snake with an opponent",
     "pocket": "untrained",
     "optimal": "optimal play",
     "planner": "planner",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from msgrpo_hub.downloads.hashes import content_hash
@@ -47,6 +48,17 @@ def test_the_adapter_of_the_lake_crosses_it() -> None:
     }
     assert rewards["lake"] == rewards["pocket+lake"]
     assert rewards["lake"] >= 40 > 15 > rewards["pocket"]
+
+
+def test_the_adapter_of_snake_with_an_opponent_plays_that_better_than_the_one_it_began_with() -> None:
+    game = make_game("Snake-Standard-v1")
+    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(40)]
+    rewards = [
+        [episode.reward for episode in play_episodes(game, make_player(name, PlayerSettings(temperature=1.0)), keys)]
+        for name in ("snake-standard", "snake")
+    ]
+    gained = np.subtract(*rewards)
+    assert gained.mean() > 2 * gained.std(ddof=1) / len(keys) ** 0.5
 
 
 def test_a_built_in_adapter_has_no_revision() -> None:
