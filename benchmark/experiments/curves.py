@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +17,9 @@ from msgrpo_hub.evaluation.tables import markdown
 
 TOO_FEW, NOTHING = "(n < 3)", "nothing yet"
 """What stands for an interval of fewer than three seeds, and for a comparison without any."""
+
+TITLE = 30
+"""Characters of a line of a panel's title."""
 
 Arms = Mapping[str, Mapping[int, Values]]
 """Arm → seed → the values of `training.learning_curve`."""
@@ -113,5 +117,6 @@ def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
     axis.plot(
         np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
     )
-    axis.set_title(f"{arm}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
+    lines = "\n".join(wrap(arm, TITLE))
+    axis.set_title(f"{lines}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
     axis.grid(alpha=0.3)
