@@ -76,9 +76,9 @@ function mountGame(element, props, server, watch) {
     draw();
   }
 
-  /** Plays the moves one after the other, in the order of the keys. */
+  /** Plays the moves one after the other, in the order of the keys; those beyond the last turn are dropped. */
   async function move(action) {
-    if (!shown || shown.over || waiting.length > 5) return;
+    if (!shown || shown.over || waiting.length >= shown.turns_left) return;
     waiting.push(action);
     if (busy) return;
     busy = true;
@@ -139,6 +139,7 @@ function mountGame(element, props, server, watch) {
     if (!(event.key in ARROWS) || !root.offsetParent || !(mine || idle)) return;
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
+    if (event.repeat && busy) return; // a key held down moves at the server's pace, and stops when it is let go
     const arrow = ["←", "↓", "→", "↑"][ARROWS[event.key]];
     const button = [...pad.children].find((each) => each.dataset.way === arrow);
     if (button) button.click();

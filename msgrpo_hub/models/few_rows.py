@@ -21,8 +21,9 @@ from torch.nn import functional
 LARGE = 2**19
 """Fewest weights of a layer."""
 FEWEST = {torch.float32: 2, torch.bfloat16: 1}
+"""Fewest rows of a product, by the type of its states."""
 MOST = 96
-"""Rows of a product, by the type of its states."""
+"""Most rows of a product."""
 ROOM = 2**31
 """Bytes of a model's copied weights. Layers beyond it are read in place."""
 

@@ -203,18 +203,31 @@ def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(
     assert page.get_by_label("Board", exact=True).locator("visible=true").input_value() == "4"
 
 
+PRESS = """pressed => { for (const [key, repeat] of pressed)
+    document.querySelector('.yours').dispatchEvent(new KeyboardEvent('keydown', { key, repeat, bubbles: true })); }"""
+"""Keys at once, each with whether it is held down, as a browser repeats it."""
+
+
 def test_keys_pressed_faster_than_the_server_answers_are_all_played_in_order(visit: Visit) -> None:
     page = visit("Play")
     page.locator("#play-board .yours").wait_for()
     play_board(page, 3)
-    page.evaluate("""() => { for (const key of ['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowRight'])
-        document.querySelector('.yours').dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); }""")
+    page.evaluate(PRESS, [(f"Arrow{way}", False) for way in ("Right", "Down", "Right", "Right")])
     page.locator("#play-board .replay-status").get_by_text("Turn 5 of 8").wait_for()
-    assert (
-        page.locator("#play-board use[href='#walker']")
-        .evaluate("each => each.getAttribute('transform')")
-        .startswith("translate(3.5 1.5)")
-    )
+    walker = page.locator("#play-board use[href='#walker']")
+    assert walker.evaluate("each => each.getAttribute('transform')").startswith("translate(3.5 1.5)")
+
+
+def test_a_whole_game_of_keys_at_once_is_played_and_a_key_held_down_does_not_run_ahead(visit: Visit) -> None:
+    page = visit("Play")
+    page.locator("#play-board .yours").wait_for()
+    play_board(page, 3)
+    page.evaluate(PRESS, [("ArrowUp", repeat) for repeat in [False] + [True] * 20])
+    page.locator("#play-board .replay-status").get_by_text("Turn 2 of 8").wait_for()
+    page.evaluate(PRESS, [("ArrowUp", False)] * 7)  # what is left of the game, had the repeated keys been dropped
+    page.locator("#play-board .replay-status").get_by_text("The end: you ran out of turns after 8").wait_for()
+    page.locator("#play-board .results table").wait_for(timeout=180_000)
+    assert page.locator("#play-board .results tbody tr").first.inner_text().split("\t")[:3] == ["you", "0", "8"]
 
 
 def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:

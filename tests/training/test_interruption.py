@@ -89,6 +89,8 @@ def test_a_checkpoint_is_replaced_and_never_written_in_place(msgrpo: Command, ru
 def test_a_signal_ends_with_one_line_and_what_was_finished_is_safe(
     number: signal.Signals, code: int, word: str, msgrpo: Command, flags: list[str], finished_run: Path, tmp_path: Path
 ) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("the tests were started so that this signal is ignored, as by nohup, and so do the processes they start")
     running = msgrpo.start("train", *flags, "--output-dir", tmp_path / "run")
     for _ in range(6000):
         if (tmp_path / "run" / "checkpoint.safetensors").exists():
