@@ -92,7 +92,7 @@ GPUS = pytest.mark.parametrize("gpu", [OnGpu, OnMps])
 def test_an_update_on_a_gpu_leaves_no_tensor_behind(
     gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_copies_are_small", lambda key, shared: False)  # which the CPU alone has; it rounds otherwise
+    monkeypatch.setattr(attention, "_copies_are_small", lambda *_: False)  # which the CPU alone has; it rounds otherwise
     config = replace(config, **changes)  # type: ignore[arg-type]
     here = one_update(config, Accelerator(cpu=True))
     with fake_gpu(gpu):

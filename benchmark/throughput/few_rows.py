@@ -1,7 +1,8 @@
 """What oneDNN gains while decoding: `python -m benchmark.throughput.few_rows OUTPUT.json`.
 
-Products of few rows with one weight of the 0.5B shape, and decoding by a model of that shape in float32: by the default
-library and by oneDNN, in turns. The fastest of the repetitions counts, since other processes can only add to it.
+Products of few rows with one weight of the 0.5B shape, in float32 and bfloat16, and decoding by a model of that shape in
+float32: by the default library and by oneDNN, in turns. Then attention of a decoding step in bfloat16 over keys that rows share,
+read in place and copied to each row. The fastest of the repetitions counts, since other processes can only add to it.
 """
 
 from __future__ import annotations
@@ -28,23 +29,47 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
 
 SHAPE = "qwen2.5-0.5b"
-ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 96)
 REPLIES = (1, 2, 4, 8, 16, 32)
 """Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
 TOKENS = 16
+SHARED = ((1, 300), (2, 300), (4, 150), (8, 150), (16, 150), (4, 600), (16, 300))
+"""Rows of a decoding step, and keys that they share."""
+UNITS = {"product": "ms", "attention": "µs", "decoding": "tokens/s"}
 
 Around = Callable[[nn.Module], AbstractContextManager[None]]
 
 
-def products(rows: int, repeats: int) -> Row:
-    """Milliseconds of one product with the weight of the MLP."""
-    layer = nn.Sequential(nn.Linear(SHAPES[SHAPE]["hidden_size"], SHAPES[SHAPE]["intermediate_size"], bias=False))
-    x = torch.randn(rows, SHAPES[SHAPE]["hidden_size"])
+def products(dtype: str, rows: int, repeats: int) -> Row:
+    """Milliseconds of one product with the weights of the MLP's two input layers, which are one."""
+    hidden, outputs = SHAPES[SHAPE]["hidden_size"], 2 * SHAPES[SHAPE]["intermediate_size"]
+    layer = nn.Sequential(nn.Linear(hidden, outputs, bias=False, dtype=TYPES[dtype]))
+    x = torch.randn(rows, hidden, dtype=TYPES[dtype])
     found: Row = {}
     with torch.no_grad():
         for name, around in (("default", nullcontext()), ("oneDNN", few_rows_by_one_dnn(layer))):
             with around:
                 found[name] = round(1e3 * best_seconds(partial(layer, x), 8 * repeats), 3)
+    return found
+
+
+def attentions(rows: int, shared: int, repeats: int) -> Row:
+    """Microseconds of attention in bfloat16 with one query, 40 keys of each row and keys that all rows share."""
+    heads, groups = SHAPES[SHAPE]["num_attention_heads"], SHAPES[SHAPE]["num_key_value_heads"]
+    size = SHAPES[SHAPE]["hidden_size"] // heads
+
+    def states(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, size, dtype=torch.bfloat16)
+
+    query, key, value = states(rows, heads, 1), states(rows, groups, 40), states(rows, groups, 40)
+    of_all = states(groups, shared), states(groups, shared)
+    work = partial(attention.attend, query, key, value, None, of_all, None, None)
+    found: Row = {}
+    with torch.no_grad():
+        for name in ("in place", "copied"):
+            with patch.object(attention, "_copies_are_small", lambda *_, copied=name == "copied": copied):
+                found[name] = round(1e6 * best_seconds(work, 100 * repeats))
     return found
 
 
@@ -89,16 +114,20 @@ def main() -> None:
     file = ResultFile(options.output)
 
     def row(key: Key) -> Row:
-        kind, count = key
-        return products(count, options.repeats) if kind == "product" else decoding(count, options.repeats, options.models)
+        kind, *what = key
+        if kind == "product":
+            return products(*what, options.repeats)
+        if kind == "attention":
+            return attentions(*what, options.repeats)
+        return decoding(*what, options.repeats, options.models)
 
-    file.measure([*(("product", rows) for rows in ROWS), *(("decoding", replies) for replies in REPLIES)], row)
+    keys = [("product", dtype, rows) for dtype in TYPES for rows in ROWS]
+    file.measure([*keys, *(("attention", *each) for each in SHARED), *(("decoding", replies) for replies in REPLIES)], row)
     for found in file.rows:
-        kind, count = found["key"]
-        unit, ratio = (
-            ("ms", found["default"] / found["oneDNN"]) if kind == "product" else ("tokens/s", found["oneDNN"] / found["default"])
-        )
-        print(f"{kind} of {count}: {found['default']} {unit}, by oneDNN {found['oneDNN']}: {ratio:.2f} times as fast")
+        kind, *what = found["key"]
+        [(one, before), (other, after)] = [(name, value) for name, value in found.items() if name != "key"]
+        ratio = after / before if kind == "decoding" else before / after
+        print(f"{kind} {what}: {one} {before} {UNITS[kind]}, {other} {after}: {ratio:.2f} times as fast")
 
 
 if __name__ == "__main__":

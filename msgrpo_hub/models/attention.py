@@ -117,12 +117,11 @@ def attend(
 def _copies_are_small(key: Tensor, shared: tuple[Tensor, Tensor] | None) -> bool:
     """Whether copying the shared keys to each row and one fused kernel take less than products that read them in place.
 
-    In half precision on the CPU, whose small products take long to start. Measured in bfloat16 with 14 heads of 64 and 2 key
-    heads, microseconds copied / in place: 4 rows and 150 shared keys 103 / 254, 16 and 150 321 / 394, 8 and 300 241 / 297, 4 and
-    600 306 / 406, 16 and 300 499 / 404, 4 and 1,500 595 / 402.
+    In half precision on the CPU, whose small products take long to start. On one thread both take as long at 8 rows with 150
+    shared keys (`python -m benchmark.throughput.few_rows`); the kernel and the copies share the threads.
     """
     half = key.device.type == "cpu" and key.dtype in (torch.bfloat16, torch.float16)
-    return half and len(key) * (0 if shared is None else shared[0].shape[1]) <= 4000
+    return half and len(key) * (0 if shared is None else shared[0].shape[1]) <= 1200 * torch.get_num_threads()
 
 
 def _of_heads(mask: Tensor, heads: int) -> Tensor:

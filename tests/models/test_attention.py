@@ -69,18 +69,20 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "rows", "shared", "fused"),
+    ("dtype", "rows", "shared", "threads", "fused"),
     [
-        (torch.bfloat16, 4, 150, 1),
-        (torch.bfloat16, 16, 150, 1),
-        (torch.bfloat16, 32, 150, 0),
-        (torch.bfloat16, 4, 1500, 0),
-        (torch.float32, 4, 150, 0),
+        (torch.bfloat16, 4, 150, 1, 1),
+        (torch.bfloat16, 16, 150, 1, 0),
+        (torch.bfloat16, 16, 150, 2, 1),
+        (torch.bfloat16, 32, 150, 2, 0),
+        (torch.bfloat16, 2, 1500, 1, 0),
+        (torch.float32, 4, 150, 1, 0),
     ],
 )
 def test_a_decoding_step_copies_shared_keys_where_that_was_measured_to_be_faster(
-    dtype: torch.dtype, rows: int, shared: int, fused: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, rows: int, shared: int, threads: int, fused: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     calls: list[int] = []
     kernel = functional.scaled_dot_product_attention
     monkeypatch.setattr(functional, "scaled_dot_product_attention", lambda *a, **o: (calls.append(1), kernel(*a, **o))[1])
