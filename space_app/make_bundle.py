@@ -21,7 +21,7 @@ GAMES = {
     "FrozenLake-NotSlippery-v1": ("pocket", "lake"),
     "FrozenLake-Slippery-v1": ("pocket", "lake"),
     "Snake-Solo-v1": ("pocket", "snake"),
-    "Snake-Standard-v1": ("pocket", "snake"),
+    "Snake-Standard-v1": ("pocket", "snake", "snake-standard"),
 }
 EPISODES = 10
 """Bundled episodes of each player on each game."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
@@ -17,8 +17,9 @@ from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import make_game
 
-SNAKES = ("Snake-Solo-v1", "Snake-Standard-v1")
-LAKES = ("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1")
+SNAKES = {"Snake-Solo-v1": "snake", "Snake-Standard-v1": "snake-standard"}
+LAKES = dict.fromkeys(("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1"), FIRST[2])
+"""Game → the adapter that was trained for it."""
 
 
 @cache
@@ -68,18 +69,17 @@ def duration(seconds: float) -> str:
 
 def examples() -> list[tuple[str, str]]:
     """(what one sees, address) of replays in the bundle that are worth a click."""
-    longest = max(_episodes(SNAKES, "snake"), key=lambda each: sum(step.reward > 0 for step in each[2].steps))
-    failure = next((each for each in _episodes(LAKES, FIRST[2]) if not each[2].success), None)
+    longest = max(_episodes(SNAKES), key=lambda each: sum(step.reward > 0 for step in each[2].steps))
+    failure = next((each for each in _episodes(LAKES) if not each[2].success), None)
     shown = [("watch it succeed", (FIRST[0], FIRST[1])), ("the longest snake", longest[:2])]
     shown[1:1] = [("watch it fail", failure[:2])] if failure else []
-    adapters = {game: name for games, name in ((LAKES, FIRST[2]), (SNAKES, "snake")) for game in games}
-    links = [(words, link(game, number, adapters[game], BASE)) for words, (game, number) in shown]
+    links = [(words, link(game, number, (LAKES | SNAKES)[game], BASE)) for words, (game, number) in shown]
     return [*links, ("told that the goal is a trap", "?tab=Rules")]
 
 
-def _episodes(games: tuple[str, ...], player: str) -> Iterator[tuple[str, int, Episode]]:
-    """(game, board, episode) of a player in the bundle."""
-    for game_id in games:
+def _episodes(adapters: Mapping[str, str]) -> Iterator[tuple[str, int, Episode]]:
+    """(game, board, episode) of each game's adapter in the bundle."""
+    for game_id, player in adapters.items():
         for number, replies in bundled().get(game_id, {}).get(player, {}).items():
             yield game_id, int(number), replay.play_replies(make_game(game_id), int(number), replay.stored(replies))
 

@@ -106,8 +106,7 @@ def test_the_examples_show_what_they_say() -> None:
     ends = {words: watch(q["game"], int(q["board"]), q["player"])["players"][0] for words, q in links.items() if "game" in q}
     assert ends["watch it succeed"]["success"]
     assert not ends["watch it fail"]["success"]
-    others = [opening._episodes((game,), "snake") for game in opening.SNAKES]
-    longest = max(sum(step.reward > 0 for step in episode.steps) for of in others for _, _, episode in of)
+    longest = max(sum(step.reward > 0 for step in episode.steps) for _, _, episode in opening._episodes(opening.SNAKES))
     assert sum(step["reward"] > 0 for step in ends["the longest snake"]["steps"]) == longest
     assert links["told that the goal is a trap"] == {"tab": "Rules"}
 
