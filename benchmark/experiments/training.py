@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from filelock import FileLock
 
 from benchmark.experiments.experiment import Settings, Values
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.rollout import play_episodes
@@ -95,12 +96,16 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
 
 
 def test_rewards(trainer: Trainer, *games: str) -> list[float]:
-    """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
+    """The rewards of the test episodes of some games, by default those of the run."""
+    return [episode.reward for episode in test_episodes(trainer, *games)]
+
+
+def test_episodes(trainer: Trainer, *games: str) -> list[Episode]:
+    """The test episodes of some games, by default those of the run, sampled as in evaluation."""
     agent = replace(trainer.agent, temperature=trainer.config.eval_temperature)
     with merged(trainer.model):
-        episodes = [
+        return [
             episode
             for name in games or trainer.starts.games
             for episode in play_episodes(make_game(name), agent, [(seed, 0) for seed in trainer.starts.test(name)])
         ]
-    return [episode.reward for episode in episodes]

@@ -30,7 +30,7 @@ def units() -> dict[str, Settings]:
         if seed in settings.get("seeds", config["seeds"])
     }
     supervised: dict[str, Settings] = {
-        f"supervised-{case['preset']}-seed{seed}": {**case, "seed": seed, "episodes": config["episodes"]}
+        f"supervised-{case.get('game', case['preset'])}-seed{seed}": {**case, "seed": seed, "episodes": config["episodes"]}
         for seed in config["supervised"]["seeds"]
         for case in config["supervised"]["case"]
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmark.experiments.experiment import Settings, Values
 from benchmark.experiments.main_result.supervised import taught
-from benchmark.experiments.training import adapter_of, configured
+from benchmark.experiments.training import adapter_of, configured, test_episodes
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.games import episode_seed, make_game
@@ -25,7 +25,7 @@ SAMPLED = PlayerSettings(temperature=1.0)
 def run(settings: Settings, scratch: Path) -> Values:
     """The player, and game → what it played on the test episodes; of a run also its seconds and its environment steps."""
     if "teacher" in settings:
-        return taught(settings)
+        return supervised(settings)
     if "dqn" in settings:
         return dqn(settings, scratch)
     if "trl" in settings:
@@ -41,6 +41,17 @@ def run(settings: Settings, scratch: Path) -> Values:
         "games": {game: played(str(adapter), game, settings["episodes"]) for game in games},
         "seconds": seconds_of(summary),
         "training_episodes": summary["config"]["updates"] * summary["config"]["groups"] * summary["config"]["group_size"],
+    }
+
+
+def supervised(settings: Settings) -> Values:
+    """The preset's adapter, taught the moves of the best player."""
+    trainer = taught(settings)
+    config = trainer.config
+    return {
+        "player": f"taught by {settings['teacher']}",
+        "games": {config.game: scores(test_episodes(trainer))},
+        "training_episodes": config.updates * config.groups,
     }
 
 
@@ -105,10 +116,13 @@ def played(name: str, game_id: str, episodes: int) -> Values:
     found = play_episodes(
         game, make_player(name, SAMPLED), [(episode_seed(game_id, "test", index), 0) for index in range(episodes)]
     )
-    return {"rewards": [episode.reward for episode in found], "luck_adjusted": luck_adjusted(found)}
+    return scores(found)
 
 
-def luck_adjusted(episodes: Sequence[Episode]) -> list[float]:
-    """V*(s₀) − Σ regrets of each episode; empty in games that are not solved."""
-    scores = [judged(episode)[1].luck_adjusted for episode in episodes]
-    return [round(score, 6) for score in scores if score is not None]
+def scores(episodes: Sequence[Episode]) -> Values:
+    """Their rewards, and V*(s₀) − Σ regrets of each; the second is empty in games that are not solved."""
+    adjusted = [judged(episode)[1].luck_adjusted for episode in episodes]
+    return {
+        "rewards": [episode.reward for episode in episodes],
+        "luck_adjusted": [round(score, 6) for score in adjusted if score is not None],
+    }

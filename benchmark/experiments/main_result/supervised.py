@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from benchmark.experiments.experiment import Settings, Values
-from benchmark.experiments.training import configured, test_rewards
+from benchmark.experiments.experiment import Settings
+from benchmark.experiments.training import configured
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
@@ -48,23 +48,19 @@ class Teacher:
         return replace(own, text=text, token_ids=ids, log_probs=(0.0,) * len(ids))
 
 
-def taught(settings: Settings) -> Values:
+def taught(settings: Settings) -> Trainer:
     """Trains a preset's adapter for some updates on the moves of a teacher, in fresh episodes for every update.
 
     Args:
-        settings: `preset`, `seed`, `updates`, `teacher` and `episodes`, the number of test episodes.
+        settings: `preset`, `seed`, `updates`, `teacher` and `episodes`, the number of test episodes; `game`, unless it is the
+            preset's.
     """
-    fields = {name: settings[name] for name in ("preset", "seed", "updates")}
-    config = configured({**fields, "test_episodes": settings["episodes"]})
-    trainer = Trainer(config, Accelerator(cpu=True))
+    fields = {name: settings[name] for name in ("preset", "seed", "updates", "game") if name in settings}
+    trainer = Trainer(configured({**fields, "test_episodes": settings["episodes"]}), Accelerator(cpu=True))
     teacher = Teacher(trainer.agent, ScriptedPolicy(SCRIPTED[settings["teacher"]]))
-    for update in range(1, config.updates + 1):
+    for update in range(1, settings["updates"] + 1):
         learn(trainer, teacher, update)
-    return {
-        "player": f"taught by {settings['teacher']}",
-        "games": {config.game: {"rewards": test_rewards(trainer)}},
-        "training_episodes": config.updates * config.groups,
-    }
+    return trainer
 
 
 def learn(trainer: Trainer, teacher: Teacher, update: int) -> None:
