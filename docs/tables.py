@@ -15,7 +15,6 @@ import lake_tables
 import numpy as np
 
 from benchmark.experiments import experiment
-from benchmark.experiments.curves import NOTHING, TOO_FEW
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import sizing, vllm, vllm_quickstart
 from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
@@ -174,17 +173,14 @@ def experiments() -> str:
 
 
 def answers() -> str:
-    """Of every question with a finding from at least three seeds: the first finding and the figure."""
+    """Of every question that has an answer: the answer in a few sentences, and the figure."""
     parts = []
     for name in sorted(experiment.names(), key=lambda name: [*FIRST, name].index(name)):
-        if done := _rows(name):
-            of, folder = experiment.load(name), f"../../benchmark/experiments/{name}"
-            finding = next(line for line in of.answer(values_of(done)).splitlines() if line.startswith("- "))
-            if TOO_FEW in finding or NOTHING in finding:
-                continue
+        of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
+        if said := of.headline(values_of(done)) if done else "":
             figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"
             command = f"`python -m benchmark.experiments run {name}`; [all findings, tables and raw results]({folder}/README.md)."
-            parts.append(f"### {of.question}\n\n{finding.removeprefix('- ')}\n\n{figure}\n\n{command}")
+            parts.append(f"### {of.question}\n\n{said}\n\n{figure}\n\n{command}")
     return "\n\n".join(parts)
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmark.experiments.curves import Arms, curve_table, draw_curves, findings
 from benchmark.experiments.experiment import Experiment, Settings, Values, configuration
+from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.others import draw_others, table_of_others
 from benchmark.experiments.training import learning_curve
 
@@ -34,6 +35,7 @@ def compare_arms(name: str, question: str, run: Run = learning_curve) -> Experim
         question=question,
         units=units(config),
         run=run,
+        headline=partial(_headline, config),
         answer=partial(_answer, config),
         tables=partial(_tables, config),
         figure=partial(_figure, config),
@@ -96,6 +98,14 @@ def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
         if "also" in config:
             parts.append(f"**{title}; mean reward on games played in the end**\n\n{table_of_others(arms, config['also'])}")
     return "\n\n".join(parts)
+
+
+def _headline(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
+    found = [
+        (title, headline_of_games(arms, config["also"]) if "also" in config else headline(arms))
+        for title, arms in _titled(config, rows)
+    ]
+    return "\n\n".join(f"**{title}.** {said}" for title, said in found if said)
 
 
 def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -63,22 +64,44 @@ def mean_with_interval(seeds: Mapping[int, Values], game: str) -> str:
     return with_interval(list(means_of(seeds, game).values()))
 
 
-def findings(arms: Arms, game: str = "") -> str:
-    """The first arm, and each other's difference from it over the seeds that both have, the largest first.
+class Difference(NamedTuple):
+    """An arm against the first, over the seeds that both have."""
+
+    arm: str
+    of_seeds: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.of_seeds))
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 %, over training seeds; None for fewer than three."""
+        found: Interval | None = method_interval({seed: [mean] for seed, mean in enumerate(self.of_seeds)})
+        return found
+
+
+def differences(arms: Arms, game: str = "") -> list[Difference]:
+    """Those of every arm that has a seed of the first, the largest first.
 
     Args:
         arms: what has run.
         game: one that the arms played in the end; by default their own.
     """
-    (first, reference), *others = arms.items()
+    (_, reference), *others = arms.items()
     means = means_of(reference, game)
-    found = []
-    for arm, seeds in others:
-        differences = [mean - means[seed] for seed, mean in means_of(seeds, game).items() if seed in means]
-        if differences:
-            found.append((float(np.mean(differences)), f"{arm} {with_interval(differences, '+.3f')}"))
-    told = "; ".join(text for _, text in sorted(found, reverse=True))
-    return f"{first}: {np.mean(list(means.values())):.3f}. Against it: {told or NOTHING}."
+    found = [
+        Difference(arm, tuple(mean - means[seed] for seed, mean in means_of(seeds, game).items() if seed in means))
+        for arm, seeds in others
+    ]
+    return sorted((each for each in found if each.of_seeds), key=lambda each: -each.mean)
+
+
+def findings(arms: Arms, game: str = "") -> str:
+    """The first arm, and each other's difference from it; `game` as for `differences`."""
+    first, reference = next(iter(arms.items()))
+    told = "; ".join(f"{each.arm} {with_interval(each.of_seeds, '+.3f')}" for each in differences(arms, game))
+    return f"{first}: {np.mean(list(means_of(reference, game).values())):.3f}. Against it: {told or NOTHING}."
 
 
 def means_of(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:

@@ -32,8 +32,10 @@ class Experiment:
     """Name of a unit → its settings. A stored row is used only while its settings are these."""
     run: Callable[[Settings, Path], Values]
     """(settings of a unit, a folder for files that are kept between units and not committed) → its values."""
+    headline: Callable[[Mapping[str, Values]], str]
+    """Values of the units that have run → the answer in a few sentences; empty while there are too few for one."""
     answer: Callable[[Mapping[str, Values]], str]
-    """Values of the units that have run → what was found, as Markdown."""
+    """The same → all that was found, as Markdown."""
     tables: Callable[[Mapping[str, Values]], str]
     """The same → the tables behind it, as Markdown."""
     figure: Callable[[Mapping[str, Values]], Figure]

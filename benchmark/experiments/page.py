@@ -39,7 +39,8 @@ def page(name: str, experiment: Experiment, rows: Mapping[str, Row]) -> str:
     """The Markdown of an experiment: question, answer, figure, tables, and how it was run."""
     values, found = values_of(rows), "Nothing has run yet.\n"
     if rows:
-        found = f"{experiment.answer(values)}\n\n![{experiment.question}]({FIGURE})\n\n{experiment.tables(values)}\n"
+        parts = [experiment.headline(values), experiment.answer(values), f"![{experiment.question}]({FIGURE})"]
+        found = "\n\n".join([*filter(None, parts), experiment.tables(values)]) + "\n"
     return (
         f"<!-- Made by `python -m benchmark.experiments figures`; change experiment.py instead. -->\n"
         f"# {experiment.question}\n\n{found}\n## How it was run\n\n"

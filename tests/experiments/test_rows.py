@@ -39,7 +39,9 @@ def squares(*sizes: int) -> tuple[Experiment, list[int]]:
         return drawn
 
     units = {f"size{size}": {"size": size} for size in sizes}
-    return Experiment(question="What is it squared?", units=units, run=square, answer=answer, tables=answer, figure=figure), ran
+    return Experiment(
+        question="What is it squared?", units=units, run=square, headline=answer, answer=answer, tables=answer, figure=figure
+    ), ran
 
 
 def test_a_row_that_is_there_is_not_run_again_and_a_kill_loses_one_unit(tmp_path: Path) -> None:

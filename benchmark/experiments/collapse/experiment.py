@@ -37,14 +37,32 @@ def all_runs(rows: Mapping[str, Values]) -> list[Run]:
     return [run for runs in runs_by_arm(rows).values() for run in runs]
 
 
+def headline(rows: Mapping[str, Values]) -> str:
+    """How many runs collapsed, and which metric tells best."""
+    runs = all_runs(rows)
+    collapsed = sum(run.collapse is not None for run in runs)
+    best = next(iter(_by_area(runs)), None)
+    if best is None:
+        return ""
+    return (
+        f"{collapsed} of {len(runs)} runs collapsed. Of {len(SERIES)} metrics the {NAMES[best]} announces it best, in the update"
+        f" before: the area under its ROC curve is {area_with_interval(runs, best, 1)}, and within ten updates"
+        f" {area_with_interval(runs, best, 10)}; 0.5 says nothing."
+    )
+
+
+def _by_area(runs: Sequence[Run]) -> list[str]:
+    """The metrics by how well they tell in the update before, the best first."""
+    areas = {name: area(runs, name, 1) for name in SERIES}
+    known = {name: found for name, found in areas.items() if found is not None}
+    return sorted(known, key=lambda name: -abs(known[name] - 0.5))
+
+
 def answer(rows: Mapping[str, Values]) -> str:
     """How many runs collapsed, and how well each metric tells in the update before that they will."""
     runs = all_runs(rows)
     collapsed = sum(run.collapse is not None for run in runs)
-    areas = {name: area(runs, name, 1) for name in SERIES}
-    known = {name: found for name, found in areas.items() if found is not None}
-    ordered = sorted(known, key=lambda name: -abs(known[name] - 0.5))
-    told = "; ".join(f"{NAMES[name]} {area_with_interval(runs, name, 1)}" for name in ordered)
+    told = "; ".join(f"{NAMES[name]} {area_with_interval(runs, name, 1)}" for name in _by_area(runs))
     return (
         "A run collapses where it loses half of what it had learned, for more than an update. The area is that under the ROC"
         " curve: the probability that a metric is higher in an update that a collapse follows than in another one, over all"
@@ -89,5 +107,9 @@ def _around(run: Run, metric: str) -> tuple[Sequence[int], Sequence[float]]:
 
 
 EXPERIMENT = replace(
-    compare_arms("collapse", "Which metric announces a collapse, and how early?"), answer=answer, tables=tables, figure=figure
+    compare_arms("collapse", "Which metric announces a collapse, and how early?"),
+    headline=headline,
+    answer=answer,
+    tables=tables,
+    figure=figure,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmark.experiments.exact_gradient.drawing import figure
-from benchmark.experiments.exact_gradient.findings import answer, tables
+from benchmark.experiments.exact_gradient.findings import answer, headline, tables
 from benchmark.experiments.exact_gradient.measurement import measure
 from benchmark.experiments.experiment import Experiment, Settings, configuration
 
@@ -26,5 +26,11 @@ def units() -> dict[str, Settings]:
 
 
 EXPERIMENT = Experiment(
-    question="Which credit is right?", units=units(), run=measure, answer=answer, tables=tables, figure=figure
+    question="Which credit is right?",
+    units=units(),
+    run=measure,
+    headline=headline,
+    answer=answer,
+    tables=tables,
+    figure=figure,
 )

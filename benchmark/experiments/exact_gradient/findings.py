@@ -31,6 +31,15 @@ PAPER, ALL = Estimator(MS_GRPO, "AAW"), Estimator(MS_GRPO)
 """The paper's estimator, and the same from all episodes of a group."""
 
 
+CREDITS = {
+    "the exact advantage": EXACT,
+    "a critic": "critic, λ = 0.5",
+    "anchor states": "anchor states / std",
+    "reward-to-go": "reward-to-go / std",
+}
+"""Credits in words, the best first."""
+
+
 class Checkpoint(NamedTuple):
     """The values of one unit."""
 
@@ -117,6 +126,18 @@ def summary(points: Sequence[Checkpoint]) -> str:
         for estimator in measured(points)
     ]
     return markdown(head, lines)
+
+
+def headline(rows: Mapping[str, Values]) -> str:
+    """What better credit saves, and what selection costs, in episodes."""
+    points = checkpoints_of(rows)
+    if not points:
+        return ""
+    needed = ", ".join(f"{_needed(points, Estimator(credit))} with {name}" for name, credit in CREDITS.items())
+    return (
+        f"For an update that points as well, it takes so many times the episodes of the paper's credit: {needed}. Learning from"
+        f" the few that AAW selects takes {_needed(points, PAPER)} those of learning from all."
+    )
 
 
 def answer(rows: Mapping[str, Values]) -> str:

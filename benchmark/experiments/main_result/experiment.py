@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmark.experiments.experiment import Experiment, Settings, configuration
-from benchmark.experiments.main_result.page import answer, figure, tables
+from benchmark.experiments.main_result.page import answer, figure, headline, tables
 from benchmark.experiments.main_result.runs import run
 
 
@@ -55,4 +55,12 @@ def stages(config: dict[str, Any], name: str) -> list[Settings]:
     return [*(stages(config, run["after"]) if "after" in run else []), {**own, **config["stage"]}]
 
 
-EXPERIMENT = Experiment(question="What does training reach?", units=units(), run=run, answer=answer, tables=tables, figure=figure)
+EXPERIMENT = Experiment(
+    question="What does training reach?",
+    units=units(),
+    run=run,
+    headline=headline,
+    answer=answer,
+    tables=tables,
+    figure=figure,
+)

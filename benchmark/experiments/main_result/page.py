@@ -15,6 +15,14 @@ from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.tables import markdown
 
+KINDS = {
+    "trained": "Training",
+    "taught": "The same adapter, taught the moves of the best player",
+    "TRL": "TRL's GRPO on the same base, in the same seconds",
+    "DQN": "A DQN",
+}
+"""How a player's name begins → what it is."""
+
 
 class Line(NamedTuple):
     """A player of a game: one mean for a scripted player, one per training seed for a run."""
@@ -29,7 +37,7 @@ class Line(NamedTuple):
     @property
     def trained(self) -> bool:
         """Whether it has one mean per training seed."""
-        return self.name.startswith(("trained", "taught", "DQN", "TRL"))
+        return self.name.startswith(tuple(KINDS))
 
 
 REFERENCES = ("optimal", "planner", "greedy")
@@ -58,21 +66,52 @@ def reference(lines: Sequence[Line]) -> Line | None:
     return next((by_name[name] for name in REFERENCES if name in by_name), None)
 
 
+LEAST = 3
+"""Seeds without which a headline says nothing."""
+
+
+def headline(rows: Mapping[str, Values]) -> str:
+    """The share of the best player's reward on each game, by kind of player: the mean over seeds, and the worst seed."""
+    said: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for game, lines in lines_of(rows).items():
+        for line in (line for line in lines if line.trained and len(line.means) >= LEAST):
+            if found := share(line, lines):
+                best, mean, worst = found
+                of = f"{mean:.0%} of {best} on {game.removesuffix('-v1')} ({worst:.0%} on the worst of {len(line.means)} seeds)"
+                said[next(kind for kind in KINDS if line.name.startswith(kind))].append(of)
+    told = "\n".join(f"- {KINDS[kind]}: {', '.join(parts)}." for kind, parts in said.items() if parts)
+    return told and f"Shares of the best player's reward, on the slippery lake without the luck of the ice:\n\n{told}"
+
+
 def answer(rows: Mapping[str, Values]) -> str:
     """A sentence per run and game."""
     return "\n".join(_sentence(game, line, lines) for game, lines in lines_of(rows).items() for line in lines if line.trained)
 
 
 def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
-    best, others = reference(lines), {other.name: other.means[0] for other in lines if not other.trained}
+    others = {other.name: other.means[0] for other in lines if not other.trained}
     against = ", ".join(f"{name} {mean:.3f}" for name, mean in others.items())
-    share = ""
-    if best:
+    told = ""
+    if found := share(line, lines):
+        best, mean, worst = found
         of_luck = " without the luck of the ice" if _lucky(line) else ""
-        own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line) else (line.means, best.means)
-        if (reached := np.mean(whole)) > 0:  # a share of nothing says nothing
-            share = f" {np.mean(own) / reached:.0%} of {best.name}{of_luck}, {min(own) / reached:.0%} on the worst seed."
-    return f"- **{game}, {line.name}**: {_with_spread(line)}.{share}{against and f' Others: {against}.'}"
+        told = f" {mean:.0%} of {best}{of_luck}, {worst:.0%} on the worst seed."
+    return f"- **{game}, {line.name}**: {_with_spread(line)}.{told}{against and f' Others: {against}.'}"
+
+
+def share(line: Line, lines: Sequence[Line]) -> tuple[str, float, float] | None:
+    """The best player, and what of its reward a line reaches, without the luck of the ice where there is any.
+
+    Returns:
+        The player's name, the mean share over seeds and that of the worst seed; None where the best player gains nothing, since
+        a share of nothing says nothing.
+    """
+    best = reference(lines)
+    if best is None:
+        return None
+    own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line) else (line.means, best.means)
+    reached = float(np.mean(whole))
+    return (best.name, float(np.mean(own)) / reached, min(own) / reached) if reached > 0 else None
 
 
 def _lucky(line: Line) -> bool:

@@ -1,0 +1,86 @@
+"""Answers in a sentence: what arms show beyond chance over seeds, and nothing while there are too few."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmark.experiments import experiment
+from benchmark.experiments.arms import unit_name
+from benchmark.experiments.curves import Arms
+from benchmark.experiments.experiment import Values
+from benchmark.experiments.headlines import headline, headline_of_games
+from benchmark.experiments.main_result.page import headline as of_main_result
+from benchmark.experiments.override_lake.experiment import CONFIG, TOLD
+from benchmark.experiments.override_lake.experiment import headline as of_override
+from benchmark.experiments.rows import read_rows, values_of
+
+FIRST = (0.5, 0.6, 0.7)
+
+
+def arms(**others: tuple[float, ...]) -> Arms:
+    """Arms by their rewards, one per seed; the first is FIRST."""
+    return {
+        name.replace("_", " "): {
+            seed: {"test_rewards": [x], "also": {"A-v1": [x], "B-v1": [-x]}} for seed, x in enumerate(rewards)
+        }
+        for name, rewards in {"the first": FIRST, **others}.items()
+    }
+
+
+def test_arms_whose_interval_leaves_out_zero_are_better_or_worse() -> None:
+    """Differences of 0.1, 0.11 and 0.12 have the interval 0.11 ± 4.303 · 0.01 / √3; those of -0.3, 0 and 0.3 hold zero."""
+    said = headline(arms(up=(0.6, 0.71, 0.82), down=(0.4, 0.49, 0.58), noisy=(0.2, 0.6, 1.0)))
+    assert (
+        said
+        == "“the first” reaches 0.60 over 3 seeds. Better: “up” (+0.11). Worse: “down” (-0.11). Not told apart from it: 1 other."
+    )
+
+
+def test_nothing_told_apart_is_said_in_as_many_words() -> None:
+    assert headline(arms(noisy=(0.2, 0.6, 1.0))) == "“the first” reaches 0.60 over 3 seeds. No other arm is told apart from it."
+
+
+def test_arms_with_fewer_than_three_seeds_are_counted_and_not_judged() -> None:
+    assert headline(arms(two=(0.9, 0.9))) == ""
+    said = headline(arms(noisy=(0.2, 0.6, 1.0), two=(0.9, 0.9), one=(0.9,)))
+    assert said.endswith("No other arm is told apart from it. 2 more have fewer than three seeds.")
+
+
+def test_games_are_listed_by_what_an_arm_does_on_them() -> None:
+    said = headline_of_games(arms(up=(0.6, 0.71, 0.82), noisy=(0.2, 0.6, 1.0), two=(0.9, 0.9)), ["A-v1", "B-v1"])
+    assert said == (
+        "“up” against “the first”: better on A (+0.11); worse on B (-0.11). “noisy” against “the first”: not told apart on A, B."
+    )
+
+
+@pytest.mark.parametrize(
+    ("other_trap", "other_goal", "verdict"),
+    [(-0.9, 0.9, "sentences"), (0.0, 0.1, "sentences"), (0.0, 0.9, "follows")],
+    ids=["walks to the goal whatever it is told", "keeps off it whatever it is told", "does as told"],
+)
+def test_an_adapter_that_obeys_in_words_it_knows_alone_does_not_read(other_trap: float, other_goal: float, verdict: str) -> None:
+    (trap, untold), (goal, sought) = TOLD.values()
+    also = {game: [0.0] for game in CONFIG["also"]} | {trap: [0.0], untold: [other_trap], goal: [0.9], sought: [other_goal]}
+    case = next(iter(CONFIG["updates"]))
+    rows: dict[str, Values] = {unit_name(case, "a trap", seed): {"also": also} for seed in range(3)}
+    assert verdict in of_override(rows)
+    assert of_override(dict(list(rows.items())[:2])) == ""
+
+
+def test_the_main_result_is_told_as_shares_of_the_best_player() -> None:
+    def played(player: str, *rewards: float) -> Values:
+        return {"player": player, "games": {"Snake-Solo-v1": {"rewards": list(rewards)}}}
+
+    rows = {f"run-seed{seed}": played("trained: x", mean) for seed, mean in enumerate((2.0, 3.0, 4.0))}
+    rows |= {"planner": played("planner", 4.0), "dqn-seed0": played("DQN, 8 steps", 4.0)}
+    assert "- Training: 75% of planner on Snake-Solo (50% on the worst of 3 seeds)." in of_main_result(rows)
+    assert "DQN" not in of_main_result(rows), "one seed is too few"
+    assert of_main_result({"planner": played("planner", 4.0)}) == ""
+
+
+def test_every_experiment_says_nothing_before_it_has_run_and_a_sentence_or_nothing_after() -> None:
+    for name in experiment.names():
+        one = experiment.load(name)
+        assert one.headline({}) == ""
+        said = one.headline(values_of(read_rows(one, experiment.HERE / name)))
+        assert not said or said.rstrip().endswith("."), name
