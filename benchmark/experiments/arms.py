@@ -9,11 +9,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmark.experiments.curves import Arms, curve_table, draw_curves, findings
+from benchmark.experiments.curves import Arms, curve_table, draw_curves, draw_ends, findings
 from benchmark.experiments.experiment import Experiment, Settings, Values, configuration
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.others import draw_others, table_of_others
 from benchmark.experiments.training import learning_curve
+
+MOST_CURVES = 8
+"""Arms that a figure shows the curves of; of more it shows how they end."""
 
 Run = Callable[[Settings, Path], Values]
 
@@ -124,4 +127,6 @@ def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
 
 def _figure(config: Mapping[str, Any], rows: Mapping[str, Values]) -> Figure:
     titled = _titled(config, rows)
-    return draw_others(titled, config["also"]) if "also" in config and titled else draw_curves(titled)
+    if "also" in config and titled:
+        return draw_others(titled, config["also"])
+    return draw_ends(titled) if len(config["arm"]) > MOST_CURVES else draw_curves(titled)

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmark.experiments.dots import draw_dots
 from benchmark.experiments.experiment import Values
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.statistics import Interval
@@ -140,6 +141,26 @@ def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
     axis.plot(
         np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
     )
-    lines = "\n".join(wrap(arm, TITLE))
-    axis.set_title(f"{lines}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
+    axis.set_title(f"{_in_lines(arm)}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
     axis.grid(alpha=0.3)
+
+
+def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:
+    """A line per arm with its number of seeds: the test reward of each, and their mean; dotted, the mean of the first arm."""
+    named = [
+        (title, {_in_lines(f"{arm} ({len(seeds)})"): list(means_of(seeds).values()) for arm, seeds in arms.items()})
+        for title, arms in titled
+    ]
+    heights = [sum(1 + 0.45 * name.count("\n") for name in ends) + 1 for _, ends in named]
+    figure = Figure(figsize=(5.0, 0.6 + 0.27 * sum(heights)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights).flatten()
+    for axes, (_, ends) in zip(panels, named, strict=True):
+        draw_dots(axes, ends, float(np.mean(next(iter(ends.values())))))
+    figure.suptitle("; ".join(title for title, _ in titled), fontsize=10)
+    figure.supxlabel("test reward of every seed, and their mean", fontsize=9)
+    return figure
+
+
+def _in_lines(name: str) -> str:
+    return "\n".join(wrap(name, TITLE))

@@ -6,7 +6,7 @@ import pytest
 
 from benchmark.experiments import experiment
 from benchmark.experiments.arms import unit_name
-from benchmark.experiments.curves import Arms
+from benchmark.experiments.curves import Arms, draw_ends
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.main_result.page import headline as of_main_result
@@ -84,3 +84,15 @@ def test_every_experiment_says_nothing_before_it_has_run_and_a_sentence_or_nothi
         assert one.headline({}) == ""
         said = one.headline(values_of(read_rows(one, experiment.HERE / name)))
         assert not said or said.rstrip().endswith("."), name
+
+
+def test_the_figure_of_many_arms_shows_how_every_seed_ends_and_the_mean_of_the_first() -> None:
+    (axes,) = draw_ends([("a case", arms(an_arm_with_a_name_that_takes_two_lines=(0.2, 0.6, 1.0)))]).axes
+    dots = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"]
+    assert dots == [[0.2, 0.6, 1.0], list(FIRST)]  # from the bottom
+    [dotted] = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert list(dotted.get_xdata()) == pytest.approx([0.6, 0.6])
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "an arm with a name that takes\ntwo lines (3)",
+        "the first (3)",
+    ]

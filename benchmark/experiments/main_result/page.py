@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmark.experiments.dots import draw_dots
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.aggregate import method_interval
@@ -167,21 +167,9 @@ def figure(rows: Mapping[str, Values]) -> Figure:
     heights = [len(lines) + 1 for lines in found.values()]
     panels = drawn.subplots(len(found), 1, squeeze=False, height_ratios=heights).flatten()
     for axes, (game, lines) in zip(panels, found.items(), strict=True):
-        _draw(axes, game, lines)
+        best = reference(lines)
+        scripted = {line.name for line in lines if not line.trained}
+        draw_dots(axes, {line.name: line.means for line in lines}, best and best.means[0], scripted)
+        axes.set_title(game, fontsize=9, loc="left")
     panels[-1].set_xlabel("mean reward on the test episodes", fontsize=9)
     return drawn
-
-
-def _draw(axes: Axes, game: str, lines: Sequence[Line]) -> None:
-    for height, line in enumerate(reversed(lines)):
-        colour = "#1f5f9f" if line.trained else "#8a8f98"
-        axes.plot(line.means, [height] * len(line.means), "o", color=colour, alpha=0.55 if line.trained else 1, markersize=5)
-        if line.trained:
-            axes.plot([np.mean(line.means)], [height], "|", color=colour, markersize=16, markeredgewidth=2)
-    if best := reference(lines):
-        axes.axvline(best.means[0], color="#8a8f98", linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(lines)), [line.name for line in reversed(lines)], fontsize=9)
-    axes.set_ylim(-0.6, len(lines) - 0.4)
-    axes.set_title(game, fontsize=9, loc="left")
-    axes.tick_params(axis="x", labelsize=9)
-    axes.grid(axis="x", alpha=0.3)
