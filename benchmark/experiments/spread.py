@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from msgrpo_hub.games import board_of, episode_seed, make_game, stream
+
+Floats = NDArray[np.float64]
 
 FEWEST = 0.5
 """Share of the episodes that must be on boards of several episodes."""
@@ -46,3 +50,39 @@ def by_chance(rewards: Sequence[Sequence[float]], boards: Sequence[str]) -> floa
     table = np.array(rewards)
     within = sum(len(group) * table[:, group].var(1, ddof=1) for group in shared)  # (policies,)
     return float(np.sqrt(np.mean(within) / covered / len(boards)))
+
+
+class Causes(NamedTuple):
+    """Variances of a mean reward, by what makes them."""
+
+    setting: float
+    seed: float
+    """The same for every setting."""
+    both: float
+    """How a seed fares under one setting, other than by chance in the test episodes."""
+    chance: float
+
+    def shares(self) -> dict[str, float]:
+        """Cause → its share of the whole, the largest first."""
+        whole = sum(self) or 1.0
+        return dict(sorted(((name, value / whole) for name, value in self._asdict().items()), key=lambda each: -each[1]))
+
+
+def causes(means: Floats, chance: float) -> Causes:
+    """The variance components of a two-way layout with one value per cell, settings and seeds random, none below zero.
+
+    E.g. D. C. Montgomery, Design and Analysis of Experiments, on random effects: with A settings and S seeds, mean squares
+    MS_A = S Σ (ā − m)² / (A − 1), MS_S = A Σ (s̄ − m)² / (S − 1) and MS_E of the residuals, the components are
+    (MS_A − MS_E) / S, (MS_S − MS_E) / A and MS_E.
+
+    Args:
+        means: (A, S) mean rewards, A and S at least two.
+        chance: the variance of a mean that chance in its episodes makes; a part of MS_E.
+    """
+    settings, seeds = means.shape
+    mean, by_setting, by_seed = means.mean(), means.mean(1, keepdims=True), means.mean(0, keepdims=True)
+    of_settings = seeds * ((by_setting - mean) ** 2).sum() / (settings - 1)
+    of_seeds = settings * ((by_seed - mean) ** 2).sum() / (seeds - 1)
+    rest = float(((means - by_setting - by_seed + mean) ** 2).sum() / (settings - 1) / (seeds - 1))
+    part = min(chance, rest)
+    return Causes(max(0.0, (of_settings - rest) / seeds), max(0.0, (of_seeds - rest) / settings), rest - part, part)

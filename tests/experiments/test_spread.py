@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmark.experiments.spread import boards_of_tests, by_chance
+from benchmark.experiments.spread import Causes, boards_of_tests, by_chance, causes
 from msgrpo_hub.games import episode_seed
 
 
@@ -35,3 +35,19 @@ def test_the_boards_are_those_of_the_test_episodes() -> None:
     assert len(boards) == 200
     assert len(set(boards)) == 75, "as the README says"
     assert len({episode_seed("FrozenLake-NotSlippery-v1", "test", index) for index in range(200)}) == 200
+
+
+def test_variance_is_dealt_to_the_setting_the_seed_and_the_rest() -> None:
+    """By hand: means 1 and 3 of the settings, 1, 2 and 3 of the seeds, no residual: components 2 and 1."""
+    additive = np.array([[0.0, 1.0, 2.0], [2.0, 3.0, 4.0]])
+    assert causes(additive, 0.5) == pytest.approx(Causes(2.0, 1.0, 0.0, 0.0)), "chance is a part of the residuals, here none"
+    assert causes(additive.T, 0.0)[:2] == pytest.approx((1.0, 2.0))
+    crossed = np.array([[1.0, -1.0], [-1.0, 1.0]])  # MS_A = MS_S = 0, MS_E = 4
+    assert causes(crossed, 1.0) == pytest.approx(Causes(0.0, 0.0, 3.0, 1.0))
+    assert list(causes(crossed, 1.0).shares().items())[:2] == [("both", 0.75), ("chance", 0.25)]
+
+
+def test_the_components_of_drawn_means_are_those_they_were_drawn_with() -> None:
+    draws = np.random.default_rng(0)
+    setting, seed, rest = draws.normal(0, 2, (300, 1)), draws.normal(0, 1, (1, 300)), draws.normal(0, 0.5, (300, 300))
+    assert causes(setting + seed + rest, 0.05) == pytest.approx(Causes(4.0, 1.0, 0.2, 0.05), rel=0.2)

@@ -2,6 +2,72 @@
 
 from __future__ import annotations
 
-from benchmark.experiments.arms import compare_arms
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
-EXPERIMENT = compare_arms("settings", "Which settings decide the result, and its spread over seeds?")
+import numpy as np
+
+from benchmark.experiments.arms import arms_of, compare_arms
+from benchmark.experiments.curves import Arms, means_of
+from benchmark.experiments.experiment import Values, configuration
+from benchmark.experiments.spread import boards_of_tests, by_chance, causes
+from msgrpo_hub.training.config import preset
+
+CONFIG = configuration("settings")
+COMPARED = compare_arms("settings", "Which settings decide the result, and its spread over seeds?")
+CASE = "quickstart"
+SEEDS = CONFIG["seeds"][:3]
+"""Those that every arm has."""
+NOTHING = 0.1
+"""A test reward below which a run has learned nothing."""
+IN_WORDS = {
+    "setting": "the setting",
+    "seed": "the seed, whatever the setting",
+    "both": "how a seed fares under one setting",
+    "chance": "chance in the test episodes",
+}
+
+
+def headline(rows: Mapping[str, Values]) -> str:
+    """The best arm by validation reward, and what makes the spread."""
+    arms = _with_all_seeds(rows)
+    if len(arms) < 2:
+        return ""
+    validation = {arm: float(np.mean([values["curve"][-1][1] for values in seeds.values()])) for arm, seeds in arms.items()}
+    best = max(validation, key=lambda arm: validation[arm])
+    test = np.mean(list(means_of(arms[best]).values()))
+    chosen = f", which is what `{CASE}` has" if _is_preset(best) else ""
+    return (
+        f"On the validation boards “{best}” is best of {len(arms)} over {len(SEEDS)} seeds, with"
+        f" {validation[best]:.3f} ({test:.3f} on the test boards)"
+        f"{chosen}. {_causes(arms)}"
+    )
+
+
+def _is_preset(arm: str) -> bool:
+    fields = {"updates": CONFIG["updates"][CASE], **CONFIG["settings"], **CONFIG["arm"][arm]}
+    other = set(CONFIG["settings"]) & {"eval_episodes", "test_episodes"}
+    own = asdict(preset(CASE))
+    return all(own[name] == value for name, value in fields.items() if name not in other)
+
+
+def _with_all_seeds(rows: Mapping[str, Values]) -> Arms:
+    """The arms that have run with `SEEDS`, and these alone."""
+    arms = arms_of(CONFIG, CASE, rows)
+    return {arm: {seed: seeds[seed] for seed in SEEDS} for arm, seeds in arms.items() if seeds.keys() >= set(SEEDS)}
+
+
+def _causes(arms: Arms) -> str:
+    """What makes the variance of the test rewards, the largest part first."""
+    learned = {arm: seeds for arm, seeds in arms.items() if min(means_of(seeds).values()) > NOTHING}
+    left = len(arms) - len(learned)
+    means = np.array([list(means_of(seeds).values()) for seeds in learned.values()])
+    rewards = [values["test_rewards"] for seeds in learned.values() for values in seeds.values()]
+    chance = by_chance(rewards, boards_of_tests(preset(CASE).game, len(rewards[0])))
+    found = causes(means, (chance or 0.0) ** 2).shares()
+    parts = ", ".join(f"{share:.0%} are {IN_WORDS[name]}" for name, share in found.items())
+    apart = f" (without {left}, of which a seed learned nothing)" if left else ""
+    return f"Of the variance of the test reward over {len(learned)} settings{apart} and {len(SEEDS)} seeds, {parts}."
+
+
+EXPERIMENT = replace(COMPARED, headline=headline)
