@@ -8,6 +8,7 @@ from benchmark.experiments import experiment
 from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import Arms, draw_ends
 from benchmark.experiments.experiment import Values
+from benchmark.experiments.exploration.experiment import headline as of_exploration
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.main_result.page import headline as of_main_result
 from benchmark.experiments.override_lake.experiment import CONFIG, TOLD
@@ -96,3 +97,12 @@ def test_the_figure_of_many_arms_shows_how_every_seed_ends_and_the_mean_of_the_f
         "an arm with a name that takes\ntwo lines (3)",
         "the first (3)",
     ]
+
+
+def test_seeds_that_stagnate_are_counted_by_arm() -> None:
+    def ended(validation: float) -> Values:
+        return {"curve": [[0, 0.0], [60, validation]], "test_rewards": [validation], "seconds": 1.0}
+
+    found = {"temperature 1": (0.8, 0.3, 0.1), "adaptive": (0.8, 0.4, 0.5)}
+    rows = {unit_name("quickstart", arm, seed): ended(x) for arm, ends in found.items() for seed, x in enumerate(ends)}
+    assert of_exploration(rows).endswith("best one: 2 of 3 with “temperature 1”, 0 of 3 with “adaptive”.")

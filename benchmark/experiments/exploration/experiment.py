@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
-from benchmark.experiments.arms import compare_arms
+from collections.abc import Mapping
+from dataclasses import replace
 
-EXPERIMENT = compare_arms("exploration", "Does a temperature that rises while returns stagnate help?")
+from benchmark.experiments.arms import arms_of, compare_arms
+from benchmark.experiments.curves import Arms
+from benchmark.experiments.experiment import Values, configuration
+
+CONFIG = configuration("exploration")
+COMPARED = compare_arms("exploration", "Does a temperature that rises while returns stagnate help?")
+STUCK = 0.5
+"""A seed stagnates if it ends below this share of the best seed of all arms, in validation reward."""
+
+
+def headline(rows: Mapping[str, Values]) -> str:
+    """How the arms compare, and the seeds that stagnated under each."""
+    told = [_stuck(arms) for case in CONFIG["updates"] if (arms := arms_of(CONFIG, case, rows))]
+    parts = COMPARED.headline(rows).split("\n\n")
+    return "\n\n".join(f"{part} {stuck}" for part, stuck in zip(parts, told, strict=False) if part)
+
+
+def _stuck(arms: Arms) -> str:
+    ends = {arm: [float(values["curve"][-1][1]) for values in seeds.values()] for arm, seeds in arms.items()}
+    best = max(map(max, ends.values()))
+    counts = [f"{sum(end < STUCK * best for end in of_seeds)} of {len(of_seeds)} with “{arm}”" for arm, of_seeds in ends.items()]
+    return f"Seeds that ended below half of the best one: {', '.join(counts)}."
+
+
+EXPERIMENT = replace(COMPARED, headline=headline)
