@@ -20,10 +20,10 @@ def headline(arms: Arms) -> str:
         return ""
     (first, seeds), *others = arms.items()
     means = means_of(seeds)
-    above, below, rest = _parted(told)
+    above, below, rest = ([each for each in told if _side(each) == side] for side in (1, -1, 0))
     said = [f"“{first}” reaches {sum(means.values()) / len(means):.2f} over {len(means)} seeds."]
-    said += [f"Better: {_listed(above)}."] if above else []
-    said += [f"Worse: {_listed(below)}."] if below else []
+    for word, part in (("Better", above), ("Worse", below)):
+        said += [f"{word}: {', '.join(f'“{each.arm}” ({each.mean:+.2f})' for each in part)}."] if part else []
     if rest:
         said.append(f"Not told apart from it: {len(rest)} other{'s' * (len(rest) > 1)}." if above or below else NONE)
     if few := len(others) - len(told):
@@ -33,33 +33,26 @@ def headline(arms: Arms) -> str:
 
 def headline_of_games(arms: Arms, games: Sequence[str]) -> str:
     """On which games each other arm is above the first, below it, and not told apart; empty while there are too few seeds."""
-    found: dict[str, dict[str, Difference]] = {}
+    found: dict[str, list[tuple[str, Difference]]] = {}
     for game in games:
         for difference in differences(arms, game):
             if difference.interval:
-                found.setdefault(difference.arm, {})[game.replace("-v1", "")] = difference
+                found.setdefault(difference.arm, []).append((game.replace("-v1", ""), difference))
     first = next(iter(arms))
     return " ".join(f"“{arm}” against “{first}”: {_of_games(of_arm)}." for arm, of_arm in found.items())
 
 
-def _of_games(differences: Mapping[str, Difference]) -> str:
-    above, below, rest = _parted(list(differences.values()))
-    names = {difference: game for game, difference in differences.items()}
-    said = [
-        f"{word} on {', '.join(f'{names[each]} ({each.mean:+.2f})' for each in part)}"
-        for word, part in (("better", above), ("worse", below))
-        if part
-    ]
-    said += [f"not told apart on {', '.join(names[each] for each in rest)}"] if rest else []
-    return "; ".join(said)
+def _of_games(found: Sequence[tuple[str, Difference]]) -> str:
+    sides = {
+        side: [f"{game} ({each.mean:+.2f})" if side else game for game, each in found if _side(each) == side]
+        for side in (1, -1, 0)
+    }
+    words = {1: "better on", -1: "worse on", 0: "not told apart on"}
+    return "; ".join(f"{words[side]} {', '.join(games)}" for side, games in sides.items() if games)
 
 
-def _parted(told: Sequence[Difference]) -> tuple[list[Difference], list[Difference], list[Difference]]:
-    """Those above zero, below zero, and those whose interval holds it."""
-    above = [each for each in told if each.interval and each.interval.low > 0]
-    below = [each for each in told if each.interval and each.interval.high < 0]
-    return above, below, [each for each in told if each not in above and each not in below]
-
-
-def _listed(part: Sequence[Difference]) -> str:
-    return ", ".join(f"“{each.arm}” ({each.mean:+.2f})" for each in part)
+def _side(difference: Difference) -> int:
+    """1 above zero, -1 below, 0 if the interval holds zero."""
+    interval = difference.interval
+    assert interval
+    return int(interval.low > 0) - int(interval.high < 0)
