@@ -6,7 +6,7 @@ seeds there is no interval, and nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmark.experiments.curves import Arms, Difference, differences, means_of
 
