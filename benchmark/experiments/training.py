@@ -50,6 +50,8 @@ def learning_curve(settings: Settings, scratch: Path) -> Values:
     if first := settings.get("after"):
         config = replace(config, init_adapter=str(adapter_of(configured({**first, "seed": seed}), scratch)))
     trainer = Trainer(config, Accelerator(cpu=True))
+    for game in settings.get("also", []):
+        trainer.starts.test(game)  # one that needs a package says so now
     metrics: dict[str, list[float]] = {name: [] for name in SERIES}
 
     def update(number: int) -> None:
