@@ -17,6 +17,10 @@ COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98")
 """Of arms, in their order."""
 
 
+WIDEST = 100
+"""Largest ratio of the scales of two games that share an axis."""
+
+
 def table_of_others(arms: Arms, games: Sequence[str]) -> str:
     """The mean rewards on further games, with their intervals over training seeds."""
     rows = [[arm, *(mean_with_interval(seeds, game) for game in games)] for arm, seeds in arms.items()]
@@ -26,16 +30,36 @@ def table_of_others(arms: Arms, games: Sequence[str]) -> str:
 def draw_others(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Figure:
     """A line per game and arm: a small dot for every seed, a large one for their mean. Narrow enough to be read on a phone.
 
+    Games share a scale, unless one would hide what the others show.
+
     Args:
         titled: groups of arms, each with a title.
         games: what all arms played, from top to bottom.
     """
-    figure = Figure(figsize=(5.0, sum(0.9 + 0.62 * len(games) for _ in titled)), layout="constrained")
+    panels = [(title, arms, part) for title, arms in titled for part in _panels(arms, games)]
+    apart = len(panels) > len(titled)
+    heights = [(0.4 if apart else 0.9) + 0.62 * len(part) for _, _, part in panels]
+    figure = Figure(figsize=(5.0, 0.5 + sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
-    for axis, (title, arms) in zip(figure.subplots(len(titled), 1, squeeze=False).flatten(), titled, strict=True):
-        _draw_games(axis, arms, games)
-        axis.set_title(title, fontsize=10)
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flatten()
+    shown = ""
+    for axis, (title, arms, part) in zip(axes, panels, strict=True):
+        _draw_games(axis, arms, part)
+        if title != shown:
+            axis.set_title(title, fontsize=10)
+            axis.legend(
+                fontsize=8, ncols=len(arms), loc="lower center", bbox_to_anchor=(0.5, 1.4 if apart else 1.09), frameon=False
+            )
+            shown = title
+    axes[-1].set_xlabel("mean test reward: every seed, and their mean", fontsize=9)
     return figure
+
+
+def _panels(arms: Arms, games: Sequence[str]) -> list[list[str]]:
+    """All games in one panel, or each in its own if the scales of two differ by more than `WIDEST`."""
+    means = [[mean for seeds in arms.values() for mean in means_of(seeds, game).values()] for game in games]
+    scales = [scale for of_game in means if (scale := float(np.max(np.abs(of_game)))) > 0]
+    return [[game] for game in games] if scales and max(scales) > WIDEST * min(scales) else [list(games)]
 
 
 def _draw_games(axis: Axes, arms: Arms, games: Sequence[str]) -> None:
@@ -50,8 +74,7 @@ def _draw_games(axis: Axes, arms: Arms, games: Sequence[str]) -> None:
     axis.axvline(0, color="#8a8f98", linewidth=0.8)
     axis.set_yticks(range(len(games)), [two_lines(game) for game in games], fontsize=8)
     axis.set_ylim(len(games) - 0.5, -0.5)
-    axis.set_xlabel("mean test reward: every seed, and their mean", fontsize=9)
-    axis.legend(fontsize=8, ncols=len(arms), loc="lower center", bbox_to_anchor=(0.5, 1.09), frameon=False)
+    axis.tick_params(axis="x", labelsize=8)
     axis.grid(axis="x", alpha=0.3)
 
 

@@ -28,6 +28,14 @@ def test_the_figure_has_a_dot_per_seed_and_one_for_their_mean_in_every_game_of_e
     assert [label.get_text() for label in axis.get_yticklabels()] == [two_lines(game) for game in GAMES]
 
 
+def test_a_game_whose_scale_would_hide_the_others_gets_each_an_axis_of_its_own() -> None:
+    cliff = {arm: {seed: played(values["also"][GAMES[0]][0], -1800.0) for seed, values in of.items()} for arm, of in ARMS.items()}
+    axes = draw_others([("a case", cliff)], GAMES).axes
+    assert [[label.get_text() for label in axis.get_yticklabels()] for axis in axes] == [[two_lines(game)] for game in GAMES]
+    assert axes[0].get_xlim()[0] > -1
+    assert [axis.get_legend() is None for axis in axes] == [False, True]
+
+
 def test_the_table_has_the_means_over_seeds() -> None:
     line = table_of_others(ARMS, GAMES).splitlines()[2]
     assert [cell.strip() for cell in line.strip("|").split("|")] == ["its own words", "0.625 (n < 3)", "-0.750 (n < 3)"]
