@@ -45,7 +45,7 @@ PLAYERS = {
     "lake": "trained on the lake",
     "lake-trap": "trained on a trap too",
     "snake": "trained on Snake",
-    "snake-standard": "trained on Snake with an opponent",
+    "snake-standard": "trained on two snakes",
     "pocket": "untrained",
     "optimal": "optimal play",
     "planner": "planner",
