@@ -88,7 +88,7 @@ def arms_of(config: Mapping[str, Any], case: str, rows: Mapping[str, Values]) ->
     return {arm: of_seeds for arm, of_seeds in found.items() if of_seeds}
 
 
-def _titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple[str, Arms]]:
+def titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple[str, Arms]]:
     """Title and arms of each case that has rows."""
     found = [(f"{case}, {updates} updates", arms_of(config, case, rows)) for case, updates in config["updates"].items()]
     return [(title, arms) for title, arms in found if arms]
@@ -96,7 +96,7 @@ def _titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple
 
 def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     parts = []
-    for title, arms in _titled(config, rows):
+    for title, arms in titled(config, rows):
         parts.append(f"**{title}**\n\n{curve_table(arms)}")
         if "also" in config:
             parts.append(f"**{title}; mean reward on games played in the end**\n\n{table_of_others(arms, config['also'])}")
@@ -106,7 +106,7 @@ def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
 def _headline(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     found = [
         (title, headline_of_games(arms, config["also"]) if "also" in config else headline(arms))
-        for title, arms in _titled(config, rows)
+        for title, arms in titled(config, rows)
     ]
     return "\n\n".join(f"**{title}.** {said}" for title, said in found if said)
 
@@ -119,14 +119,14 @@ def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     )
     found = [
         f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"
-        for title, arms in _titled(config, rows)
+        for title, arms in titled(config, rows)
         for game in config.get("also", [""])
     ]
     return "\n".join([head, "", *found])
 
 
 def _figure(config: Mapping[str, Any], rows: Mapping[str, Values]) -> Figure:
-    titled = _titled(config, rows)
-    if "also" in config and titled:
-        return draw_others(titled, config["also"])
-    return draw_ends(titled) if len(config["arm"]) > MOST_CURVES else draw_curves(titled)
+    found = titled(config, rows)
+    if "also" in config and found:
+        return draw_others(found, config["also"])
+    return draw_ends(found) if len(config["arm"]) > MOST_CURVES else draw_curves(found)

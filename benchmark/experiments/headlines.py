@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 from benchmark.experiments.curves import Arms, Difference, differences, means_of
 
+LEAST = 3
+"""Seeds without which nothing is said."""
+
 NONE = "No other arm is told apart from it."
 
 

@@ -10,8 +10,9 @@ import torch
 
 from benchmark.experiments.exact_gradient.estimators import LATER, hgpo
 from benchmark.experiments.exact_gradient.experiment import units
-from benchmark.experiments.exact_gradient.findings import answer, checkpoints_of, measured, summary
+from benchmark.experiments.exact_gradient.findings import answer, summary
 from benchmark.experiments.exact_gradient.hgpo import HierarchyOfGroups
+from benchmark.experiments.exact_gradient.results import checkpoints_of, measured
 from benchmark.experiments.experiment import HERE, load
 from benchmark.experiments.rows import read_rows, values_of
 from msgrpo_hub.credit import CreditContext

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmark.experiments.exact_gradient.estimators import Estimator
-from benchmark.experiments.exact_gradient.findings import EPISODES, Checkpoint, checkpoints_of, measured
+from benchmark.experiments.exact_gradient.results import EPISODES, Checkpoint, checkpoints_of, measured
 from benchmark.experiments.experiment import Values
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from benchmark.experiments.arms import arms_of, compare_arms
+from benchmark.experiments.arms import compare_arms, titled
 from benchmark.experiments.curves import Arms
 from benchmark.experiments.experiment import Values, configuration
+from benchmark.experiments.headlines import headline as of_arms
 
 CONFIG = configuration("exploration")
 COMPARED = compare_arms("exploration", "Does a temperature that rises while returns stagnate help?")
@@ -17,9 +18,8 @@ STUCK = 0.5
 
 def headline(rows: Mapping[str, Values]) -> str:
     """How the arms compare, and the seeds that stagnated under each."""
-    told = [_stuck(arms) for case in CONFIG["updates"] if (arms := arms_of(CONFIG, case, rows))]
-    parts = COMPARED.headline(rows).split("\n\n")
-    return "\n\n".join(f"{part} {stuck}" for part, stuck in zip(parts, told, strict=False) if part)
+    found = [(title, of_arms(arms), _stuck(arms)) for title, arms in titled(CONFIG, rows)]
+    return "\n\n".join(f"**{title}.** {said} {stuck}" for title, said, stuck in found if said)
 
 
 def _stuck(arms: Arms) -> str:

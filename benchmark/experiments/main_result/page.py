@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmark.experiments.dots import draw_dots
 from benchmark.experiments.experiment import Values
+from benchmark.experiments.headlines import LEAST
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.tables import markdown
@@ -64,10 +65,6 @@ def reference(lines: Sequence[Line]) -> Line | None:
     """The best player that the game has."""
     by_name = {line.name: line for line in lines}
     return next((by_name[name] for name in REFERENCES if name in by_name), None)
-
-
-LEAST = 3
-"""Seeds without which a headline says nothing."""
 
 
 def headline(rows: Mapping[str, Values]) -> str:

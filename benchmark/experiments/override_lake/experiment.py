@@ -10,6 +10,7 @@ import numpy as np
 from benchmark.experiments.arms import arms_of, compare_arms
 from benchmark.experiments.curves import mean_with_interval, means_of
 from benchmark.experiments.experiment import Values, configuration
+from benchmark.experiments.headlines import LEAST
 
 CONFIG = configuration("override_lake")
 COMPARED = compare_arms("override_lake", "Does training in other words make an adapter of the lake follow the words?")
@@ -20,8 +21,6 @@ TOLD = {
 """What holds → the game whose words two arms have trained on, and the one with words for the same that “a trap” has not."""
 
 
-LEAST = 3
-"""Seeds without which nothing is said."""
 OBEYS = 0.5
 """Least share of what obeying would bring, of the difference between walking to the goal and keeping off it."""
 
