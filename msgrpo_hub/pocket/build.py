@@ -12,6 +12,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.models.language_model import LanguageModel
@@ -54,7 +55,8 @@ class BuildConfig:
     vocabulary: int = 1024
     """Number of tokens."""
     precision: str = "bfloat16"
-    """Type of the matrix products; float32 is faster on a processor without bfloat16."""
+    """Type of the matrix products. On a processor without bfloat16, float32 is faster, and trains all parameters with AdamW: Muon
+    multiplies in bfloat16."""
     threads: int = 2
     """CPU threads; the weights depend on their number in the last bits."""
     seed: int = 0
@@ -77,7 +79,7 @@ def make_tokenizer(config: BuildConfig) -> PreTrainedTokenizerFast:
     return build_tokenizer(texts(np.random.default_rng((config.seed, 1))), config.vocabulary)
 
 
-def make_model(config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def make_model(config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
     """A small Qwen2, initialised at a scale for small widths (the usual 0.02 hardly learns here)."""
     torch.manual_seed(config.seed)
     model = Qwen2ForCausalLM(
@@ -175,11 +177,14 @@ def reply_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tensor
 
 
 def make_optimizers(config: BuildConfig, model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for the other parameters."""
+    """Muon for the matrices inside the layers, AdamW for the other parameters; in float32 AdamW for all."""
+    adamw = partial(torch.optim.AdamW, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    if config.precision == "float32":
+        return [adamw(model.parameters())]
     matrices = [weight for name, weight in model.named_parameters() if name.endswith("proj.weight")]
     others = [weight for name, weight in model.named_parameters() if not name.endswith("proj.weight")]
     muon = torch.optim.Muon(matrices, lr=config.muon_learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)]
+    return [muon, adamw(others)]
 
 
 def schedule(config: BuildConfig, step: int) -> float:
@@ -208,7 +213,7 @@ def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTok
             optimizer.step()
         recent.append(loss.item())
         progress.set_postfix(loss=f"{np.mean(recent):.4f}", refresh=False)
-        if (step + 1) % 400 == 0:
+        if (step + 1) % 100 == 0:
             states = [optimizer.state_dict() for optimizer in optimizers]
             torch.save({"model": model.state_dict(), "optimizers": states, "step": step + 1}, checkpoint)
     checkpoint.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_random_legal, choose_random_safe
-from msgrpo_hub.pocket.build import BuildConfig, make_model, make_tokenizer, train
+from msgrpo_hub.pocket.build import BuildConfig, make_model, make_optimizers, make_tokenizer, train
 from msgrpo_hub.pocket.card import BOARD_KINDS, render
 from msgrpo_hub.pocket.pretraining_tasks import GameVariant
 from msgrpo_hub.pocket.probe import ask
@@ -61,8 +62,21 @@ def test_it_answers_a_question_about_the_lake(pocket: LanguageModel) -> None:
     assert ask(pocket, [GameVariant(game, game.actions)] * 5, seed=3)["goal"] == 1.0
 
 
+@pytest.mark.parametrize(("precision", "kinds"), [("bfloat16", {"Muon", "AdamW"}), ("float32", {"AdamW"})])
+def test_the_build_trains_each_parameter_with_one_optimizer(
+    pocket: LanguageModel, tmp_path: Path, precision: str, kinds: set[str]
+) -> None:
+    config = BuildConfig(output_dir=tmp_path, width=32, layers=1, precision=precision)
+    model = make_model(config, pocket.tokenizer)
+    optimizers = make_optimizers(config, model)
+    trained = [id(weight) for optimizer in optimizers for group in optimizer.param_groups for weight in group["params"]]
+    assert sorted(trained) == sorted(map(id, model.parameters()))
+    assert {type(optimizer).__name__ for optimizer in optimizers} == kinds
+
+
 @pytest.mark.long
-def test_the_build_is_deterministic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_the_build_is_deterministic(tmp_path: Path, precision: str) -> None:
     def built(config: BuildConfig) -> str:
         tokenizer = make_tokenizer(config)
         model = make_model(config, tokenizer)
@@ -74,7 +88,8 @@ def test_the_build_is_deterministic(tmp_path: Path) -> None:
         return digest.hexdigest()
 
     threads = torch.get_num_threads()
-    configs = [BuildConfig(output_dir=tmp_path / name, steps=4, trees=2, states=1, threads=threads) for name in "ab"]
+    config = BuildConfig(output_dir=tmp_path / "a", steps=4, trees=2, states=1, threads=threads, precision=precision)
+    configs = [config, replace(config, output_dir=tmp_path / "b")]
     assert configs[0].steps == 4
     assert built(configs[0]) == built(configs[1])
 
