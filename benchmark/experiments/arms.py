@@ -46,7 +46,7 @@ def compare_arms(name: str, question: str, run: Run = learning_curve) -> Experim
 
 
 def units(config: Mapping[str, Any]) -> dict[str, Settings]:
-    """One per seed, case and arm, seed by seed, so that what has run can be compared at any time."""
+    """One per seed, case and arm, of an arm without training one for all seeds. Seed by seed, to be compared at any time."""
     return {
         unit_name(case, arm, seed): {
             "case": case,
@@ -60,7 +60,14 @@ def units(config: Mapping[str, Any]) -> dict[str, Settings]:
         for seed in config["seeds"]
         for case, updates in config["updates"].items()
         for arm, changes in config["arm"].items()
+        if seed == seed_of(config, arm, seed)
     }
+
+
+def seed_of(config: Mapping[str, Any], arm: str, seed: int) -> int:
+    """The seed whose run stands for this one: the first for an arm without training, since every test is played with one seed."""
+    first: int = config["seeds"][0]
+    return seed if config["arm"][arm].get("updates", 1) else first
 
 
 def _in_case(case: str, changes: Settings) -> Settings:
@@ -82,7 +89,7 @@ def unit_name(case: str, arm: str, seed: int) -> str:
 def arms_of(config: Mapping[str, Any], case: str, rows: Mapping[str, Values]) -> Arms:
     """The rows of a case by arm and seed, of the arms that have any."""
     found = {
-        arm: {seed: rows[name] for seed in config["seeds"] if (name := unit_name(case, arm, seed)) in rows}
+        arm: {seed: rows[name] for seed in config["seeds"] if (name := unit_name(case, arm, seed_of(config, arm, seed))) in rows}
         for arm in config["arm"]
     }
     return {arm: of_seeds for arm, of_seeds in found.items() if of_seeds}

@@ -43,11 +43,18 @@ def curve_table(arms: Arms) -> str:
 
 def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
     of_seeds = list(means_of(seeds).values())
-    spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
-    updates = sum(values["curve"][-1][0] for values in seeds.values())
-    seconds = f"{sum(values['seconds'] for values in seeds.values()) / updates:.2f}" if updates else "–"
     validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
+    updates = updates_of(seeds)
+    if not updates:
+        return [arm, "–", f"{validation:.3f}", f"{of_seeds[0]:.3f}", "–", "–", "–"]
+    spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
+    seconds = f"{sum(values['seconds'] for values in seeds.values()) / updates:.2f}"
     return [arm, str(len(of_seeds)), f"{validation:.3f}", with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", seconds]
+
+
+def updates_of(seeds: Mapping[int, Values]) -> int:
+    """The updates of all seeds; none of an arm that is the base itself, and has neither seeds nor a spread over them."""
+    return sum(values["curve"][-1][0] for values in seeds.values())
 
 
 def with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
@@ -62,7 +69,8 @@ def with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
 
 def mean_with_interval(seeds: Mapping[int, Values], game: str) -> str:
     """The mean reward on a game that was played in the end, with its interval over training seeds."""
-    return with_interval(list(means_of(seeds, game).values()))
+    of_seeds = list(means_of(seeds, game).values())
+    return with_interval(of_seeds) if updates_of(seeds) else f"{of_seeds[0]:.3f}"
 
 
 class Difference(NamedTuple):
@@ -147,19 +155,22 @@ def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
 
 def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:
     """A line per arm with its number of seeds: the test reward of each, and their mean; dotted, the mean of the first arm."""
-    named = [
-        (title, {_in_lines(f"{arm} ({len(seeds)})"): list(means_of(seeds).values()) for arm, seeds in arms.items()})
-        for title, arms in titled
-    ]
+    named = [(title, {_line_name(arm, seeds): seeds for arm, seeds in arms.items()}) for title, arms in titled]
     heights = [sum(1 + 0.45 * name.count("\n") for name in ends) + 1 for _, ends in named]
     figure = Figure(figsize=(5.0, 0.6 + 0.27 * sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights).flatten()
     for axes, (_, ends) in zip(panels, named, strict=True):
-        draw_dots(axes, ends, float(np.mean(next(iter(ends.values())))))
+        lines = {name: list(means_of(seeds).values()) for name, seeds in ends.items()}
+        untrained = {name for name, seeds in ends.items() if not updates_of(seeds)}
+        draw_dots(axes, lines, float(np.mean(next(iter(lines.values())))), plain=untrained)
     figure.suptitle("; ".join(title for title, _ in titled), fontsize=10)
     figure.supxlabel("test reward of every seed, and their mean", fontsize=9)
     return figure
+
+
+def _line_name(arm: str, seeds: Mapping[int, Values]) -> str:
+    return _in_lines(f"{arm} ({len(seeds)})" if updates_of(seeds) else arm)
 
 
 def _in_lines(name: str) -> str:

@@ -14,6 +14,7 @@ from benchmark.experiments.main_result.page import headline as of_main_result
 from benchmark.experiments.override_lake.experiment import CONFIG, TOLD
 from benchmark.experiments.override_lake.experiment import headline as of_override
 from benchmark.experiments.rows import read_rows, values_of
+from benchmark.experiments.size.experiment import EXPERIMENT as SIZE
 
 FIRST = (0.5, 0.6, 0.7)
 
@@ -22,7 +23,8 @@ def arms(**others: tuple[float, ...]) -> Arms:
     """Arms by their rewards, one per seed; the first is FIRST."""
     return {
         name.replace("_", " "): {
-            seed: {"test_rewards": [x], "also": {"A-v1": [x], "B-v1": [-x]}} for seed, x in enumerate(rewards)
+            seed: {"test_rewards": [x], "curve": [[0, 0.0], [60, x]], "also": {"A-v1": [x], "B-v1": [-x]}}
+            for seed, x in enumerate(rewards)
         }
         for name, rewards in {"the first": FIRST, **others}.items()
     }
@@ -106,3 +108,38 @@ def test_seeds_that_stagnate_are_counted_by_arm() -> None:
     found = {"temperature 1": (0.8, 0.3, 0.1), "adaptive": (0.8, 0.4, 0.5)}
     rows = {unit_name("quickstart", arm, seed): ended(x) for arm, ends in found.items() for seed, x in enumerate(ends)}
     assert of_exploration(rows).endswith("best one: 2 of 3 with “temperature 1”, 0 of 3 with “adaptive”.")
+
+
+@pytest.mark.parametrize(
+    ("small", "verdict"),
+    [((0.6, 0.7, 0.8), "Yes."), ((0.2, 0.5, 0.8), "Not told apart."), ((0.0, 0.1, 0.2), "No.")],
+)
+def test_a_small_trained_base_beats_a_large_one_if_its_interval_over_seeds_is_above(
+    small: tuple[float, ...], verdict: str
+) -> None:
+    """The intervals are the mean ± 2.48, 7.45 and 2.48 tenths."""
+
+    def ended(updates: int, reward: float) -> Values:
+        return {"curve": [[0, 0.1], [updates, reward]][: 1 + bool(updates)], "test_rewards": [reward], "seconds": 1.0}
+
+    rows = {unit_name("quickstart", "3 M, the base", 0): ended(0, 0.4)}
+    rows |= {unit_name("quickstart", "0.3 M", seed): ended(60, reward) for seed, reward in enumerate(small)}
+    assert SIZE.headline(rows).startswith(verdict)
+    assert "Before: 3 M 0.40." in SIZE.headline(rows)
+    assert "| 3 M, the base | – | 0.100 | 0.400 | – | – | – |" in SIZE.tables(rows)
+    (axes,) = SIZE.figure(rows).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0.3 M (3)", "3 M, the base"]
+    del rows[unit_name("quickstart", "0.3 M", 2)]
+    assert SIZE.headline(rows) == ""
+
+
+def test_an_arm_without_training_runs_once_and_stands_for_every_seed() -> None:
+    """Then it can be compared seed by seed; the test episodes do not depend on the seed of a run."""
+    bases = [unit for name, unit in SIZE.units.items() if "the-base" in name]
+    assert [unit["seed"] for unit in bases] == [0, 0, 0]
+    rows = {unit_name("quickstart", "3 M, the base", 0): {"curve": [[0, 0.1]], "test_rewards": [0.4], "seconds": 0.0}}
+    rows |= {
+        unit_name("quickstart", "3 M", seed): {"curve": [[0, 0.1], [60, reward]], "test_rewards": [reward], "seconds": 1.0}
+        for seed, reward in enumerate((0.5, 0.6, 0.7))
+    }
+    assert "Against it: 3 M +0.200 [-0.048, 0.448]." in SIZE.answer(rows)  # ± 4.303 · 0.1 / √3

@@ -13,7 +13,8 @@ GAMES = ("FrozenLake-NotSlippery-v1", "FrozenLake-Trap-v1")
 
 def played(*means: float) -> Values:
     """An arm's values, with two episodes of each game around its mean."""
-    return {"also": {game: [mean - 0.1, mean + 0.1] for game, mean in zip(GAMES, means, strict=True)}}
+    also = {game: [mean - 0.1, mean + 0.1] for game, mean in zip(GAMES, means, strict=True)}
+    return {"curve": [[0, 0.0], [60, means[0]]], "also": also}
 
 
 ARMS = {"its own words": {0: played(0.5, -0.5), 1: played(0.75, -1.0)}, "a trap": {0: played(0.25, 0.0), 1: played(0.5, 0.0)}}
@@ -47,6 +48,7 @@ def test_arms_that_train_on_different_games_are_compared_on_the_games_they_all_p
     case = next(iter(CONFIG["updates"]))
     rows: dict[str, Values] = {
         unit_name(case, arm, seed): {
+            "curve": [[0, 0.0], [60, 77.0]],
             "test_rewards": [77.0],
             "also": {game: [trap if "Trap" in game or "KeepAway" in game else goal] for game in CONFIG["also"]},
         }

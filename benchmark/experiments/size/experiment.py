@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from filelock import FileLock
+from matplotlib.figure import Figure
 
-from benchmark.experiments.arms import compare_arms
-from benchmark.experiments.experiment import Settings, Values
+from benchmark.experiments.arms import compare_arms, titled
+from benchmark.experiments.curves import Arms, draw_ends, means_of, with_interval
+from benchmark.experiments.experiment import Settings, Values, configuration
+from benchmark.experiments.headlines import LEAST
 from benchmark.experiments.training import learning_curve
+from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.pocket.build import BuildConfig, make_base
+
+CONFIG = configuration("size")
+BASE = ", the base"
+"""How the name of an arm ends that is not trained."""
 
 
 def learning_curve_of_size(settings: Settings, scratch: Path) -> Values:
@@ -28,6 +38,43 @@ def base_of(build_fields: Settings, scratch: Path) -> Path:
     return folder
 
 
-EXPERIMENT = compare_arms(
-    "size", "Does a small model that is trained beat one ten times larger that is not?", learning_curve_of_size
+def headline(rows: Mapping[str, Values]) -> str:
+    """Whether the smallest base, trained, is above the largest one, and what size does to trained ones."""
+    found = titled(CONFIG, rows)
+    sizes, untrained = _sizes(found[0][1]) if found else ({}, {})
+    largest, smallest = next(iter(CONFIG["arm"])), list(CONFIG["arm"])[-1]
+    if largest not in untrained or len(sizes.get(smallest, ())) < LEAST:
+        return ""
+    interval = method_interval({seed: [mean] for seed, mean in enumerate(sizes[smallest])})
+    assert interval
+    said = {1: "Yes", -1: "No", 0: "Not told apart"}[
+        int(interval.low > untrained[largest]) - int(interval.high < untrained[largest])
+    ]
+    trained = ", ".join(f"{name} {with_interval(of_seeds, '.2f')}" for name, of_seeds in sizes.items())
+    bases = ", ".join(f"{name.removesuffix(BASE)} {mean:.2f}" for name, mean in untrained.items())
+    return (
+        f"{said}. Trained on the dry lake by `quickstart` for {CONFIG['updates']['quickstart']} updates: {trained}, over training"
+        f" seeds. Before: {bases}. The documents that made the bases teach to read boards and to answer, and moves at random: a"
+        " larger base has no better play to offer before it is trained."
+    )
+
+
+def _sizes(arms: Arms) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Test rewards of trained arms, one per seed, and of the bases."""
+    means = {arm: list(means_of(seeds).values()) for arm, seeds in arms.items()}
+    return (
+        {arm: of_seeds for arm, of_seeds in means.items() if not arm.endswith(BASE)},
+        {arm: of_seeds[0] for arm, of_seeds in means.items() if arm.endswith(BASE)},
+    )
+
+
+def figure(rows: Mapping[str, Values]) -> Figure:
+    """How every seed ends; curves would not show the bases."""
+    return draw_ends(titled(CONFIG, rows))
+
+
+EXPERIMENT = replace(
+    compare_arms("size", "Does a small model that is trained beat one ten times larger that is not?", learning_curve_of_size),
+    headline=headline,
+    figure=figure,
 )
