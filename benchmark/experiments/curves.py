@@ -99,10 +99,11 @@ def differences(arms: Arms, game: str = "") -> list[Difference]:
     """
     (_, reference), *others = arms.items()
     means = means_of(reference, game)
-    found = [
-        Difference(arm, tuple(mean - means[seed] for seed, mean in means_of(seeds, game).items() if seed in means))
-        for arm, seeds in others
-    ]
+    found = []
+    for arm, seeds in others:
+        of_seeds = [mean - means[seed] for seed, mean in means_of(seeds, game).items() if seed in means]
+        trained = updates_of(seeds) or updates_of(reference)
+        found.append(Difference(arm, tuple(of_seeds if trained else of_seeds[:1])))
     return sorted((each for each in found if each.of_seeds), key=lambda each: -each.mean)
 
 

@@ -142,4 +142,6 @@ def test_an_arm_without_training_runs_once_and_stands_for_every_seed() -> None:
         unit_name("quickstart", "3 M", seed): {"curve": [[0, 0.1], [60, reward]], "test_rewards": [reward], "seconds": 1.0}
         for seed, reward in enumerate((0.5, 0.6, 0.7))
     }
-    assert "Against it: 3 M +0.200 [-0.048, 0.448]." in SIZE.answer(rows)  # ± 4.303 · 0.1 / √3
+    rows[unit_name("quickstart", "0.3 M, the base", 0)] = {"curve": [[0, 0.1]], "test_rewards": [0.3], "seconds": 0.0}
+    told = "Against it: 3 M +0.200 [-0.048, 0.448]; 0.3 M, the base -0.100 (n < 3)."  # ± 4.303 · 0.1 / √3
+    assert told in SIZE.answer(rows)
