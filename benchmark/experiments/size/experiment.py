@@ -54,8 +54,8 @@ def headline(rows: Mapping[str, Values]) -> str:
     bases = ", ".join(f"{name.removesuffix(BASE)} {mean:.2f}" for name, mean in untrained.items())
     return (
         f"{said}. Trained on the dry lake by `quickstart` for {CONFIG['updates']['quickstart']} updates: {trained}, over training"
-        f" seeds. Before: {bases}. The documents that the bases were made from teach them to read boards and to move at random, so that"
-        " a larger base plays no better before it is trained."
+        f" seeds. Before: {bases}. The documents that the bases were made from teach them to read boards and"
+        " to move at random, so that a larger base plays no better before it is trained."
     )
 
 
