@@ -14,6 +14,7 @@ from benchmark.experiments.main_result.page import headline as of_main_result
 from benchmark.experiments.override_lake.experiment import CONFIG, TOLD
 from benchmark.experiments.override_lake.experiment import headline as of_override
 from benchmark.experiments.rows import read_rows, values_of
+from benchmark.experiments.selection.experiment import in_equal_time
 from benchmark.experiments.size.experiment import EXPERIMENT as SIZE
 
 FIRST = (0.5, 0.6, 0.7)
@@ -145,3 +146,14 @@ def test_an_arm_without_training_runs_once_and_stands_for_every_seed() -> None:
     rows[unit_name("quickstart", "0.3 M, the base", 0)] = {"curve": [[0, 0.1]], "test_rewards": [0.3], "seconds": 0.0}
     told = "Against it: 3 M +0.200 [-0.048, 0.448]; 0.3 M, the base -0.100 (n < 3)."  # ± 4.303 · 0.1 / √3
     assert told in SIZE.answer(rows)
+
+
+def test_arms_are_compared_in_equal_time_at_the_end_of_the_fastest_arm_of_a_seed() -> None:
+    """After 20 of its 40 seconds a run of 10 updates is at its fifth, half way from 1 to 2; an arm may lack a seed."""
+
+    def ran(seconds: float) -> Values:
+        return {"curve": [[0, 1.0], [10, 2.0]], "seconds": seconds, "test_rewards": [7.0]}
+
+    found = in_equal_time({"few": {0: ran(20.0), 1: ran(50.0)}, "all": {0: ran(40.0), 1: ran(25.0), 2: ran(9.0)}})
+    reached = {arm: {seed: values["test_rewards"] for seed, values in seeds.items()} for arm, seeds in found.items()}
+    assert reached == {"few": {0: [2.0], 1: [1.5]}, "all": {0: [1.5], 1: [2.0], 2: [2.0]}}
