@@ -26,8 +26,8 @@ def answer(rows: Mapping[str, Values]) -> str:
     """The answer for equal numbers of updates, and the same in equal time."""
     found = [f"- **{title}, in equal time.** {findings(in_equal_time(arms))}" for title, arms in titled(CONFIG, rows)]
     head = (
-        "In equal time: validation rewards at the processor time that the fastest arm took for all its updates with the same seed,"
-        " read off between two evaluations. A run takes longer where others share its processor."
+        "In equal time: validation rewards at the processor time that the fastest arm took for all its updates with the same"
+        " seed, read off between two evaluations. A run takes longer where others share its processor."
     )
     return "\n".join([COMPARED.answer(rows), "", head, "", *found])
 
