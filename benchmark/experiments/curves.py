@@ -63,7 +63,7 @@ def with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
     >>> with_interval([0.0, 1.0])
     '0.500 (n < 3)'
     """
-    interval: Interval | None = method_interval({seed: [mean] for seed, mean in enumerate(of_seeds)})
+    interval: Interval | None = method_interval(of_seeds)
     return f"{np.mean(of_seeds):{form}} {interval or TOO_FEW}"
 
 
@@ -86,7 +86,7 @@ class Difference(NamedTuple):
     @property
     def interval(self) -> Interval | None:
         """95 %, over training seeds; None for fewer than three."""
-        found: Interval | None = method_interval({seed: [mean] for seed, mean in enumerate(self.of_seeds)})
+        found: Interval | None = method_interval(self.of_seeds)
         return found
 
 

@@ -85,7 +85,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
 
 
 def _with_interval(of_seeds: Sequence[float]) -> str:
-    return f"{mean(of_seeds):.3f} {method_interval({seed: [value] for seed, value in enumerate(of_seeds)}) or ''}".strip()
+    return f"{mean(of_seeds):.3f} {method_interval(of_seeds) or ''}".strip()
 
 
 def _two(values: Sequence[float], digits: int) -> str:

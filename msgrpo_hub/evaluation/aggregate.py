@@ -123,28 +123,28 @@ def _estimates(distinct: Sequence[Floats], resampled: Sequence[Counts]) -> Float
     return np.stack([weights @ values, 2 * middle @ values])
 
 
-def method_interval(scores: Mapping[int, Scores], level: float = LEVEL) -> Interval | None:
-    """The t interval of a method's mean score, from the means of its training seeds.
+def method_interval(means: Scores, level: float = LEVEL) -> Interval | None:
+    """The t interval of a method's mean score, from the mean scores of its training seeds.
 
     Episodes of one training run are correlated, so the sample is the seed means, not the episodes. Their spread includes
     the randomness of training and of the episodes. The interval assumes that seed means are roughly normal; if some runs
     collapse and most do not, it is too narrow. Resampling whole seeds covers 0.83 at 5 seeds and 0.74 at 3.
 
     Args:
-        scores: per training seed, the scores of its episodes, or one aggregate score; every seed has the same weight.
+        means: one per training seed, shape [seeds]; every seed has the same weight.
         level: coverage of the interval.
 
     Returns:
         The interval around the mean of the seed means; None for fewer than 3 seeds.
 
     Raises:
-        ValueError: there are no seeds, or scores are not flat lists of finite numbers.
+        ValueError: there are no seeds, or the means are not a flat list of finite numbers.
     """
-    means = np.array([sample.mean() for sample in _samples(scores)])
-    if len(means) < FEWEST_SEEDS:
+    (values,) = _samples({"seeds": means})
+    if len(values) < FEWEST_SEEDS:
         return None
-    half = student_t(len(means) - 1, level) * means.std(ddof=1) / math.sqrt(len(means))
-    return Interval(float(means.mean() - half), float(means.mean() + half), level)
+    half = student_t(len(values) - 1, level) * values.std(ddof=1) / math.sqrt(len(values))
+    return Interval(float(values.mean() - half), float(values.mean() + half), level)
 
 
 def student_t(degrees: float, level: float) -> float:

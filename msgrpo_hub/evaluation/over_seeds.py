@@ -44,7 +44,7 @@ def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> Ove
     0.950 [0.826, 1.000]
     """
     values = np.array([*by_seed.values()])
-    interval = method_interval({seed: [value] for seed, value in by_seed.items()})
+    interval = method_interval(values)
     if interval and bounds:
         interval = Interval(max(interval.low, bounds[0]), min(interval.high, bounds[1]), interval.level)
     std = float(values.std(ddof=1)) if len(values) > 1 else None

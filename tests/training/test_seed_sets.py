@@ -62,7 +62,7 @@ def test_the_interval_of_a_variant_is_that_of_the_method_over_its_seeds(snakes: 
     found, values = figures(variant.finished)[SNAKE]["reward"], rewards(snakes / "aaw")
     assert [*found.by_seed.values()] == values
     assert len({*values}) > 1
-    assert found.interval == method_interval({seed: [value] for seed, value in enumerate(values)})
+    assert found.interval == method_interval(values)
     assert (found.mean, found.std) == (np.mean(values), np.std(values, ddof=1))
 
 
@@ -86,7 +86,7 @@ def test_the_table_has_a_line_per_variant_and_the_players_that_training_does_not
     ]
     assert [line.split()[0] for line in lines] == ["random", "aaw", "uniform", "greedy"]
     values = rewards(snakes / "aaw")
-    interval = method_interval({seed: [value] for seed, value in enumerate(values)})
+    interval = method_interval(values)
     shown = f"4 {np.mean(values):.3f} {interval} {np.std(values, ddof=1):.3f} {min(values):z.3f} {max(values):z.3f}"
     assert shown in " ".join(lines[1].split())
 

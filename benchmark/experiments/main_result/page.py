@@ -120,7 +120,7 @@ def _with_spread(line: Line) -> str:
     means = line.means
     if len(means) == 1:
         return f"{means[0]:.3f}"
-    interval = method_interval({seed: [mean] for seed, mean in enumerate(means)})
+    interval = method_interval(means)
     chance = (
         ""
         if line.by_chance is None
@@ -142,7 +142,7 @@ def _row(line: Line) -> list[str]:
     adjusted = f"{np.mean(line.luck_adjusted):.3f}" if line.luck_adjusted else "–"
     if not line.trained:
         return [line.name, "–", f"{line.means[0]:.3f}", "–", "–", "–", "–", adjusted]
-    interval = method_interval({seed: [mean] for seed, mean in enumerate(line.means)})
+    interval = method_interval(line.means)
     spread = f"{np.std(line.means, ddof=1):.3f}" if len(line.means) > 1 else "–"
     return [
         line.name,

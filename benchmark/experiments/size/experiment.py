@@ -45,7 +45,7 @@ def headline(rows: Mapping[str, Values]) -> str:
     largest, smallest = next(iter(CONFIG["arm"])), list(CONFIG["arm"])[-1]
     if largest not in untrained or len(sizes.get(smallest, ())) < LEAST:
         return ""
-    interval = method_interval({seed: [mean] for seed, mean in enumerate(sizes[smallest])})
+    interval = method_interval(sizes[smallest])
     assert interval
     said = {1: "Yes", -1: "No", 0: "Not told apart"}[
         int(interval.low > untrained[largest]) - int(interval.high < untrained[largest])
