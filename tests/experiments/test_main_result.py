@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmark.experiments.experiment import Values, load
+from benchmark.experiments.main_result.ceilings import best_value, ceiling, moves_left
 from benchmark.experiments.main_result.page import answer
 from benchmark.experiments.main_result.runs import dqn, with_trl
+from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.solving import solve
 
 UNITS = load("main_result").units
 LAKE = "FrozenLake-NotSlippery-v1"
@@ -24,6 +29,30 @@ def test_a_run_is_trained_with_its_own_seeds_or_else_with_all(name: str, seeds: 
     of_run = [unit for unit in UNITS.values() if unit.get("run") == name]
     assert [unit["seed"] for unit in of_run] == list(range(seeds))
     assert all("seeds" not in stage for unit in of_run for stage in unit["stages"])
+
+
+def test_a_ceiling_is_the_best_of_what_is_left_by_hand_and_all_moves_are_the_optimum() -> None:
+    lake = make_game("FrozenLake-Slippery-v1")
+    assert is_solvable(lake)
+    start = lake.initial_state(stream(7, "initial_state"))
+    best = best_value(lake, start, lambda _: lake.actions)
+    assert best == pytest.approx(solve(lake, start).best(start))
+    # Two turns before the end beside the goal, above it: Down reaches it with chance 1/3, else slips left, or stays at the wall.
+    beside = replace(start, player=(2, 3), turn=lake.horizon - 2, holes=())
+    assert best_value(lake, beside, lambda _: ("Down",)) == pytest.approx(1 / 3 + 1 / 3 * 1 / 3)
+    # Right is into the wall: it stays, or slips up or down. Off walls that move is not made.
+    assert best_value(lake, beside, moves_left(lake, "best by down and right")) == pytest.approx(1 / 3 + 1 / 3 * 1 / 3)
+    assert "Right" not in moves_left(lake, "best by down and right off walls")(beside)
+
+
+def test_players_with_fewer_moves_reach_less_on_the_test_boards() -> None:
+    found = {
+        name: ceiling({"game": "FrozenLake-Slippery-v1", "ceiling": name, "episodes": 20})["games"]["FrozenLake-Slippery-v1"]
+        for name in ("best off walls", "best by down and right", "best by down and right off walls")
+    }
+    off_walls, ahead, both = (sum(played["rewards"]) for played in found.values())
+    assert both < min(off_walls, ahead)
+    assert all(played["rewards"] == played["luck_adjusted"] for played in found.values()), "luck has no part in an expectation"
 
 
 @pytest.mark.slow

@@ -17,6 +17,15 @@ def units() -> dict[str, Settings]:
         for game, of_game in config["players"].items()
         for player in of_game
     }
+    ceilings: dict[str, Settings] = {
+        f"{game}-{player.replace(' ', '-')}": {
+            "game": game,
+            "ceiling": player,
+            "episodes": config["episodes"],
+        }
+        for game, of_game in config["ceilings"].items()
+        for player in of_game
+    }
     runs: dict[str, Settings] = {
         f"{name.replace(' ', '-')}-seed{seed}": {
             "run": name,
@@ -45,7 +54,7 @@ def units() -> dict[str, Settings]:
         for name in config["trl"]["runs"]
         for seed in config["trl"]["seeds"]
     }
-    return players | runs | supervised | networks | trl
+    return players | ceilings | runs | supervised | networks | trl
 
 
 def stages(config: dict[str, Any], name: str) -> list[Settings]:

@@ -41,6 +41,9 @@ class Line(NamedTuple):
         return self.name.startswith(tuple(KINDS))
 
 
+CEILING = "best "
+"""How the name of a best player begins that leaves out some moves."""
+
 REFERENCES = ("optimal", "planner", "greedy")
 """What results are held against: the first of these that plays the game."""
 
@@ -77,7 +80,15 @@ def headline(rows: Mapping[str, Values]) -> str:
                 of = f"{mean:.0%} of {best} on {game.removesuffix('-v1')} ({worst:.0%} on the worst of {len(line.means)} seeds)"
                 said[next(kind for kind in KINDS if line.name.startswith(kind))].append(of)
     told = "\n".join(f"- {KINDS[kind]}: {', '.join(parts)}." for kind, parts in said.items() if parts)
+    told += "".join(f"\n- {sentence}" for game, lines in lines_of(rows).items() if (sentence := _ceilings(game, lines)))
     return told and f"Shares of the best player's reward, on the slippery lake without the luck of the ice:\n\n{told}"
+
+
+def _ceilings(game: str, lines: Sequence[Line]) -> str:
+    """What players that leave out some moves reach at most."""
+    shares = {line.name: share(line, lines) for line in lines if line.name.startswith(CEILING)}
+    said = ", ".join(f"{found[1]:.0%} {name.removeprefix(CEILING)}" for name, found in shares.items() if found)
+    return said and f"No player gets further on {game.removesuffix('-v1')} than {said}."
 
 
 def answer(rows: Mapping[str, Values]) -> str:
@@ -88,11 +99,11 @@ def answer(rows: Mapping[str, Values]) -> str:
 def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
     others = {other.name: other.means[0] for other in lines if not other.trained}
     against = ", ".join(f"{name} {mean:.3f}" for name, mean in others.items())
-    told = ""
-    if found := share(line, lines):
-        best, mean, worst = found
-        of_luck = " without the luck of the ice" if _lucky(line) else ""
-        told = f" {mean:.0%} of {best}{of_luck}, {worst:.0%} on the worst seed."
+    told, best = "", reference(lines)
+    if best and (found := share(line, lines)):
+        name, mean, worst = found
+        of_luck = " without the luck of the ice" if _lucky(line, best) else ""
+        told = f" {mean:.0%} of {name}{of_luck}, {worst:.0%} on the worst seed."
     return f"- **{game}, {line.name}**: {_with_spread(line)}.{told}{against and f' Others: {against}.'}"
 
 
@@ -106,14 +117,14 @@ def share(line: Line, lines: Sequence[Line]) -> tuple[str, float, float] | None:
     best = reference(lines)
     if best is None:
         return None
-    own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line) else (line.means, best.means)
+    own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line, best) else (line.means, best.means)
     reached = float(np.mean(whole))
     return (best.name, float(np.mean(own)) / reached, min(own) / reached) if reached > 0 else None
 
 
-def _lucky(line: Line) -> bool:
-    """Whether luck has a part in the rewards of a solved game."""
-    return bool(line.luck_adjusted) and not np.allclose(line.luck_adjusted, line.means, atol=1e-6)
+def _lucky(line: Line, best: Line) -> bool:
+    """Whether luck has a part in the rewards of the best player of a solved game, and what a player has without it is known."""
+    return bool(line.luck_adjusted) and not np.allclose(best.luck_adjusted, best.means, atol=1e-6)
 
 
 def _with_spread(line: Line) -> str:

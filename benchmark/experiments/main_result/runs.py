@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.experiments.experiment import Settings, Values
+from benchmark.experiments.main_result.ceilings import ceiling
 from benchmark.experiments.main_result.supervised import taught
 from benchmark.experiments.training import adapter_of, configured, test_episodes
 from msgrpo_hub.episode import Episode
@@ -24,6 +25,8 @@ SAMPLED = PlayerSettings(temperature=1.0)
 
 def run(settings: Settings, scratch: Path) -> Values:
     """The player, and game → what it played on the test episodes; of a run also its seconds and its environment steps."""
+    if "ceiling" in settings:
+        return ceiling(settings)
     if "teacher" in settings:
         return supervised(settings)
     if "dqn" in settings:
