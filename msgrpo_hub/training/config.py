@@ -200,7 +200,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "updates": 100,
         "group_size": 16,
         "selected_per_group": 4,
-        "learning_rate": 1.5e-3,
+        "sampler": "max-variance",
         "eval_every": 10,
     },
     **{name: preset_values(name) for name in PAPER_PRESETS},
