@@ -77,7 +77,9 @@ def headline(rows: Mapping[str, Values]) -> str:
         for line in (line for line in lines if line.trained and len(line.means) >= LEAST):
             if found := share(line, lines):
                 best, mean, worst = found
-                of = f"{mean:.0%} of {best} on {game.removesuffix('-v1')} ({worst:.0%} on the worst of {len(line.means)} seeds)"
+                way = " by AAW" if line.name.endswith(" by AAW") else ""
+                worst_of = f"{worst:.0%} on the worst of {len(line.means)} seeds"
+                of = f"{mean:.0%} of {best} on {game.removesuffix('-v1')}{way} ({worst_of})"
                 said[next(kind for kind in KINDS if line.name.startswith(kind))].append(of)
     told = "\n".join(f"- {KINDS[kind]}: {', '.join(parts)}." for kind, parts in said.items() if parts)
     told += "".join(f"\n- {sentence}" for game, lines in lines_of(rows).items() if (sentence := _ceilings(game, lines)))
