@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.experiments.experiment import Values, load
-from benchmark.experiments.main_result.ceilings import best_value, ceiling, moves_left
+from benchmark.experiments.experiment import Values, configuration, load
+from benchmark.experiments.main_result.ceilings import CEILING, best_value, ceiling, moves_left
 from benchmark.experiments.main_result.page import answer
 from benchmark.experiments.main_result.runs import dqn, with_trl
 from msgrpo_hub.games import make_game, stream
@@ -41,14 +41,15 @@ def test_a_ceiling_is_the_best_of_what_is_left_by_hand_and_all_moves_are_the_opt
     beside = replace(start, player=(2, 3), turn=lake.horizon - 2, holes=())
     assert best_value(lake, beside, lambda _: ("Down",)) == pytest.approx(1 / 3 + 1 / 3 * 1 / 3)
     # Right is into the wall: it stays, or slips up or down. Off walls that move is not made.
-    assert best_value(lake, beside, moves_left(lake, "best by down and right")) == pytest.approx(1 / 3 + 1 / 3 * 1 / 3)
-    assert "Right" not in moves_left(lake, "best by down and right off walls")(beside)
+    assert best_value(lake, beside, moves_left(lake, "best with Down and Right alone")) == pytest.approx(1 / 3 + 1 / 3 * 1 / 3)
+    assert "Right" not in moves_left(lake, "best with Down and Right alone and without moves into walls")(beside)
 
 
 def test_players_with_fewer_moves_reach_less_on_the_test_boards() -> None:
     found = {
-        name: ceiling({"game": "FrozenLake-Slippery-v1", "ceiling": name, "episodes": 20})["games"]["FrozenLake-Slippery-v1"]
-        for name in ("best off walls", "best by down and right", "best by down and right off walls")
+        name: ceiling(name, "FrozenLake-Slippery-v1", episodes=20)
+        for name in configuration("main_result")["players"]["FrozenLake-Slippery-v1"]
+        if name.startswith(CEILING)
     }
     off_walls, ahead, both = (sum(played["rewards"]) for played in found.values())
     assert both < min(off_walls, ahead)

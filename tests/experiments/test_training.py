@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,32 @@ from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.training import adapter_of, configured, learning_curve
+from msgrpo_hub.training.config import preset
 
 CREDITS = load("credit_curves")
+
+QUICKSTART = (
+    {"model": "pocket", "game": "FrozenLake-NotSlippery-v1", "prompt_format": "think-action", "updates": 100}
+    | {
+        "max_new_tokens": 32,
+        "groups": 8,
+        "group_size": 32,
+        "selected_per_group": 8,
+        "sampler": "absolute-advantage",
+        "credit": "whole-episode",
+    }
+    | {"advantage_scale": "std", "loss_normalisation": "token-mean", "minibatches": 1, "format_penalty": 1.0, "beta": 0.04}
+    | {"learning_rate": 0.003, "learning_rate_end": 0.1, "warmup": 5, "gradient_clip": 1.0, "temperature": 1.0, "keep": "last"}
+    | {"lora_targets": "all-linear", "lora_rank": 16, "lora_alpha": 32, "lora_dropout": 0.0, "rslora": False}
+)
+SNAKE = {"game": "Snake-Solo-v1", "group_size": 16, "selected_per_group": 4, "sampler": "max-variance"}
+
+
+@pytest.mark.parametrize(("name", "values"), [("quickstart", QUICKSTART), ("quickstart-snake", QUICKSTART | SNAKE)])
+def test_rows_name_presets_which_are_what_they_were_when_the_rows_ran(name: str, values: dict[str, object]) -> None:
+    """Who changes a preset has to name its former values in config.toml and the rows of each experiment that ran with it."""
+    config = asdict(preset(name))
+    assert {field: config[field] for field in values} == values
 
 
 def values(reward: float) -> dict[str, object]:

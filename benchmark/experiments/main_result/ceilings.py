@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from benchmark.experiments.experiment import Settings, Values
+from benchmark.experiments.experiment import Values
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.games.game import Solvable, is_solvable
+
+CEILING = "best "
+"""How the name of a player begins that is the best of those that leave out some moves."""
 
 AHEAD = ("Down", "Right")
 """The moves towards the goal, in the lower right corner."""
@@ -31,9 +34,9 @@ def moves_left(game: Solvable, player: str) -> Moves:
         return tuple(move for move in off_walls(state) if move in AHEAD) or off_walls(state)
 
     return {
-        "best off walls": off_walls,
-        "best by down and right": lambda _: AHEAD,
-        "best by down and right off walls": ahead_off_walls,
+        "best without moves into walls": off_walls,
+        "best with Down and Right alone": lambda _: AHEAD,
+        "best with Down and Right alone and without moves into walls": ahead_off_walls,
     }[player]
 
 
@@ -53,11 +56,11 @@ def best_value(game: Solvable, start: Any, moves: Moves) -> float:
     return value(start)
 
 
-def ceiling(settings: Settings) -> Values:
+def ceiling(player: str, game_id: str, episodes: int) -> Values:
     """The values of the starts of the test episodes, as rewards: exact expectations, in which luck has no part."""
-    game = make_game(settings["game"])
+    game = make_game(game_id)
     assert is_solvable(game)
-    seeds = [episode_seed(game.id, "test", index) for index in range(settings["episodes"])]
-    moves = moves_left(game, settings["ceiling"])
+    seeds = [episode_seed(game.id, "test", index) for index in range(episodes)]
+    moves = moves_left(game, player)
     values = [round(best_value(game, game.initial_state(stream(seed, "initial_state")), moves), 6) for seed in seeds]
-    return {"player": settings["ceiling"], "games": {game.id: {"rewards": values, "luck_adjusted": values}}}
+    return {"rewards": values, "luck_adjusted": values}

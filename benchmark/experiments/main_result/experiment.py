@@ -13,17 +13,8 @@ def units() -> dict[str, Settings]:
     """The players of each game, then every run with every seed, seed by seed."""
     config = configuration("main_result")
     players: dict[str, Settings] = {
-        f"{game}-{player}": {"game": game, "player": player, "episodes": config["episodes"]}
+        f"{game}-{player.replace(' ', '-')}": {"game": game, "player": player, "episodes": config["episodes"]}
         for game, of_game in config["players"].items()
-        for player in of_game
-    }
-    ceilings: dict[str, Settings] = {
-        f"{game}-{player.replace(' ', '-')}": {
-            "game": game,
-            "ceiling": player,
-            "episodes": config["episodes"],
-        }
-        for game, of_game in config["ceilings"].items()
         for player in of_game
     }
     runs: dict[str, Settings] = {
@@ -54,7 +45,7 @@ def units() -> dict[str, Settings]:
         for name in config["trl"]["runs"]
         for seed in config["trl"]["seeds"]
     }
-    return players | ceilings | runs | supervised | networks | trl
+    return players | runs | supervised | networks | trl
 
 
 def stages(config: dict[str, Any], name: str) -> list[Settings]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from benchmark.experiments.dots import draw_dots
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import LEAST
+from benchmark.experiments.main_result.ceilings import CEILING
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.tables import markdown
@@ -36,13 +37,20 @@ class Line(NamedTuple):
     """Standard deviation of a mean that chance in the test episodes makes, where boards come several times."""
 
     @property
+    def kind(self) -> str:
+        """The key of `KINDS` that its name begins with; empty for a player that is not trained here."""
+        return next((kind for kind in KINDS if self.name.startswith(kind)), "")
+
+    @property
+    def variant(self) -> str:
+        """What its name says beyond the kind: a run, or a number of environment steps."""
+        return self.name.removeprefix(self.kind).lstrip(":, ")
+
+    @property
     def trained(self) -> bool:
         """Whether it has one mean per training seed."""
-        return self.name.startswith(tuple(KINDS))
+        return bool(self.kind)
 
-
-CEILING = "best "
-"""How the name of a best player begins that leaves out some moves."""
 
 REFERENCES = ("optimal", "planner", "greedy")
 """What results are held against: the first of these that plays the game."""
@@ -77,10 +85,9 @@ def headline(rows: Mapping[str, Values]) -> str:
         for line in (line for line in lines if line.trained and len(line.means) >= LEAST):
             if found := share(line, lines):
                 best, mean, worst = found
-                way = " by AAW" if line.name.endswith(" by AAW") else ""
                 worst_of = f"{worst:.0%} on the worst of {len(line.means)} seeds"
-                of = f"{mean:.0%} of {best} on {game.removesuffix('-v1')}{way} ({worst_of})"
-                said[next(kind for kind in KINDS if line.name.startswith(kind))].append(of)
+                which = f", {line.variant}" if sum(other.kind == line.kind for other in lines) > 1 else ""
+                said[line.kind].append(f"{mean:.0%} of {best} on {game.removesuffix('-v1')}{which} ({worst_of})")
     told = "\n".join(f"- {KINDS[kind]}: {', '.join(parts)}." for kind, parts in said.items() if parts)
     told += "".join(f"\n- {sentence}" for game, lines in lines_of(rows).items() if (sentence := _ceilings(game, lines)))
     return told and f"Shares of the best player's reward, on the slippery lake without the luck of the ice:\n\n{told}"
@@ -90,7 +97,7 @@ def _ceilings(game: str, lines: Sequence[Line]) -> str:
     """What players that leave out some moves reach at most."""
     shares = {line.name: share(line, lines) for line in lines if line.name.startswith(CEILING)}
     said = ", ".join(f"{found[1]:.0%} {name.removeprefix(CEILING)}" for name, found in shares.items() if found)
-    return said and f"No player gets further on {game.removesuffix('-v1')} than {said}."
+    return said and f"The most that a player can reach on {game.removesuffix('-v1')}: {said}."
 
 
 def answer(rows: Mapping[str, Values]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.experiments.experiment import Settings, Values
-from benchmark.experiments.main_result.ceilings import ceiling
+from benchmark.experiments.main_result.ceilings import CEILING, ceiling
 from benchmark.experiments.main_result.supervised import taught
 from benchmark.experiments.training import adapter_of, configured, test_episodes
 from msgrpo_hub.episode import Episode
@@ -25,8 +25,6 @@ SAMPLED = PlayerSettings(temperature=1.0)
 
 def run(settings: Settings, scratch: Path) -> Values:
     """The player, and game → what it played on the test episodes; of a run also its seconds and its environment steps."""
-    if "ceiling" in settings:
-        return ceiling(settings)
     if "teacher" in settings:
         return supervised(settings)
     if "dqn" in settings:
@@ -34,8 +32,9 @@ def run(settings: Settings, scratch: Path) -> Values:
     if "trl" in settings:
         return with_trl(settings, scratch)
     if "player" in settings:
-        name = "pocket" if settings["player"] == "base" else settings["player"]
-        return {"player": settings["player"], "games": {settings["game"]: played(name, settings["game"], settings["episodes"])}}
+        name, game = settings["player"], settings["game"]
+        plays = ceiling if name.startswith(CEILING) else played
+        return {"player": name, "games": {game: plays("pocket" if name == "base" else name, game, settings["episodes"])}}
     adapter = trained(settings["stages"], settings["seed"], scratch)
     summary = read_json(adapter.parent / "summary.json", "what a run leaves")
     games = [summary["config"]["game"], *settings.get("also", [])]
