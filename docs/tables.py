@@ -17,6 +17,7 @@ import numpy as np
 from benchmark.experiments import experiment
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import sizing, vllm, vllm_quickstart
+from benchmark.throughput import tables as throughput
 from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
 from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
@@ -28,7 +29,11 @@ from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results", "vllm")))
+PAGES = (
+    "README.md",
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results", "vllm")),
+    "benchmark/throughput/results/README.md",
+)
 
 FIRST = ("main_result", "exact_gradient", "credit_curves")
 """Experiments whose answers stand before the others."""
@@ -218,6 +223,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapters": adapters,
     "vllm-quickstart": quickstart_on_vllm,
     "vllm-decoding": decoding,
+    **throughput.TABLES,
     **sizing.TABLES,
 }
 """Name of a table → its Markdown."""

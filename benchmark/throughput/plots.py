@@ -1,13 +1,13 @@
-"""The table and the plots of the results: `python -m benchmark.throughput.plots [RESULTS_DIR]`.
+"""The plots of the results: `python -m benchmark.throughput.plots [RESULTS_DIR]`.
 
-Reads those of update.json, growth.json, stages.json and aaw.json that exist; writes table.md and one PNG for each.
+Reads those of update.json, growth.json, stages.json and aaw.json that exist; writes one PNG for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from benchmark.throughput.growth import exponents
-
-RESULTS = Path(__file__).parent / "results"
+from benchmark.throughput.tables import RESULTS, seconds
 
 COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "trl": "#9a7bd0", "limit": "#5fae6b"}
 """Legible on light and dark backgrounds; text and frames are grey, the background is transparent."""
@@ -46,8 +45,6 @@ def main() -> None:
         if path.exists():
             figure = draw(json.loads(path.read_text(encoding="utf-8")))
             figure.savefig(folder / f"{name}.png", transparent=True, dpi=150)
-    if (folder / "update.json").exists():
-        (folder / "table.md").write_text(markdown(json.loads((folder / "update.json").read_text(encoding="utf-8"))["table"]))
 
 
 def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Figure, list[Axes]]:
@@ -69,13 +66,6 @@ def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) ->
 def legend(axis: Axes, **options: Any) -> None:
     """A legend without a background."""
     axis.legend(frameon=False, labelcolor=GREY, fontsize=8, **options)
-
-
-def seconds(line: dict[str, Any], side: str) -> float | None:
-    """Seconds of a side in a case; the bound for the limit."""
-    if side == "limit" and "limit_bound_seconds_acting" in line:
-        return float(line["limit_bound_seconds_acting"] + line["limit_bound_seconds_training"])
-    return line.get(f"{side}_seconds")
 
 
 def draw_update(record: dict[str, Any]) -> Figure:
@@ -159,45 +149,6 @@ def draw_aaw(record: dict[str, Any]) -> Figure:
         before = mean(row["reward_before"] for row in rows)
         axes[2 * number].axhline(before, color=GREY, linestyle="--", linewidth=1)
     return figure
-
-
-def markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """The table of update.json for a README."""
-    columns = [
-        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged", "(b) TRL 1.16", "limit (s)"),
-        *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
-    ]
-    head = f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
-    return head + "".join(_row(line) for line in lines if "ours_seconds" in line)
-
-
-def _row(line: dict[str, Any]) -> str:
-    def against(side: str) -> str:
-        if f"{side}_seconds" not in line:
-            return "–"
-        return f"{line[f'{side}_seconds']:.1f} s, **{line[f'ratio_{side}']:.1f}×**"
-
-    limit, ours = seconds(line, "limit"), line["ours_seconds"]
-    memory = " / ".join(
-        f"{line[f'{side}_memory_mb']:.0f}" if f"{side}_memory_mb" in line else "–" for side in ("ours", "naive", "trl")
-    )
-    cells = [
-        line["label"],
-        f"{line['ours_seconds_acting']:.2f} + {line['ours_seconds_training']:.2f}",
-        against("naive"),
-        against("merged"),
-        against("trl"),
-        "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
-        *(_rate(line[f"ours_{what}"] / ours) for what in ("episodes", "steps", "tokens")),
-        f"{line['ours_distinct_prompt_ratio']:.3f}",
-        memory,
-    ]
-    return "| " + " | ".join(cells) + " |\n"
-
-
-def _rate(value: float) -> str:
-    """Whole numbers, or two digits of a small one."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,108 @@
+"""The tables of the results, in Markdown, which `python docs/tables.py` writes into their pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmark.throughput.update import CASES
+from msgrpo_hub.evaluation.tables import markdown
+
+RESULTS = Path(__file__).parent / "results"
+
+Line = Mapping[str, Any]
+
+
+def record(name: str) -> dict[str, Any]:
+    """A file of the results."""
+    read: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return read
+
+
+def update_table() -> str:
+    """Seconds per update of every side of every case."""
+    head = [
+        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged", "(b) TRL 1.16", "limit (s)"),
+        *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
+    ]
+    order = list(CASES)
+    lines = sorted(record("update")["table"], key=lambda line: order.index(line["label"]))
+    return markdown(head, [_of_case(line) for line in lines if "ours_seconds" in line])
+
+
+def _of_case(line: Line) -> list[str]:
+    def against(side: str) -> str:
+        if f"{side}_seconds" not in line:
+            return "–"
+        return f"{line[f'{side}_seconds']:.1f} s, **{line[f'ratio_{side}']:.1f}×**"
+
+    limit, ours = seconds(line, "limit"), line["ours_seconds"]
+    memory = " / ".join(
+        f"{line[f'{side}_memory_mb']:.0f}" if f"{side}_memory_mb" in line else "–" for side in ("ours", "naive", "trl")
+    )
+    return [
+        line["label"],
+        f"{line['ours_seconds_acting']:.2f} + {line['ours_seconds_training']:.2f}",
+        against("naive"),
+        against("merged"),
+        against("trl"),
+        "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
+        *(_rate(line[f"ours_{what}"] / ours) for what in ("episodes", "steps", "tokens")),
+        f"{line['ours_distinct_prompt_ratio']:.3f}",
+        memory,
+    ]
+
+
+def seconds(line: Line, side: str) -> float | None:
+    """Seconds of a side in a case; the bound for the limit."""
+    if side == "limit" and "limit_bound_seconds_acting" in line:
+        return float(line["limit_bound_seconds_acting"] + line["limit_bound_seconds_training"])
+    return line.get(f"{side}_seconds")
+
+
+def _rate(value: float) -> str:
+    """Whole numbers, or two digits of a small one."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def selection_table() -> str:
+    """What each way to select learns in equal time, with every seed."""
+    found = record("aaw")
+    head = ["game", "selected", "reward before", "reward, by seed", "mean", "updates", "seconds per update"]
+    rows = []
+    for (game, arm), runs in _arms(found["rows"]).items():
+        rewards = [run["reward"] for run in runs]
+        before, updates, each = (mean(run[key] for run in runs) for key in ("reward_before", "updates", "seconds_per_update"))
+        by_seed = ", ".join(f"{reward:.2f}" for reward in rewards)
+        title = f"{game}, {found['seconds_per_run'][game]:.0f} s"
+        rows.append([title, arm, f"{before:.2f}", by_seed, f"{mean(rewards):.2f}", f"{updates:.0f}", f"{each:.2f}"])
+    return markdown(head, rows)
+
+
+def factor_table() -> str:
+    """How much faster an update is with 25 of 100 episodes, and what is learned in equal time."""
+    arms = _arms(record("aaw")["rows"])
+    shown = ("all 100", "AAW 25", "uniform 25")
+    head = ["game", "seconds per update: all 100", "AAW 25", "times as fast", "reward in equal time: all 100", *shown[1:]]
+    rows = []
+    for game in dict.fromkeys(game for game, _ in arms):
+        every, few = (mean(run["seconds_per_update"] for run in arms[game, arm]) for arm in ("all 100", "AAW 25"))
+        reached = [f"{mean(run['reward'] for run in arms[game, arm]):.2f}" for arm in shown]
+        rows.append([game, f"{every:.2f}", f"{few:.2f}", f"{every / few:.1f}", *reached])
+    return markdown(head, rows)
+
+
+def _arms(rows: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
+    """(game, arm) → its runs, one per seed."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    for row in rows:
+        game, arm, _ = row["key"]
+        found.setdefault((game, arm), []).append(row)
+    return found
+
+
+TABLES = {"update": update_table, "selection": selection_table, "selection-factor": factor_table}
+"""Name of a table → its Markdown."""
