@@ -54,6 +54,7 @@ check: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy space_app/*.py
 
 # The site, in build/site; a warning is an error.
 docs: $(SITE)

@@ -72,11 +72,12 @@ def misfit(name: str, function: Callable[..., Any], body: bytes, *, by_name: boo
     except ValueError:
         return None
     values = given if by_name else given.get("data") if isinstance(given, dict) else None
-    if not isinstance(values, dict if by_name else list):
-        return None
     signature = inspect.signature(function)
     try:
-        signature.bind(**values) if by_name else signature.bind(*values)
+        if by_name and isinstance(values, dict):
+            signature.bind(**values)
+        elif not by_name and isinstance(values, list):
+            signature.bind(*values)
     except TypeError as error:
         return JSONResponse({"detail": f"{name}: {error}; expected {', '.join(signature.parameters) or 'no parameters'}"}, 422)
     return None

@@ -85,7 +85,7 @@ def _replay(row: Row) -> str:
     return f'<a href="{address}">▶<span class="unseen"> replay of {escape(row["player"])}</span></a>' if player else ""
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The rows as an HTML table that sorts by its columns."""
     settings = [head.capitalize() for head in HEADS]
     heads = ("Game", "Player", "Rank", "Reward", "Success", "Normalised", "Silent", "Episodes", *settings)

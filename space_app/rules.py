@@ -22,6 +22,7 @@ from msgrpo_hub.agent import PromptFormat
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games import GAMES, Game, Variant, make_game
+from msgrpo_hub.games.scene import HasScene, has_scene
 
 LONGEST_TEXT = 4_000
 """Largest number of characters in the instructions, and in the rules."""
@@ -107,12 +108,14 @@ def moves(names: dict[str, str]) -> str:
     return "; ".join(ways) + "." if names else _MOVES
 
 
-def registered_game(name: str) -> Game:
-    """Returns a registered game by its id. Raises `UserError` for anything else."""
+def registered_game(name: str) -> HasScene:
+    """Returns a registered game by its id; each of them is drawn. Raises `UserError` for anything else."""
     if not isinstance(name, str) or name not in GAMES:
         validation.game(name)
         raise UserError(f"{name!r}: expected a registered game without a variant, such as 'Snake-Solo-v1'")
-    return GAMES[name]
+    game = GAMES[name]
+    assert has_scene(game)
+    return game
 
 
 def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]) -> Reworded:

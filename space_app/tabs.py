@@ -147,7 +147,7 @@ def rules_tab() -> None:
         api_visibility="private",
         show_progress="hidden",
     )
-    labels = [each.label for each in inputs]
+    labels = [str(each.label) for each in inputs]
     _run(go, stop, run, labels, inputs, [said, verdict, stage])
     grey_when_changed(inputs, "rules-stage")
     note(

@@ -51,12 +51,13 @@ def server(title: str, functions: Sequence[Function]) -> FastMCP:
         only_reads = ToolAnnotations(readOnlyHint=True)
         made.add_tool(_tool(made, function), description=description, annotations=only_reads, structured_output=True)
 
-    @made.custom_route("/schema", methods=["GET"])
     async def schema(_: Request) -> JSONResponse:
         """The tools as the Hub's own server of the protocol reads them from a Space."""
         meta = {"file_data_present": False, "mcp_type": "tool"}
         told = [tool.model_dump(include={"name", "description", "inputSchema"}) for tool in await made.list_tools()]
         return JSONResponse([each | {"meta": meta | {"endpoint_name": each["name"]}} for each in told])
+
+    made.custom_route("/schema", methods=["GET"])(schema)
 
     return made
 

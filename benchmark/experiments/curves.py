@@ -129,9 +129,8 @@ def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 2) -> Figure:
     rows = [-(-len(arms) // columns) for _, arms in titled]
     figure = Figure(figsize=(2.4 * columns, 2.0 * sum(rows) + 0.6 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
-    for part, (title, arms), lines in zip(
-        np.atleast_1d(figure.subfigures(len(titled), 1, height_ratios=rows)), titled, rows, strict=True
-    ):
+    parts = figure.subfigures(len(titled), 1, height_ratios=rows, squeeze=False).flatten()
+    for part, (title, arms), lines in zip(parts, titled, rows, strict=True):
         axes = part.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
         for axis, (arm, seeds) in zip(axes, arms.items(), strict=False):
             _draw_arm(axis, arm, seeds)

@@ -19,14 +19,14 @@ def draw_dots(axes: Axes, lines: Mapping[str, Sequence[float]], reference: float
         reference: where a dotted line stands for what they are held against.
         plain: names whose one value has no seed: grey, without a bar.
     """
-    for height, (name, values) in enumerate(reversed(lines.items())):
+    for height, (name, values) in enumerate(reversed(list(lines.items()))):
         colour = GREY if name in plain else BLUE
         axes.plot(values, [height] * len(values), "o", color=colour, alpha=1 if name in plain else 0.55, markersize=5)
         if name not in plain:
             axes.plot([np.mean(values)], [height], "|", color=colour, markersize=16, markeredgewidth=2)
     if reference is not None:
         axes.axvline(reference, color=GREY, linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(lines)), list(reversed(lines)), fontsize=9)
+    axes.set_yticks(range(len(lines)), list(reversed(list(lines))), fontsize=9)
     axes.set_ylim(-0.6, len(lines) - 0.4)
     axes.tick_params(axis="x", labelsize=9)
     axes.grid(axis="x", alpha=0.3)

@@ -94,7 +94,8 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
     folder = RunFolder(scratch / f"run-{fingerprint(config)[:16]}")
     with FileLock(scratch / f"{folder.path.name}.lock"):  # another process may be training it
         train(config, folder.path, resume=True)
-    return folder.adapter
+    adapter: Path = folder.adapter
+    return adapter
 
 
 def test_rewards(trainer: Trainer, *games: str) -> list[float]:

@@ -211,5 +211,5 @@ def tiny_config(family: str, **options: Any) -> PretrainedConfig:
 def tiny_model(family: str, **options: Any) -> PreTrainedModel:
     """A random model of a family, in evaluation mode."""
     torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(tiny_config(family, **options))
-    return model.eval()
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(tiny_config(family, **options)).eval()
+    return model

@@ -12,7 +12,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -82,11 +82,11 @@ def play_plainly(agent: LanguageModel, task: str, seed: int) -> int:
     for turn in range(game.horizon):
         [text] = agent.render([build_prompt(game, state)])
         inputs = agent.tokenizer(text, return_tensors="pt", add_special_tokens=False).to(agent.model.device)
-        output = agent.model.generate(
+        output = cast(Any, agent.model).generate(
             **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=agent.max_new_tokens
         )
         reply = agent.tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        after = game.step(state, parse_action(reply, game.actions), dynamics)
+        after = game.step(state, parse_action(str(reply), game.actions), dynamics)
         state = after.state
         if after.terminated or after.truncated:
             return turn + 1

@@ -114,12 +114,13 @@ def main() -> None:
     file = ResultFile(options.output)
 
     def row(key: Key) -> Row:
-        kind, *what = key
-        if kind == "product":
-            return products(*what, options.repeats)
-        if kind == "attention":
-            return attentions(*what, options.repeats)
-        return decoding(*what, options.repeats, options.models)
+        match key:
+            case "product", dtype, rows:
+                return products(dtype, rows, options.repeats)
+            case "attention", rows, shared:
+                return attentions(rows, shared, options.repeats)
+            case _:
+                return decoding(key[1], options.repeats, options.models)
 
     keys = [("product", dtype, rows) for dtype in TYPES for rows in ROWS]
     file.measure([*keys, *(("attention", *each) for each in SHARED), *(("decoding", replies) for replies in REPLIES)], row)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from datasets import Dataset  # type: ignore[import-untyped]
+from datasets import Dataset
 from peft import LoraConfig
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl

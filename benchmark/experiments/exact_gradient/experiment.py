@@ -12,7 +12,7 @@ def units() -> dict[str, Settings]:
     """One per run and checkpoint, and one more for estimators that came later."""
     common = configuration("exact_gradient")
     runs, later = common.pop("run"), common.pop("later")
-    first = {
+    first: dict[str, Settings] = {
         f"{run['game'].removeprefix('FrozenLake-').removesuffix('-v1')}-seed{run['seed']}-update{checkpoint}": {
             **common,
             **run,
@@ -21,7 +21,9 @@ def units() -> dict[str, Settings]:
         for run in runs
         for checkpoint in common["checkpoints"]
     }
-    more = {f"{unit}-{added['estimators']}": {**settings, **added} for added in later for unit, settings in first.items()}
+    more: dict[str, Settings] = {
+        f"{unit}-{added['estimators']}": {**settings, **added} for added in later for unit, settings in first.items()
+    }
     return first | more
 
 

@@ -1,6 +1,8 @@
 """The text games as a suite of the `evaluate` library: `EvaluationSuite.load(path).run("org/model")`."""
 
 # One import per line: `evaluate` reads these lines one by one.
+from typing import Any
+
 import evaluate
 
 from msgrpo_hub.evaluation import evaluate as play
@@ -16,7 +18,7 @@ class Suite(evaluate.EvaluationSuite):
         super().__init__(name)
         self.suite = list(load_suite(SUITE).tasks)
 
-    def run(self, model_or_pipeline: str, output_dir: str = "runs/eval", **settings: object) -> list[dict[str, object]]:
+    def run(self, model_or_pipeline: str, output_dir: str = "runs/eval", **settings: Any) -> list[dict[str, object]]:
         """One row per game for a model: any player's name, such as a Hub id of a base or an adapter.
 
         Args:
