@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmark.experiments.dots import draw_dots
+from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.statistics import Interval
@@ -19,9 +18,6 @@ from msgrpo_hub.evaluation.tables import markdown
 
 TOO_FEW, NOTHING = "(n < 3)", "nothing yet"
 """What stands for an interval of fewer than three seeds, and for a comparison without any."""
-
-TITLE = 30
-"""Characters of a line of a panel's title."""
 
 Arms = Mapping[str, Mapping[int, Values]]
 """Arm → seed → the values of `training.learning_curve`."""
@@ -149,14 +145,14 @@ def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
     axis.plot(
         np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
     )
-    axis.set_title(f"{_in_lines(arm)}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
+    axis.set_title(f"{in_lines(arm)}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
     axis.grid(alpha=0.3)
 
 
 def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:
     """A line per arm with its number of seeds: the test reward of each, and their mean; dotted, the mean of the first arm."""
     named = [(title, {_line_name(arm, seeds): seeds for arm, seeds in arms.items()}) for title, arms in titled]
-    heights = [sum(1 + 0.45 * name.count("\n") for name in ends) + 1 for _, ends in named]
+    heights = [height(ends) for _, ends in named]
     figure = Figure(figsize=(5.0, 0.6 + 0.27 * sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights).flatten()
@@ -170,8 +166,4 @@ def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:
 
 
 def _line_name(arm: str, seeds: Mapping[int, Values]) -> str:
-    return _in_lines(f"{arm} ({len(seeds)})" if updates_of(seeds) else arm)
-
-
-def _in_lines(name: str) -> str:
-    return "\n".join(wrap(name, TITLE))
+    return in_lines(f"{arm} ({len(seeds)})" if updates_of(seeds) else arm)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmark.experiments.dots import draw_dots
+from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import LEAST
 from benchmark.experiments.main_result.ceilings import CEILING
@@ -35,6 +35,8 @@ class Line(NamedTuple):
     """The same without the luck of the ice; empty where the game is not solved."""
     by_chance: float | None
     """Standard deviation of a mean that chance in the test episodes makes, where boards come several times."""
+    learned_from: str
+    """How much it has learned from, on average over its seeds; empty for a player that is not trained here."""
 
     @property
     def kind(self) -> str:
@@ -62,14 +64,23 @@ def lines_of(rows: Mapping[str, Values]) -> dict[str, list[Line]]:
     for values in rows.values():
         for game, played in values["games"].items():
             if played["rewards"]:
-                found.setdefault(game, {}).setdefault(values["player"], []).append(played)
+                found.setdefault(game, {}).setdefault(values["player"], []).append(values)
     return {game: [_line(game, name, of_line) for name, of_line in lines.items()] for game, lines in found.items()}
 
 
-def _line(game: str, name: str, played: Sequence[Values]) -> Line:
+def _line(game: str, name: str, rows: Sequence[Values]) -> Line:
+    played = [values["games"][game] for values in rows]
     means, adjusted = ([float(np.mean(p[key])) for p in played if p.get(key)] for key in ("rewards", "luck_adjusted"))
     rewards = [p["rewards"] for p in played]
-    return Line(name, means, adjusted, by_chance(rewards, boards_of_tests(game, len(rewards[0]))))
+    return Line(name, means, adjusted, by_chance(rewards, boards_of_tests(game, len(rewards[0]))), _learned_from(rows))
+
+
+def _learned_from(rows: Sequence[Values]) -> str:
+    """Environment steps, or the episodes of the run that is named, without those of a run that it begins with."""
+    for key, unit in (("environment_steps", "steps"), ("training_episodes", "episodes")):
+        if amounts := [values[key] for values in rows if key in values]:
+            return f"{round(np.mean(amounts)):,} {unit}"
+    return ""
 
 
 def reference(lines: Sequence[Line]) -> Line | None:
@@ -86,11 +97,25 @@ def headline(rows: Mapping[str, Values]) -> str:
             if found := share(line, lines):
                 best, mean, worst = found
                 worst_of = f"{worst:.0%} on the worst of {len(line.means)} seeds"
-                which = f", {line.variant}" if sum(other.kind == line.kind for other in lines) > 1 else ""
-                said[line.kind].append(f"{mean:.0%} of {best} on {game.removesuffix('-v1')}{which} ({worst_of})")
+                several = sum(other.kind == line.kind for other in lines) > 1
+                which = f", {line.variant}," if several and line.variant != line.learned_from else ""
+                after = f" from {line.learned_from}" if line.learned_from else ""
+                said[line.kind].append(f"{mean:.0%} of {best} on {game.removesuffix('-v1')}{which}{after} ({worst_of})")
     told = "\n".join(f"- {KINDS[kind]}: {', '.join(parts)}." for kind, parts in said.items() if parts)
+    if not told:
+        return ""
+    plain = [sentence for game, lines in lines_of(rows).items() if (sentence := _untrained(game, lines))]
+    told += f"\n- Players that are not trained here: {'; '.join(plain)}." if plain else ""
     told += "".join(f"\n- {sentence}" for game, lines in lines_of(rows).items() if (sentence := _ceilings(game, lines)))
     return told and f"Shares of the best player's reward, on the slippery lake without the luck of the ice:\n\n{told}"
+
+
+def _untrained(game: str, lines: Sequence[Line]) -> str:
+    """The shares of the base, of chance and of the scripted player that looks ahead least."""
+    names = ("base", "random", "greedy")
+    shares = {line.name: share(line, lines) for line in lines if line.name in names}
+    said = ", ".join(f"{name} {found[1]:.0%}" for name, found in shares.items() if found)
+    return said and f"{said} on {game.removesuffix('-v1')}"
 
 
 def _ceilings(game: str, lines: Sequence[Line]) -> str:
@@ -100,20 +125,13 @@ def _ceilings(game: str, lines: Sequence[Line]) -> str:
     return said and f"The most that a player can reach on {game.removesuffix('-v1')}: {said}."
 
 
-def answer(rows: Mapping[str, Values]) -> str:
-    """A sentence per run and game."""
-    return "\n".join(_sentence(game, line, lines) for game, lines in lines_of(rows).items() for line in lines if line.trained)
-
-
-def _sentence(game: str, line: Line, lines: Sequence[Line]) -> str:
-    others = {other.name: other.means[0] for other in lines if not other.trained}
-    against = ", ".join(f"{name} {mean:.3f}" for name, mean in others.items())
-    told, best = "", reference(lines)
-    if best and (found := share(line, lines)):
-        name, mean, worst = found
-        of_luck = " without the luck of the ice" if _lucky(line, best) else ""
-        told = f" {mean:.0%} of {name}{of_luck}, {worst:.0%} on the worst seed."
-    return f"- **{game}, {line.name}**: {_with_spread(line)}.{told}{against and f' Others: {against}.'}"
+def answer(_: Mapping[str, Values]) -> str:
+    """How to read the tables."""
+    return (
+        "Intervals are over training seeds (Student's t). “Std by chance” is what sampled replies and slipping ice alone make of"
+        " it; where the std over seeds is below that, the seeds agree by luck, and their interval is too narrow. “Learned from”"
+        " leaves out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`."
+    )
 
 
 def share(line: Line, lines: Sequence[Line]) -> tuple[str, float, float] | None:
@@ -136,57 +154,50 @@ def _lucky(line: Line, best: Line) -> bool:
     return bool(line.luck_adjusted) and not np.allclose(best.luck_adjusted, best.means, atol=1e-6)
 
 
-def _with_spread(line: Line) -> str:
-    means = line.means
-    if len(means) == 1:
-        return f"{means[0]:.3f}"
-    interval = method_interval(means)
-    chance = (
-        ""
-        if line.by_chance is None
-        else f" (of it by chance in the test episodes up to {min(line.by_chance, np.std(means, ddof=1)):.3f})"
-    )
-    spread = f"std {np.std(means, ddof=1):.3f}{chance}"
-    return f"{np.mean(means):.3f} {interval or ''} over {len(means)} seeds, {spread}, best {max(means):.3f}"
-
-
 def tables(rows: Mapping[str, Values]) -> str:
     """One table per game."""
-    head = ["player", "seeds", "test reward [95 % over seeds]", "std", "std by chance", "lowest", "best", "luck-adjusted"]
-    return "\n\n".join(
-        f"**{game}**\n\n{markdown(head, [_row(line) for line in lines])}" for game, lines in lines_of(rows).items()
-    )
+    return "\n\n".join(f"**{game}**\n\n{_table(lines)}" for game, lines in lines_of(rows).items())
 
 
-def _row(line: Line) -> list[str]:
-    adjusted = f"{np.mean(line.luck_adjusted):.3f}" if line.luck_adjusted else "–"
-    if not line.trained:
-        return [line.name, "–", f"{line.means[0]:.3f}", "–", "–", "–", "–", adjusted]
-    interval = method_interval(line.means)
-    spread = f"{np.std(line.means, ddof=1):.3f}" if len(line.means) > 1 else "–"
+def _table(lines: Sequence[Line]) -> str:
+    head = ["player", "seeds", "learned from", "test reward [95 %]", "std", "std by chance", "lowest", "best", "luck-adjusted"]
+    best = reference(lines)
+    return markdown([*head, f"share of {best.name}" if best else "share"], [_row(line, lines) for line in lines])
+
+
+def _row(line: Line, lines: Sequence[Line]) -> list[str]:
+    found, spread = share(line, lines), ["–"] * 4
+    if len(line.means) > 1:
+        chance = "–" if line.by_chance is None else f"{line.by_chance:.3f}"
+        spread = [f"{np.std(line.means, ddof=1):.3f}", chance, f"{min(line.means):.3f}", f"{max(line.means):.3f}"]
     return [
         line.name,
-        str(len(line.means)),
-        f"{np.mean(line.means):.3f} {interval or ''}".strip(),
-        spread,
-        "–" if line.by_chance is None else f"{line.by_chance:.3f}",
-        f"{min(line.means):.3f}",
-        f"{max(line.means):.3f}",
-        adjusted,
+        str(len(line.means)) if line.trained else "–",
+        line.learned_from or "–",
+        _with_interval(line.means),
+        *spread,
+        _with_interval(line.luck_adjusted) if line.luck_adjusted else "–",
+        f"{found[1]:.0%}" if found else "–",
     ]
 
 
+def _with_interval(means: Sequence[float]) -> str:
+    return f"{np.mean(means):.3f} {method_interval(means) or ''}".strip()
+
+
 def figure(rows: Mapping[str, Values]) -> Figure:
-    """A panel per game: a dot for every training seed, a line for every other player."""
+    """A panel per game: a dot for every training seed, a grey one for every other player."""
     found = lines_of(rows)
-    drawn = Figure(figsize=(5, 0.4 + sum(0.5 + 0.26 * len(lines) for lines in found.values())), layout="constrained")
+    heights = [height(in_lines(line.name) for line in lines) + 0.5 for lines in found.values()]
+    drawn = Figure(figsize=(5, 0.4 + 0.27 * sum(heights)), layout="constrained")
     FigureCanvasAgg(drawn)
-    heights = [len(lines) + 1 for lines in found.values()]
     panels = drawn.subplots(len(found), 1, squeeze=False, height_ratios=heights).flatten()
     for axes, (game, lines) in zip(panels, found.items(), strict=True):
         best = reference(lines)
-        scripted = {line.name for line in lines if not line.trained}
-        draw_dots(axes, {line.name: line.means for line in lines}, best and best.means[0], scripted)
+        scripted = {in_lines(line.name) for line in lines if not line.trained}
+        draw_dots(axes, {in_lines(line.name): line.means for line in lines}, best and best.means[0], scripted)
         axes.set_title(game, fontsize=9, loc="left")
-    panels[-1].set_xlabel("mean reward on the test episodes", fontsize=9)
+    drawn.supxlabel(
+        "mean test reward: of every seed, and their mean;\ngrey: not trained here; dotted: the best player", fontsize=9
+    )
     return drawn
