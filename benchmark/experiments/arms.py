@@ -97,16 +97,17 @@ def arms_of(config: Mapping[str, Any], case: str, rows: Mapping[str, Values]) ->
 
 def titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple[str, Arms]]:
     """Title and arms of each case that has rows."""
-    found = [(f"{case}, {updates} updates", arms_of(config, case, rows)) for case, updates in config["updates"].items()]
+    other = {arm: fields["updates"] for arm, fields in config["arm"].items() if fields.get("updates") and "updates" not in arm}
+    apart = f" ({', '.join(f'{arm}: {updates}' for arm, updates in other.items())})" if other else ""
+    found = [(f"{case}, {updates} updates{apart}", arms_of(config, case, rows)) for case, updates in config["updates"].items()]
     return [(title, arms) for title, arms in found if arms]
 
 
 def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     parts = []
     for title, arms in titled(config, rows):
-        parts.append(f"**{title}**\n\n{curve_table(arms)}")
-        if "also" in config:
-            parts.append(f"**{title}; mean reward on games played in the end**\n\n{table_of_others(arms, config['also'])}")
+        table = table_of_others(arms, config["also"]) if "also" in config else curve_table(arms)
+        parts.append(f"**{title}**\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -120,9 +121,9 @@ def _headline(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
 
 def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     head = (
-        "Every arm trains for the same number of updates, unless its name says otherwise, and with the same seeds."
-        " Differences are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none"
-        f" is corrected for the number of arms. {len(rows)} of {len(units(config))} runs are in."
+        "Every arm trains with the same seeds, for the number of updates in the heading unless its name has another. Differences"
+        " are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected"
+        f" for the number of arms. {len(rows)} of {len(units(config))} runs are in."
     )
     found = [
         f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
-from msgrpo_hub.evaluation.aggregate import method_interval
+from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, method_interval
+from msgrpo_hub.evaluation.methods import welch
 from msgrpo_hub.evaluation.statistics import Interval
 from msgrpo_hub.evaluation.tables import markdown
 
@@ -24,28 +25,18 @@ Arms = Mapping[str, Mapping[int, Values]]
 
 
 def curve_table(arms: Arms) -> str:
-    """Validation reward at the end; test reward, its interval and spread over training seeds; processor time of an update."""
-    head = [
-        "arm",
-        "seeds",
-        "validation reward",
-        "test reward [95 % over seeds]",
-        "std over seeds",
-        "lowest seed",
-        "seconds per update",
-    ]
+    """Validation reward at the end; test reward, its interval and spread over training seeds."""
+    head = ["arm", "seeds", "validation reward", "test reward [95 % over seeds]", "std over seeds", "lowest seed"]
     return markdown(head, [_line(arm, seeds) for arm, seeds in arms.items()])
 
 
 def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
     of_seeds = list(means_of(seeds).values())
     validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
-    updates = updates_of(seeds)
-    if not updates:
-        return [arm, "–", f"{validation:.3f}", f"{of_seeds[0]:.3f}", "–", "–", "–"]
+    if not updates_of(seeds):
+        return [arm, "–", f"{validation:.3f}", f"{of_seeds[0]:.3f}", "–", "–"]
     spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
-    seconds = f"{sum(values['seconds'] for values in seeds.values()) / updates:.2f}"
-    return [arm, str(len(of_seeds)), f"{validation:.3f}", with_interval(of_seeds), spread, f"{min(of_seeds):.3f}", seconds]
+    return [arm, str(len(of_seeds)), f"{validation:.3f}", with_interval(of_seeds), spread, f"{min(of_seeds):.3f}"]
 
 
 def updates_of(seeds: Mapping[int, Values]) -> int:
@@ -73,17 +64,17 @@ class Difference(NamedTuple):
     """An arm against the first, over the seeds that both have."""
 
     arm: str
-    of_seeds: tuple[float, ...]
+    mean: float
+    interval: Interval | None
+    """95 %; None for fewer than three seeds."""
 
     @property
-    def mean(self) -> float:
-        return float(np.mean(self.of_seeds))
+    def side(self) -> int:
+        """1 above zero, -1 below, 0 if the interval holds zero or there is none."""
+        return int(self.interval.low > 0) - int(self.interval.high < 0) if self.interval else 0
 
-    @property
-    def interval(self) -> Interval | None:
-        """95 %, over training seeds; None for fewer than three."""
-        found: Interval | None = method_interval(self.of_seeds)
-        return found
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} {self.interval or TOO_FEW}"
 
 
 def differences(arms: Arms, game: str = "") -> list[Difference]:
@@ -94,59 +85,68 @@ def differences(arms: Arms, game: str = "") -> list[Difference]:
         game: one that the arms played in the end; by default their own.
     """
     (_, reference), *others = arms.items()
-    means = means_of(reference, game)
-    found = []
-    for arm, seeds in others:
-        of_seeds = [mean - means[seed] for seed, mean in means_of(seeds, game).items() if seed in means]
-        trained = updates_of(seeds) or updates_of(reference)
-        found.append(Difference(arm, tuple(of_seeds if trained else of_seeds[:1])))
-    return sorted((each for each in found if each.of_seeds), key=lambda each: -each.mean)
+    found = [_difference(arm, seeds, reference, game) for arm, seeds in others]
+    return sorted((each for each in found if each), key=lambda each: -each.mean)
+
+
+def _difference(arm: str, seeds: Mapping[int, Values], reference: Mapping[int, Values], game: str) -> Difference | None:
+    """Seed by seed; an arm without training has played once, and of it the episodes are the sample (Welch's interval)."""
+    means, own = means_of(reference, game), means_of(seeds, game)
+    common = [seed for seed in own if seed in means]
+    if not common:
+        return None
+    apart = [own[seed] - means[seed] for seed in common]
+    if updates_of(reference) and updates_of(seeds):
+        return Difference(arm, float(np.mean(apart)), method_interval(apart))
+    before, after = (_sample(each, common, game) for each in (reference, seeds))
+    interval = welch(before, after) if min(len(before), len(after)) >= FEWEST_SEEDS else None
+    return Difference(arm, float(np.mean(apart)), interval)
+
+
+def _sample(seeds: Mapping[int, Values], common: Sequence[int], game: str) -> NDArray[np.float64]:
+    """The means of trained seeds; the rewards of an arm that is the same for all."""
+    if updates_of(seeds):
+        return np.array([means_of(seeds, game)[seed] for seed in common])
+    return np.array(rewards_of(seeds[common[0]], game), dtype=float)
 
 
 def findings(arms: Arms, game: str = "") -> str:
     """The first arm, and each other's difference from it; `game` as for `differences`."""
     first, reference = next(iter(arms.items()))
-    told = "; ".join(f"{each.arm} {with_interval(each.of_seeds, '+.3f')}" for each in differences(arms, game))
+    told = "; ".join(f"{each.arm} {each}" for each in differences(arms, game))
     return f"{first}: {np.mean(list(means_of(reference, game).values())):.3f}. Against it: {told or NOTHING}."
 
 
 def means_of(seeds: Mapping[int, Values], game: str = "") -> dict[int, float]:
     """Seed → its mean test reward, on a game that was played in the end or by default on its own."""
-    return {seed: float(np.mean(values["also"][game] if game else values["test_rewards"])) for seed, values in seeds.items()}
+    return {seed: float(np.mean(rewards_of(values, game))) for seed, values in seeds.items()}
 
 
-def draw_curves(titled: Sequence[tuple[str, Arms]], columns: int = 2) -> Figure:
-    """A panel per arm: the validation reward of every seed, and the mean over seeds. Narrow enough to be read on a phone.
+def rewards_of(values: Values, game: str = "") -> Sequence[float]:
+    """The test rewards of one seed, of a game as for `means_of`."""
+    found: Sequence[float] = values["also"][game] if game else values["test_rewards"]
+    return found
 
-    Args:
-        titled: groups of arms, each with a title that stands over its panels and with axes of its own.
-        columns: of panels.
-    """
-    rows = [-(-len(arms) // columns) for _, arms in titled]
-    figure = Figure(figsize=(2.4 * columns, 2.0 * sum(rows) + 0.6 * len(rows)), layout="constrained")
+
+def draw_curves(titled: Sequence[tuple[str, Arms]]) -> Figure:
+    """A panel per group of arms: the mean over seeds of each arm's validation reward, and thin, that of every seed."""
+    heights = [2.6 + 0.2 * len(arms) for _, arms in titled]
+    figure = Figure(figsize=(5.0, sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
-    parts = figure.subfigures(len(titled), 1, height_ratios=rows, squeeze=False).flatten()
-    for part, (title, arms), lines in zip(parts, titled, rows, strict=True):
-        axes = part.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
-        for axis, (arm, seeds) in zip(axes, arms.items(), strict=False):
-            _draw_arm(axis, arm, seeds)
-        for axis in axes[len(arms) :]:
-            axis.set_visible(False)
-        part.suptitle(title, fontsize=10)
-        part.supxlabel("update", fontsize=9)
-        part.supylabel("validation reward", fontsize=9)
+    panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights).flatten()
+    for axes, (title, arms) in zip(panels, titled, strict=True):
+        for number, (arm, seeds) in enumerate(arms.items()):
+            curves = np.array([values["curve"] for values in seeds.values()])  # (seeds, evaluations, 2)
+            for curve in curves:
+                axes.plot(*curve.T, color=f"C{number}", alpha=0.25, linewidth=0.7)
+            axes.plot(*curves.mean(0).T, color=f"C{number}", linewidth=2, label=_line_name(arm, seeds))
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("update", fontsize=9)
+        axes.set_ylabel("validation reward", fontsize=9)
+        axes.tick_params(labelsize=9)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
-
-
-def _draw_arm(axis: Axes, arm: str, seeds: Mapping[int, Values]) -> None:
-    curves = [np.array(values["curve"]) for values in seeds.values()]
-    for curve in curves:
-        axis.plot(curve[:, 0], curve[:, 1], color="#4f9dde", alpha=0.35, linewidth=1)
-    axis.plot(
-        np.mean([c[:, 0] for c in curves], axis=0), np.mean([c[:, 1] for c in curves], axis=0), color="#1f5f9f", linewidth=2
-    )
-    axis.set_title(f"{in_lines(arm)}\n{len(curves)} seed{'s' * (len(curves) > 1)}", fontsize=9)
-    axis.grid(alpha=0.3)
 
 
 def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:

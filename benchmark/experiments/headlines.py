@@ -13,7 +13,9 @@ from benchmark.experiments.curves import Arms, Difference, differences, means_of
 LEAST = 3
 """Seeds without which nothing is said."""
 
-NONE = "No other arm is told apart from it."
+
+MOST_TOLD = 5
+"""Arms that are named though they are not told apart; more are only counted."""
 
 
 def headline(arms: Arms) -> str:
@@ -23,15 +25,19 @@ def headline(arms: Arms) -> str:
         return ""
     (first, seeds), *others = arms.items()
     means = means_of(seeds)
-    above, below, rest = ([each for each in told if _side(each) == side] for side in (1, -1, 0))
+    above, below, rest = ([each for each in told if each.side == side] for side in (1, -1, 0))
     said = [f"“{first}” reaches {sum(means.values()) / len(means):.2f} over {len(means)} seeds."]
     for word, part in (("Better", above), ("Worse", below)):
-        said += [f"{word}: {', '.join(f'“{each.arm}” ({each.mean:+.2f})' for each in part)}."] if part else []
+        said += [f"{word}: {_named(part)}."] if part else []
     if rest:
-        said.append(f"Not told apart from it: {len(rest)} other{'s' * (len(rest) > 1)}." if above or below else NONE)
+        said.append(f"Not told apart from it: {_named(rest) if len(rest) <= MOST_TOLD else f'{len(rest)} others'}.")
     if few := len(others) - len(told):
         said.append(f"{few} more {'have' if few > 1 else 'has'} fewer than three seeds.")
     return " ".join(said)
+
+
+def _named(found: Sequence[Difference]) -> str:
+    return ", ".join(f"“{each.arm}” ({each.mean:+.2f} {each.interval})" for each in found)
 
 
 def headline_of_games(arms: Arms, games: Sequence[str]) -> str:
@@ -47,15 +53,7 @@ def headline_of_games(arms: Arms, games: Sequence[str]) -> str:
 
 def _of_games(found: Sequence[tuple[str, Difference]]) -> str:
     sides = {
-        side: [f"{game} ({each.mean:+.2f})" if side else game for game, each in found if _side(each) == side]
-        for side in (1, -1, 0)
+        side: [f"{game} ({each.mean:+.2f})" if side else game for game, each in found if each.side == side] for side in (1, -1, 0)
     }
     words = {1: "better on", -1: "worse on", 0: "not told apart on"}
     return "; ".join(f"{words[side]} {', '.join(games)}" for side, games in sides.items() if games)
-
-
-def _side(difference: Difference) -> int:
-    """1 above zero, -1 below, 0 if the interval holds zero."""
-    interval = difference.interval
-    assert interval
-    return int(interval.low > 0) - int(interval.high < 0)

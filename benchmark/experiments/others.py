@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmark.experiments.curves import Arms, mean_with_interval, means_of
+from benchmark.experiments.curves import Arms, mean_with_interval, means_of, updates_of
 from msgrpo_hub.evaluation.tables import markdown
 
 COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98")
@@ -23,8 +23,11 @@ WIDEST = 100
 
 def table_of_others(arms: Arms, games: Sequence[str]) -> str:
     """The mean rewards on further games, with their intervals over training seeds."""
-    rows = [[arm, *(mean_with_interval(seeds, game) for game in games)] for arm, seeds in arms.items()]
-    return markdown(["arm", *games], rows)
+    rows = [
+        [arm, str(len(seeds)) if updates_of(seeds) else "–", *(mean_with_interval(seeds, game) for game in games)]
+        for arm, seeds in arms.items()
+    ]
+    return markdown(["arm", "seeds", *games], rows)
 
 
 def draw_others(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Figure:

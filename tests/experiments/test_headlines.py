@@ -34,20 +34,21 @@ def arms(**others: tuple[float, ...]) -> Arms:
 def test_arms_whose_interval_leaves_out_zero_are_better_or_worse() -> None:
     """Differences of 0.1, 0.11 and 0.12 have the interval 0.11 ± 4.303 · 0.01 / √3; those of -0.3, 0 and 0.3 hold zero."""
     said = headline(arms(up=(0.6, 0.71, 0.82), down=(0.4, 0.49, 0.58), noisy=(0.2, 0.6, 1.0)))
-    assert (
-        said
-        == "“the first” reaches 0.60 over 3 seeds. Better: “up” (+0.11). Worse: “down” (-0.11). Not told apart from it: 1 other."
+    assert said == (
+        "“the first” reaches 0.60 over 3 seeds. Better: “up” (+0.11 [0.085, 0.135]). Worse: “down” (-0.11 [-0.135, -0.085]). Not"
+        " told apart from it: “noisy” (+0.00 [-0.745, 0.745])."
     )
 
 
-def test_nothing_told_apart_is_said_in_as_many_words() -> None:
-    assert headline(arms(noisy=(0.2, 0.6, 1.0))) == "“the first” reaches 0.60 over 3 seeds. No other arm is told apart from it."
+def test_of_many_arms_that_are_not_told_apart_only_the_number_is_said() -> None:
+    many = {f"noisy_{number}": (0.2, 0.6, 1.0) for number in range(6)}
+    assert headline(arms(**many)) == "“the first” reaches 0.60 over 3 seeds. Not told apart from it: 6 others."
 
 
 def test_arms_with_fewer_than_three_seeds_are_counted_and_not_judged() -> None:
     assert headline(arms(two=(0.9, 0.9))) == ""
     said = headline(arms(noisy=(0.2, 0.6, 1.0), two=(0.9, 0.9), one=(0.9,)))
-    assert said.endswith("No other arm is told apart from it. 2 more have fewer than three seeds.")
+    assert said.endswith("“noisy” (+0.00 [-0.745, 0.745]). 2 more have fewer than three seeds.")
 
 
 def test_games_are_listed_by_what_an_arm_does_on_them() -> None:
@@ -78,6 +79,11 @@ def test_the_main_result_is_told_as_shares_of_the_best_player() -> None:
     rows = {f"run-seed{seed}": played("trained: x", mean) for seed, mean in enumerate((2.0, 3.0, 4.0))}
     rows |= {"planner": played("planner", 4.0), "dqn-seed0": played("DQN, 8 steps", 4.0)}
     assert "- Training: 75% of planner on Snake-Solo (50% on the worst of 3 seeds)." in of_main_result(rows)
+    budget = {name: {**row, "training_episodes": 4_000} if "run" in name else row for name, row in rows.items()}
+    budget |= {f"other-seed{seed}": played("trained: y", 2.0) for seed in range(3)} | {"greedy": played("greedy", 1.0)}
+    told = of_main_result(budget)
+    assert "- Training: 75% of planner on Snake-Solo, x, from 4,000 episodes (50% on the worst of 3 seeds), 50%" in told
+    assert "- Players that are not trained here: greedy 25% on Snake-Solo." in told
     assert "DQN" not in of_main_result(rows), "one seed is too few"
     assert of_main_result({"planner": played("planner", 4.0)}) == ""
 
@@ -126,8 +132,8 @@ def test_a_small_trained_base_beats_a_large_one_if_its_interval_over_seeds_is_ab
     rows = {unit_name("quickstart", "3 M, the base", 0): ended(0, 0.4)}
     rows |= {unit_name("quickstart", "0.3 M", seed): ended(60, reward) for seed, reward in enumerate(small)}
     assert SIZE.headline(rows).startswith(verdict)
-    assert "Before: 3 M 0.40." in SIZE.headline(rows)
-    assert "| 3 M, the base | – | 0.100 | 0.400 | – | – | – |" in SIZE.tables(rows)
+    assert "Before: 3 M 0.40: the" in SIZE.headline(rows)
+    assert "| 3 M, the base | – | 0.100 | 0.400 | – | – |" in SIZE.tables(rows)
     (axes,) = SIZE.figure(rows).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0.3 M (3)", "3 M, the base"]
     del rows[unit_name("quickstart", "0.3 M", 2)]
@@ -138,14 +144,17 @@ def test_an_arm_without_training_runs_once_and_stands_for_every_seed() -> None:
     """Then it can be compared seed by seed; the test episodes do not depend on the seed of a run."""
     bases = [unit for name, unit in SIZE.units.items() if "the-base" in name]
     assert [unit["seed"] for unit in bases] == [0, 0, 0]
-    rows = {unit_name("quickstart", "3 M, the base", 0): {"curve": [[0, 0.1]], "test_rewards": [0.4], "seconds": 0.0}}
+    bases_rewards = {"3 M, the base": [0.3, 0.4, 0.5], "0.3 M, the base": [0.2, 0.3, 0.4]}  # of three episodes, once
+    rows = {
+        unit_name("quickstart", arm, 0): {"curve": [[0, 0.1]], "test_rewards": rewards, "seconds": 0.0}
+        for arm, rewards in bases_rewards.items()
+    }
     rows |= {
         unit_name("quickstart", "3 M", seed): {"curve": [[0, 0.1], [60, reward]], "test_rewards": [reward], "seconds": 1.0}
         for seed, reward in enumerate((0.5, 0.6, 0.7))
     }
-    rows[unit_name("quickstart", "0.3 M, the base", 0)] = {"curve": [[0, 0.1]], "test_rewards": [0.3], "seconds": 0.0}
-    told = "Against it: 3 M +0.200 [-0.048, 0.448]; 0.3 M, the base -0.100 (n < 3)."  # ± 4.303 · 0.1 / √3
-    assert told in SIZE.answer(rows)
+    told = "Against it: 3 M +0.200 [-0.027, 0.427]; 0.3 M, the base -0.100 [-0.327, 0.127]."
+    assert told in SIZE.answer(rows)  # ± 2.776 · 0.1 · √(2 / 3): Welch's interval has 4 degrees of freedom, with equal variances
 
 
 def test_arms_are_compared_in_equal_time_at_the_end_of_the_fastest_arm_of_a_seed() -> None:

@@ -39,7 +39,7 @@ def test_a_game_whose_scale_would_hide_the_others_gets_each_an_axis_of_its_own()
 
 def test_the_table_has_the_means_over_seeds() -> None:
     line = table_of_others(ARMS, GAMES).splitlines()[2]
-    assert [cell.strip() for cell in line.strip("|").split("|")] == ["its own words", "0.625 (n < 3)", "-0.750 (n < 3)"]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == ["its own words", "2", "0.625 (n < 3)", "-0.750 (n < 3)"]
 
 
 def test_arms_that_train_on_different_games_are_compared_on_the_games_they_all_play() -> None:

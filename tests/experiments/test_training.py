@@ -60,14 +60,15 @@ def test_the_table_has_the_interval_over_seeds_and_the_answer_each_difference_se
         for arm, rewards in found.items()
         for seed, reward in enumerate(rewards)
     }
-    assert "| whole episode / std | 3 | 0.500 | 0.500 [0.252, 0.748] | 0.100 | 0.400 | 0.50 |" in CREDITS.tables(
-        rows
-    )  # ± 4.303 · 0.1 / √3
+    line = "| whole episode / std | 3 | 0.500 | 0.500 [0.252, 0.748] | 0.100 | 0.400 |"  # ± 4.303 · 0.1 / √3
+    assert line in CREDITS.tables(rows)
     answer = CREDITS.answer(rows)
     assert "8 of 80 runs" in answer
     told = "whole episode / std: 0.500. Against it: whole episode +0.200 [-0.048, 0.448]; anchor states / std +0.000 (n < 3)."
     assert told in answer  # the differences are 0.1, 0.2, 0.3
-    assert CREDITS.figure(rows).subfigs
+    (axes,) = CREDITS.figure(rows).axes
+    means = [list(line.get_ydata()) for line in axes.lines if line.get_linewidth() == 2]
+    assert means == [[0.0, pytest.approx(0.5)], [0.0, pytest.approx(0.7)], [0.0, pytest.approx(0.45)]]
 
 
 @pytest.mark.slow

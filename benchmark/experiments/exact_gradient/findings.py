@@ -59,8 +59,9 @@ def headline(rows: Mapping[str, Values]) -> str:
         return ""
     needed = ", ".join(f"{_needed(points, Estimator(credit))} with {name}" for name, credit in CREDITS.items())
     return (
-        f"For an update that points as well, it takes so many times the episodes of the paper's credit: {needed}. Learning from"
-        f" the few that AAW selects takes {_needed(points, PAPER)} those of learning from all."
+        f"Episodes that an update needs until its cosine with the exact gradient is {TARGET:g}, as a multiple of what the paper's"
+        f" credit needs: {needed}. Learning from the few that AAW selects needs {_needed(points, PAPER)} the episodes of learning"
+        " from all."
     )
 
 

@@ -94,5 +94,5 @@ def relative(points: Sequence[Checkpoint], cost: Callable[[Checkpoint, Estimator
     """The geometric mean over checkpoints of a cost as a multiple of that of all episodes with the paper's credit."""
     ratios = [cost(point, estimator) / cost(point, ALL) for point in points if point.resolves(ALL)]
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
-    never = f" (never at {len(ratios) - len(finite)} of {len(ratios)})" if len(finite) < len(ratios) else ""
+    never = f" (never at {len(ratios) - len(finite)} of {len(ratios)} checkpoints)" if len(finite) < len(ratios) else ""
     return f"{math.exp(np.mean(np.log(finite))):.2f}×{never}" if finite else "never"

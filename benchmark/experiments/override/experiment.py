@@ -2,6 +2,40 @@
 
 from __future__ import annotations
 
-from benchmark.experiments.arms import compare_arms
+from collections.abc import Mapping
+from dataclasses import replace
 
-EXPERIMENT = compare_arms("override", "Does training on several rules make an adapter follow the words?")
+from benchmark.experiments.arms import arms_of, compare_arms
+from benchmark.experiments.curves import Arms, differences, mean_with_interval
+from benchmark.experiments.experiment import Values, configuration
+from benchmark.experiments.headlines import LEAST
+
+CONFIG = configuration("override")
+COMPARED = compare_arms("override", "Does training on several rules make an adapter follow the words?")
+POISON, NEW = "Snake-PoisonApple-v1", ("Snake-PoisonAppleBanana-v1", "Snake-Fire-v1")
+"""The game whose words `several rules` has trained on and `plain game` has not, and those whose words no arm has trained on."""
+
+
+def headline(rows: Mapping[str, Values]) -> str:
+    """What training on several rules does where apples are poison, and where the words are new."""
+    arms = arms_of(CONFIG, next(iter(CONFIG["updates"])), rows)
+    if not {"plain game", "several rules", "before", "the base"} <= arms.keys() or len(arms["several rules"]) < LEAST:
+        return ""
+    poison, *new = (_side(arms, game) for game in (POISON, *NEW))
+    verdict = "It follows words that it has not trained on" if min(new) > 0 else "It has not learned to read"
+    told = [f"{name} {mean_with_interval(seeds, POISON)}" for name, seeds in arms.items()]
+    change = {1: "is better than before", 0: "is not told apart from before", -1: "is worse than before"}
+    others = ", ".join(f"on {game.removesuffix('-v1')} it {change[side]}" for game, side in zip(NEW, new, strict=True))
+    return (
+        f"{verdict}. Where apples are poison, with 0 for an adapter that leaves them alone: {'; '.join(told)}. “several rules”,"
+        f" which has trained on these words, {change[poison]}; on games with words that no arm has trained on: {others}."
+    )
+
+
+def _side(arms: Arms, game: str) -> int:
+    """Whether “several rules” is above, below or like the adapter that it goes on from."""
+    [difference] = differences({name: arms[name] for name in ("before", "several rules")}, game)
+    return difference.side
+
+
+EXPERIMENT = replace(COMPARED, headline=headline)

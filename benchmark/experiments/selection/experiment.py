@@ -19,7 +19,9 @@ COMPARED = compare_arms("selection", "Does learning from a few selected episodes
 def headline(rows: Mapping[str, Values]) -> str:
     """How the arms compare after as many updates, and after as many seconds."""
     found = [(title, of_arms(arms), of_arms(in_equal_time(arms))) for title, arms in titled(CONFIG, rows)]
-    return "\n\n".join(f"**{title}.** {said} In equal time: {of_time}" for title, said, of_time in found if said)
+    return "\n\n".join(
+        f"**{title}.** {said} In equal time, by validation reward: {of_time}" for title, said, of_time in found if said
+    )
 
 
 def answer(rows: Mapping[str, Values]) -> str:

@@ -1,4 +1,4 @@
-"""Which settings decide the result, and its spread over seeds? Each changed alone; presets are chosen by this."""
+"""Which settings decide the result, and its spread over seeds? Presets are chosen by this."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from benchmark.experiments.arms import arms_of, compare_arms
 from benchmark.experiments.curves import Arms, means_of
 from benchmark.experiments.experiment import Values, configuration
+from benchmark.experiments.headlines import headline as of_arms
 from benchmark.experiments.spread import boards_of_tests, by_chance, causes
 from msgrpo_hub.training.config import preset
 
@@ -38,10 +39,17 @@ def headline(rows: Mapping[str, Values]) -> str:
     test = np.mean(list(means_of(arms[best]).values()))
     chosen = f", which is what `{CASE}` has" if _is_preset(best) else ""
     return (
-        f"On the validation boards “{best}” is best of {len(arms)} over {len(SEEDS)} seeds, with"
-        f" {validation[best]:.3f} ({test:.3f} on the test boards)"
-        f"{chosen}. {_causes(arms)}"
+        f"On the validation boards “{best}” is best of {len(arms)} over the first {len(SEEDS)} seeds, with"
+        f" {validation[best]:.3f} ({test:.3f} on the test boards){chosen}. On the test boards of all seeds,"
+        f" {of_arms(arms_of(CONFIG, CASE, rows))} {_failures(arms_of(CONFIG, CASE, rows))}{_causes(arms)}"
     )
+
+
+def _failures(arms: Arms) -> str:
+    """The runs that learned nothing, of those with any."""
+    found = {arm: sum(mean < NOTHING for mean in means_of(seeds).values()) for arm, seeds in arms.items()}
+    said = ", ".join(f"{failed} of {len(arms[arm])} with “{arm}”" for arm, failed in found.items() if failed)
+    return f"Runs that learned nothing: {said}. " if said else ""
 
 
 def _is_preset(arm: str) -> bool:
@@ -66,8 +74,8 @@ def _causes(arms: Arms) -> str:
     chance = by_chance(rewards, boards_of_tests(preset(CASE).game, len(rewards[0])))
     found = causes(means, (chance or 0.0) ** 2).shares()
     parts = ", ".join(f"{share:.0%} are {IN_WORDS[name]}" for name, share in found.items())
-    apart = f" (without {left}, of which a seed learned nothing)" if left else ""
-    return f"Of the variance of the test reward over {len(learned)} settings{apart} and {len(SEEDS)} seeds, {parts}."
+    apart = f" (without {left}, of which one of these seeds learned nothing)" if left else ""
+    return f"Of the variance of the test reward over {len(learned)} settings{apart} and the first {len(SEEDS)} seeds, {parts}."
 
 
 EXPERIMENT = replace(COMPARED, headline=headline)
