@@ -167,16 +167,6 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
-def experiments() -> str:
-    """Every question with how much of it has run, those with results first."""
-    found = [(name, experiment.load(name), len(_rows(name))) for name in experiment.names()]
-    lines = [
-        [f"[{of.question}](../../benchmark/experiments/{name}/README.md)", f"{done} of {len(of.units)}"]
-        for name, of, done in sorted(found, key=lambda each: not each[2])
-    ]
-    return markdown(["question", "units that have run"], lines)
-
-
 def answers() -> str:
     """Of every question that has an answer: the answer in a few sentences, and the figure."""
     parts = []
@@ -184,7 +174,8 @@ def answers() -> str:
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
             figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"
-            command = f"`python -m benchmark.experiments run {name}`; [all findings, tables and raw results]({folder}/README.md)."
+            so_far = f"{len(done)} of {len(of.units)} units have run: `python -m benchmark.experiments run {name}`"
+            command = f"{so_far}; [all findings, tables and raw results]({folder}/README.md)."
             parts.append(f"### {of.question}\n\n{said}\n\n{figure}\n\n{command}")
     return "\n\n".join(parts)
 
@@ -218,7 +209,6 @@ TABLES: dict[str, Callable[[], str]] = {
     **lake_tables.TABLES,
     "outputs": outputs,
     "output-types": output_types,
-    "experiments": experiments,
     "answers": answers,
     "adapters": adapters,
     "vllm-quickstart": quickstart_on_vllm,

@@ -137,4 +137,4 @@ def _figure(config: Mapping[str, Any], rows: Mapping[str, Values]) -> Figure:
     found = titled(config, rows)
     if "also" in config and found:
         return draw_others(found, config["also"])
-    return draw_ends(found) if len(config["arm"]) > MOST_CURVES else draw_curves(found)
+    return draw_ends(found, best_first=True) if len(config["arm"]) > MOST_CURVES else draw_curves(found)

@@ -149,8 +149,13 @@ def draw_curves(titled: Sequence[tuple[str, Arms]]) -> Figure:
     return figure
 
 
-def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:
-    """A line per arm with its number of seeds: the test reward of each, and their mean; dotted, the mean of the first arm."""
+def draw_ends(titled: Sequence[tuple[str, Arms]], *, best_first: bool = False) -> Figure:
+    """A line per arm with its number of seeds: the test reward of each, and their mean; dotted, the mean of the first arm.
+
+    Args:
+        titled: groups of arms, each with a title.
+        best_first: orders the arms by their means.
+    """
     named = [(title, {_line_name(arm, seeds): seeds for arm, seeds in arms.items()}) for title, arms in titled]
     heights = [height(ends) for _, ends in named]
     figure = Figure(figsize=(5.0, 0.6 + 0.27 * sum(heights)), layout="constrained")
@@ -158,10 +163,12 @@ def draw_ends(titled: Sequence[tuple[str, Arms]]) -> Figure:
     panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights).flatten()
     for axes, (_, ends) in zip(panels, named, strict=True):
         lines = {name: list(means_of(seeds).values()) for name, seeds in ends.items()}
-        untrained = {name for name, seeds in ends.items() if not updates_of(seeds)}
-        draw_dots(axes, lines, float(np.mean(next(iter(lines.values())))), plain=untrained)
+        first = float(np.mean(next(iter(lines.values()))))
+        if best_first:
+            lines = dict(sorted(lines.items(), key=lambda line: -np.mean(line[1])))
+        draw_dots(axes, lines, first, plain={name for name, seeds in ends.items() if not updates_of(seeds)})
     figure.suptitle("; ".join(title for title, _ in titled), fontsize=10)
-    figure.supxlabel("test reward of every seed, and their mean", fontsize=9)
+    figure.supxlabel("test reward of every seed (their number), and the mean;\ndotted: of the first arm of the table", fontsize=9)
     return figure
 
 

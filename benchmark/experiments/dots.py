@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 BLUE, GREY = "#1f5f9f", "#8a8f98"
 
-LONGEST = 30
+LONGEST = 34
 """Characters of a line of a name."""
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from benchmark.experiments.curves import Arms, mean_with_interval, means_of, updates_of
 from msgrpo_hub.evaluation.tables import markdown
 
-COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98")
+COLOURS = ("#1f5f9f", "#d9822b", "#3a8f5c", "#8a8f98", "#a2528f")
 """Of arms, in their order."""
 
 
@@ -41,7 +41,7 @@ def draw_others(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Fig
     """
     panels = [(title, arms, part) for title, arms in titled for part in _panels(arms, games)]
     apart = len(panels) > len(titled)
-    heights = [(0.4 if apart else 0.9) + 0.62 * len(part) for _, _, part in panels]
+    heights = [(0.4 if apart else 0.9) + max(0.62, 0.2 * len(arms)) * len(part) for _, arms, part in panels]
     figure = Figure(figsize=(5.0, 0.5 + sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flatten()
@@ -51,7 +51,11 @@ def draw_others(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Fig
         if title != shown:
             axis.set_title(title, fontsize=10)
             axis.legend(
-                fontsize=8, ncols=len(arms), loc="lower center", bbox_to_anchor=(0.5, 1.4 if apart else 1.09), frameon=False
+                fontsize=8,
+                ncols=min(len(arms), 3),
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.4 if apart else 1.09),
+                frameon=False,
             )
             shown = title
     axes[-1].set_xlabel("mean test reward: every seed, and their mean", fontsize=9)
@@ -66,7 +70,7 @@ def _panels(arms: Arms, games: Sequence[str]) -> list[list[str]]:
 
 
 def _draw_games(axis: Axes, arms: Arms, games: Sequence[str]) -> None:
-    offsets = 0.22 * (np.arange(len(arms)) - (len(arms) - 1) / 2)
+    offsets = min(0.22, 0.8 / len(arms)) * (np.arange(len(arms)) - (len(arms) - 1) / 2)
     for colour, offset, (arm, seeds) in zip(cycle(COLOURS), offsets, arms.items(), strict=False):
         for line, game in enumerate(games):
             of_seeds = list(means_of(seeds, game).values())

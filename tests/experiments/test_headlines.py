@@ -103,9 +103,13 @@ def test_the_figure_of_many_arms_shows_how_every_seed_ends_and_the_mean_of_the_f
     [dotted] = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert list(dotted.get_xdata()) == pytest.approx([0.6, 0.6])
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "an arm with a name that takes\ntwo lines (3)",
+        "an arm with a name that takes two\nlines (3)",
         "the first (3)",
     ]
+    (sorted_axes,) = draw_ends([("a case", arms(higher=(0.9, 0.9, 0.9)))], best_first=True).axes
+    assert [label.get_text() for label in sorted_axes.get_yticklabels()] == ["the first (3)", "higher (3)"]  # from the bottom
+    [dotted] = [line for line in sorted_axes.lines if line.get_linestyle() == ":"]
+    assert list(dotted.get_xdata()) == pytest.approx([0.6, 0.6])
 
 
 def test_seeds_that_stagnate_are_counted_by_arm() -> None:
