@@ -7,10 +7,12 @@ import pytest
 from benchmark.experiments import experiment
 from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import Arms, draw_ends
-from benchmark.experiments.experiment import Values
+from benchmark.experiments.experiment import Values, configuration
 from benchmark.experiments.exploration.experiment import headline as of_exploration
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.main_result.page import headline as of_main_result
+from benchmark.experiments.override.experiment import POISON
+from benchmark.experiments.override.experiment import headline as of_rules
 from benchmark.experiments.override_lake.experiment import CONFIG, TOLD
 from benchmark.experiments.override_lake.experiment import headline as of_override
 from benchmark.experiments.rows import read_rows, values_of
@@ -70,6 +72,34 @@ def test_an_adapter_that_obeys_in_words_it_knows_alone_does_not_read(other_trap:
     rows: dict[str, Values] = {unit_name(case, "a trap", seed): {"also": also} for seed in range(3)}
     assert verdict in of_override(rows)
     assert of_override(dict(list(rows.items())[:2])) == ""
+
+
+@pytest.mark.parametrize(
+    ("new", "verdict"),
+    [(0.0, "It has not learned to read."), (1.0, "It follows words that it has not trained on.")],
+    ids=["only words it trained on", "new words too"],
+)
+def test_training_on_several_rules_is_held_against_the_adapter_it_goes_on_from(new: float, verdict: str) -> None:
+    """Where apples are poison it gains 3; on the games with new words, as much as is given."""
+    games = configuration("override")["also"]
+
+    def ended(gain: float, of_new: float, updates: int = 20) -> Values:
+        also = {game: [of_new + chance for chance in (-0.1, 0.0, 0.1)] for game in games} | {
+            POISON: [gain + chance - 4.0 for chance in (-0.1, 0.0, 0.1)]
+        }
+        return {"curve": [[0, 0.0], [updates, 0.0]][: 1 + bool(updates)], "also": also, "seconds": 1.0}
+
+    def row(arm: str, seed: int) -> str:
+        return unit_name("quickstart-snake", arm, seed)
+
+    rows = {row("before", 0): ended(0.0, 0.0, 0), row("the base", 0): ended(2.0, 0.0, 0)}
+    rows |= {row("plain game", seed): ended(0.0, 0.0) for seed in range(3)}
+    assert of_rules(rows) == "", "the arm has not run"
+    rows |= {row("several rules", seed): ended(3.0 + seed / 10, new + seed / 10) for seed in range(3)}
+    said = of_rules(rows)
+    assert said.startswith(verdict)
+    assert "before -4.000" in said
+    assert "which has trained on these words, is better than before" in said
 
 
 def test_the_main_result_is_told_as_shares_of_the_best_player() -> None:
