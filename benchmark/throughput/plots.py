@@ -12,13 +12,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from benchmark.throughput.growth import exponents
-from benchmark.throughput.tables import RESULTS, seconds
+from benchmark.throughput.tables import RESULTS, cases, seconds
 
 COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "trl": "#9a7bd0", "limit": "#5fae6b"}
 """Legible on light and dark backgrounds; text and frames are grey, the background is transparent."""
@@ -70,18 +71,18 @@ def legend(axis: Axes, **options: Any) -> None:
 
 def draw_update(record: dict[str, Any]) -> Figure:
     """Seconds per update of every side of every case, on a logarithmic axis."""
-    lines = [line for line in record["table"] if "ours_seconds" in line]
-    figure, (axis,) = panels(1, 1, 8.0, 0.55 * len(lines) + 1.4)
-    for offset, side in enumerate(NAMES):
-        points = [(row + 0.16 * (offset - 2), value) for row, line in enumerate(lines) if (value := seconds(line, side))]
+    lines = cases(record)
+    figure, (axis,) = panels(1, 1, 7.0, 0.27 * len(lines) + 1.2)
+    for side in NAMES:
+        points = [(value, row) for row, line in enumerate(lines) if (value := seconds(line, side))]
         if points:
-            places, values = zip(*points, strict=True)
-            axis.barh(places, values, height=0.15, color=COLOURS[side], label=NAMES[side])
+            axis.plot(*zip(*points, strict=True), "o", color=COLOURS[side], label=NAMES[side], markersize=6)
     axis.set_xscale("log")
     axis.set_yticks(range(len(lines)), [line["label"] for line in lines])
     axis.set_ylim(len(lines) - 0.4, -0.6)
-    axis.set_xlabel(f"seconds per update ({record['machine']['clock']})")
-    legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    axis.grid(color=GREY, alpha=0.25)
+    axis.set_xlabel(f"seconds per update ({record['machine']['clock']} time)")
+    legend(axis, loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=3)
     return figure
 
 
@@ -95,7 +96,10 @@ def draw_growth(record: dict[str, Any]) -> Figure:
         axis.loglog(sizes, spent, "o-", color=COLOURS["ours"], label="seconds")
         axis.loglog(sizes, [spent[0] * size / sizes[0] for size in sizes], "--", color=GREY, linewidth=1, label="linear")
         axis.loglog(sizes, [row["memory_mb"] / 1e3 for row in rows], "s:", color=COLOURS["naive"], label="peak GB")
-        axis.set_title(f"{name}: exponent {slopes[name]:.2f}" if name in slopes else name, fontsize=9)
+        last = np.log(spent[-1] / spent[-2]) / np.log(sizes[-1] / sizes[-2])
+        axis.set_title(f"{name}\nexponent {slopes[name]:.2f}, at the end {last:.2f}" if name in slopes else name, fontsize=8)
+        axis.set_xlabel(name.partition(": ")[2], fontsize=8)
+        axis.set_ylabel("seconds, or GB", fontsize=8)
         axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")
@@ -129,7 +133,7 @@ def draw_stages(record: dict[str, Any]) -> Figure:
 
 
 def draw_aaw(record: dict[str, Any]) -> Figure:
-    """Reward after equal time by arm, one point per seed, and the seconds per update."""
+    """Reward after equal time by arm, one point per seed, and the seconds per update; dashed, the reward before training."""
     games = list(dict.fromkeys(row["key"][0] for row in record["rows"]))
     figure, axes = panels(2 * len(games), 2, 4.5, 2.6)
     for number, game in enumerate(games):

@@ -23,21 +23,26 @@ def record(name: str) -> dict[str, Any]:
 
 
 def update_table() -> str:
-    """Seconds per update of every side of every case."""
+    """Seconds per update of every side of every case, acting + training, and how many times ours they are."""
     head = [
-        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged", "(b) TRL 1.16", "limit (s)"),
+        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged", "(b) TRL 1.16's step", "limit (s)"),
         *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
     ]
+    return markdown(head, [_of_case(line) for line in cases(record("update"))])
+
+
+def cases(update: Mapping[str, Any]) -> list[Line]:
+    """The cases of update.json that our side has run, in the order of `CASES`."""
     order = list(CASES)
-    lines = sorted(record("update")["table"], key=lambda line: order.index(line["label"]))
-    return markdown(head, [_of_case(line) for line in lines if "ours_seconds" in line])
+    return [line for line in sorted(update["table"], key=lambda line: order.index(line["label"])) if "ours_seconds" in line]
 
 
 def _of_case(line: Line) -> list[str]:
     def against(side: str) -> str:
         if f"{side}_seconds" not in line:
             return "–"
-        return f"{line[f'{side}_seconds']:.1f} s, **{line[f'ratio_{side}']:.1f}×**"
+        acting, training = (line[f"{side}_seconds_{part}"] for part in ("acting", "training"))
+        return f"{acting:.1f} + {training:.1f}, **{line[f'ratio_{side}']:.1f}×**"
 
     limit, ours = seconds(line, "limit"), line["ours_seconds"]
     memory = " / ".join(
