@@ -103,19 +103,18 @@ def test_training_on_several_rules_is_held_against_the_adapter_it_goes_on_from(n
 
 
 def test_the_main_result_is_told_as_shares_of_the_best_player() -> None:
-    def played(player: str, *rewards: float) -> Values:
-        return {"player": player, "games": {"Snake-Solo-v1": {"rewards": list(rewards)}}}
+    def played(player: str, *rewards: float, **more: int) -> Values:
+        return {"player": player, "games": {"Snake-Solo-v1": {"rewards": list(rewards)}}, **more}
 
-    rows = {f"run-seed{seed}": played("trained: x", mean) for seed, mean in enumerate((2.0, 3.0, 4.0))}
-    rows |= {"planner": played("planner", 4.0), "dqn-seed0": played("DQN, 8 steps", 4.0)}
-    assert "- Training: 75% of planner on Snake-Solo (50% on the worst of 3 seeds)." in of_main_result(rows)
-    budget = {name: {**row, "training_episodes": 4_000} if "run" in name else row for name, row in rows.items()}
-    budget |= {f"other-seed{seed}": played("trained: y", 2.0) for seed in range(3)} | {"greedy": played("greedy", 1.0)}
-    told = of_main_result(budget)
-    assert "- Training: 75% of planner on Snake-Solo, x, from 4,000 episodes (50% on the worst of 3 seeds), 50%" in told
-    assert "- Players that are not trained here: greedy 25% on Snake-Solo." in told
-    assert "DQN" not in of_main_result(rows), "one seed is too few"
-    assert of_main_result({"planner": played("planner", 4.0)}) == ""
+    rows = {f"run-seed{seed}": played("trained: x", mean, training_episodes=4_000) for seed, mean in enumerate((2.0, 3.0, 4.0))}
+    rows |= {"planner": played("planner", 4.0), "greedy": played("greedy", 3.5)}
+    rows |= {f"dqn-seed{seed}": played("DQN, 8 steps", 1.0, environment_steps=8) for seed in range(3)}
+    rows |= {"taught-seed0": played("taught by planner", 4.0)}  # one seed is too few
+    assert of_main_result(rows).splitlines()[2] == (
+        "- **Snake-Solo**, of *planner*: greedy 88%; trained: x 75% (worst of 3 seeds 50%, from 4,000 episodes); "
+        "DQN, 8 steps 25% (worst of 3 seeds 25%)."
+    )
+    assert of_main_result({"planner": played("planner", 4.0), "greedy": played("greedy", 3.5)}) == "", "nothing is trained"
 
 
 def test_every_experiment_says_nothing_before_it_has_run_and_a_sentence_or_nothing_after() -> None:

@@ -12,18 +12,12 @@ from matplotlib.figure import Figure
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import LEAST
-from benchmark.experiments.main_result.ceilings import CEILING
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.tables import markdown
 
-KINDS = {
-    "trained": "Training",
-    "taught": "The same adapter, taught the moves of the best player",
-    "TRL": "TRL's GRPO on the same base, in the same seconds",
-    "DQN": "A DQN",
-}
-"""How a player's name begins → what it is."""
+TRAINED = ("trained", "taught", "TRL", "DQN")
+"""How the names of players begin that are trained here, and have one mean per training seed."""
 
 
 class Line(NamedTuple):
@@ -39,20 +33,15 @@ class Line(NamedTuple):
     """How much it has learned from, on average over its seeds; empty for a player that is not trained here."""
 
     @property
-    def kind(self) -> str:
-        """The key of `KINDS` that its name begins with; empty for a player that is not trained here."""
-        return next((kind for kind in KINDS if self.name.startswith(kind)), "")
-
-    @property
-    def variant(self) -> str:
-        """What its name says beyond the kind: a run, or a number of environment steps."""
-        return self.name.removeprefix(self.kind).lstrip(":, ")
-
-    @property
     def trained(self) -> bool:
-        """Whether it has one mean per training seed."""
-        return bool(self.kind)
+        return self.name.startswith(TRAINED)
 
+
+HEAD = (
+    "Shares of the best player's reward, on the slippery lake without the luck of the ice. *taught*: the same adapter, taught the"
+    " moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`; *best …*: exactly, the most that a"
+    " player can reach which leaves out some moves."
+)
 
 REFERENCES = ("optimal", "planner", "greedy")
 """What results are held against: the first of these that plays the game."""
@@ -90,39 +79,27 @@ def reference(lines: Sequence[Line]) -> Line | None:
 
 
 def headline(rows: Mapping[str, Values]) -> str:
-    """The share of the best player's reward on each game, by kind of player: the mean over seeds, and the worst seed."""
-    said: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    """The share of the best player's reward that each other one reaches, game by game, the largest first."""
+    said = []
     for game, lines in lines_of(rows).items():
-        for line in (line for line in lines if line.trained and len(line.means) >= LEAST):
-            if found := share(line, lines):
-                best, mean, worst = found
-                worst_of = f"{worst:.0%} on the worst of {len(line.means)} seeds"
-                several = sum(other.kind == line.kind for other in lines) > 1
-                which = f", {line.variant}," if several and line.variant != line.learned_from else ""
-                after = f" from {line.learned_from}" if line.learned_from else ""
-                said[line.kind].append(f"{mean:.0%} of {best} on {game.removesuffix('-v1')}{which}{after} ({worst_of})")
-    told = "\n".join(f"- {KINDS[kind]}: {', '.join(parts)}." for kind, parts in said.items() if parts)
-    if not told:
-        return ""
-    plain = [sentence for game, lines in lines_of(rows).items() if (sentence := _untrained(game, lines))]
-    told += f"\n- Players that are not trained here: {'; '.join(plain)}." if plain else ""
-    told += "".join(f"\n- {sentence}" for game, lines in lines_of(rows).items() if (sentence := _ceilings(game, lines)))
-    return told and f"Shares of the best player's reward, on the slippery lake without the luck of the ice:\n\n{told}"
+        best = reference(lines)
+        shares = [(found, line) for line in lines if line is not best and _counts(line) and (found := share(line, lines))]
+        if best and any(line.trained for _, line in shares):
+            told = "; ".join(_share(found, line) for found, line in sorted(shares, key=lambda each: -each[0][1]))
+            said.append(f"- **{game.removesuffix('-v1')}**, of *{best.name}*: {told}.")
+    return "\n".join([HEAD, "", *said]) if said else ""
 
 
-def _untrained(game: str, lines: Sequence[Line]) -> str:
-    """The shares of the base, of chance and of the scripted player that looks ahead least."""
-    names = ("base", "random", "greedy")
-    shares = {line.name: share(line, lines) for line in lines if line.name in names}
-    said = ", ".join(f"{name} {found[1]:.0%}" for name, found in shares.items() if found)
-    return said and f"{said} on {game.removesuffix('-v1')}"
+def _counts(line: Line) -> bool:
+    return len(line.means) >= LEAST or not line.trained
 
 
-def _ceilings(game: str, lines: Sequence[Line]) -> str:
-    """What players that leave out some moves reach at most."""
-    shares = {line.name: share(line, lines) for line in lines if line.name.startswith(CEILING)}
-    said = ", ".join(f"{found[1]:.0%} {name.removeprefix(CEILING)}" for name, found in shares.items() if found)
-    return said and f"The most that a player can reach on {game.removesuffix('-v1')}: {said}."
+def _share(found: tuple[str, float, float], line: Line) -> str:
+    _, mean, worst = found
+    if not line.trained:
+        return f"{line.name} {mean:.0%}"
+    amount = f", from {line.learned_from}" if line.learned_from and line.learned_from not in line.name else ""
+    return f"{line.name} {mean:.0%} (worst of {len(line.means)} seeds {worst:.0%}{amount})"
 
 
 def answer(_: Mapping[str, Values]) -> str:
