@@ -35,6 +35,7 @@ SPACE = {
     "msgrpo_hub.downloads.sources": ["resolve"],
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "stream"],
     "msgrpo_hub.games.game": ["return_range"],
+    "msgrpo_hub.games.scene": ["HasScene", "has_scene"],
     "msgrpo_hub.episode": ["Completion"],
     "msgrpo_hub.agent": ["THINK_ACTION", "Prompt", "build_prompt", "format_of"],
     "msgrpo_hub.players": ["can_play", "prompts_of"],
