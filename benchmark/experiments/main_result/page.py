@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmark.experiments.curves import with_interval
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import LEAST
 from benchmark.experiments.spread import boards_of_tests, by_chance
-from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.tables import markdown
 
 TRAINED = ("trained", "taught", "TRL", "DQN")
@@ -35,6 +35,10 @@ class Line(NamedTuple):
     @property
     def trained(self) -> bool:
         return self.name.startswith(TRAINED)
+
+    def told(self, means: Sequence[float]) -> str:
+        """The mean of its means, with its interval over training seeds where it has some."""
+        return with_interval(means) if self.trained else f"{means[0]:.3f}"
 
 
 HEAD = (
@@ -151,15 +155,11 @@ def _row(line: Line, lines: Sequence[Line]) -> list[str]:
         line.name,
         str(len(line.means)) if line.trained else "–",
         line.learned_from or "–",
-        _with_interval(line.means),
+        line.told(line.means),
         *spread,
-        _with_interval(line.luck_adjusted) if line.luck_adjusted else "–",
+        line.told(line.luck_adjusted) if line.luck_adjusted else "–",
         f"{found[1]:.0%}" if found else "–",
     ]
-
-
-def _with_interval(means: Sequence[float]) -> str:
-    return f"{np.mean(means):.3f} {method_interval(means) or ''}".strip()
 
 
 def figure(rows: Mapping[str, Values]) -> Figure:
