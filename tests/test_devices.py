@@ -6,10 +6,13 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from torch.overrides import TorchFunctionMode
 
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
@@ -17,7 +20,7 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.models import attention, engine
 from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.sampling import draw_tokens
+from msgrpo_hub.models.sampling import Replies, draw_tokens
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
 from msgrpo_hub.rollout import play_groups
@@ -111,6 +114,33 @@ def test_scores_on_a_gpu_are_those_on_the_cpu(gpu: type[OnGpu], config: TrainCon
     here = play("cpu")
     with fake_gpu(gpu):
         assert play(gpu.place.type) == here
+
+
+def test_a_step_brings_one_tensor_from_the_gpu_and_asks_it_for_no_value() -> None:
+    logits, rows, live = torch.randn(3, 50), torch.tensor([0, 1, 1, 2]), np.arange(4)
+
+    def replies() -> Replies:
+        return Replies([(1,)] * 4, [np.random.default_rng(k) for k in range(4)], 1.0, 8, frozenset())
+
+    here, _ = replies().append_tokens(live, 0, logits, rows)
+    with fake_gpu(), Waits() as waits:
+        there, _ = replies().append_tokens(live, 0, logits.to("cuda"), rows.to("cuda"))
+    assert there.tolist() == here.tolist()
+    assert waits.seen == ["cpu"]
+
+
+class Waits(TorchFunctionMode):
+    """What the program waits for of a GPU: tensors that are brought from it, and values that it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__
+        if name in ("cpu", "item", "tolist", "nonzero", "bincount", "__bool__", "__int__", "__float__", "__index__"):
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:

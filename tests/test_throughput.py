@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
+from benchmark.throughput import gpu
 from benchmark.throughput.agreement import log_prob_difference, loss_and_gradient_difference
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.limit import contexts, learnt, needed
@@ -154,7 +156,30 @@ def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) ->
     assert record["agreement"]["agrees"]
     assert [row["key"][1] for row in record["rows"]] == ["ours", "naive"]
     assert all(row["tokens"] == 8 * row["steps"] > 0 and row["seconds_training"] > 0 for row in record["rows"])
-    assert record["left_out"] == []
+    assert record["left_out"] == record["failed"] == []
+    assert record["rows"][0]["passes"] == "direct", "on a GPU `recorded`, if its graphs are right"
+    assert all(row["operations_share_training"] > 0 for row in record["rows"])
+    assert record["tests"]["exit_status"] is None, "they did not run"
+
+
+def test_a_row_that_fails_on_a_gpu_leaves_the_others_to_be_measured(tmp_path: Path) -> None:
+    def measure(_settings: object, _case: Case, side: str, _rates: object) -> dict[str, Any]:
+        if side == "ours":
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+        return {"seconds": 1.0}
+
+    file = ResultFile(tmp_path / "gpu.json")
+    file.record["ceilings"] = {}
+    with patch.object(gpu, "measure_on", measure):
+        gpu.measure_all(gpu.Settings("cpu", True, 60.0, tmp_path), file, 0.0)
+    record = json.loads((tmp_path / "gpu.json").read_text())
+    assert [row["key"][1] for row in record["rows"]] == ["naive"]
+    assert [failed[1:] for failed in record["failed"]] == [["ours", "OutOfMemoryError: CUDA out of memory."]]
+
+
+def test_a_model_that_is_given_is_the_only_one_that_is_made(tmp_path: Path) -> None:
+    assert Case(game=SNAKE, model="tiny").config(tmp_path, model="elsewhere").model == "elsewhere"
+    assert not any(tmp_path.iterdir())
 
 
 def test_without_gymnasium_and_tomli_w_the_games_and_the_trainer_can_be_imported() -> None:

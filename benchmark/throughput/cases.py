@@ -21,6 +21,7 @@ from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
@@ -78,7 +79,7 @@ class Case:
             preset(PRESETS[self.game]),
             **{
                 "game": self.registered_game(),
-                "model": self.base(models),
+                "model": changes.get("model") or self.base(models),
                 **({"dtype": self.dtype} if self.dtype else {}),
                 **{"groups": self.groups, "group_size": self.group_size, "selected_per_group": self.drawn},
                 **({"max_new_tokens": self.reply} if self.reply else {}),
@@ -116,6 +117,8 @@ class MeasuredTrainer(Trainer):
 
     played: list[Group]
     packs: Sequence[Pack] = ()
+    selected: Sequence[SelectedEpisode] = ()
+    """What a side without packs learned from."""
     seconds_acting = 0.0
     """Of the last update."""
 
@@ -127,7 +130,7 @@ class MeasuredTrainer(Trainer):
 
     def act(self, starts: Sequence[Start]) -> list[Group]:
         began = clock()
-        self.played, self.packs = self.play(starts), ()
+        self.played, self.packs, self.selected = self.play(starts), (), ()
         self.seconds_acting = clock() - began
         return self.played
 

@@ -94,6 +94,8 @@ def needed(trainer: MeasuredTrainer) -> dict[str, float]:
 
 def learnt(trainer: MeasuredTrainer) -> Iterable[tuple[TokenIds, TokenIds]]:
     """The rows of the last update as (context, reply), as far as the trees distinguish them."""
+    for item in trainer.selected:
+        yield from ((step.completion.prompt_ids, step.completion.token_ids) for step in item.episode.steps)
     for packed in trainer.packs:
         predicting = set(packed.slots.tolist())
         length = max(map(len, packed.trees))

@@ -103,6 +103,7 @@ class NaiveTrainer(MeasuredTrainer):
         return super().update(index)
 
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:  # noqa: ARG002
+        self.selected = selected
         if not selected:
             return {}
         self.optimizer.zero_grad()
@@ -115,6 +116,10 @@ class NaiveTrainer(MeasuredTrainer):
         """Not measured on this side."""
         return 0.0
 
+    def micro_batch(self, longest: int) -> int:
+        """Rows of a pass; on a GPU as many as fit into the token budget of our side, where more would not fit into memory."""
+        return MICRO_BATCH if self.model.device.type == "cpu" else max(1, self.config.token_budget // longest)
+
     def backward_padded(self, selected: Sequence[SelectedEpisode]) -> float:
         """Adds the gradient of the loss, micro-batch by micro-batch; returns the loss. Mean over all generated tokens."""
         rows = [
@@ -126,8 +131,10 @@ class NaiveTrainer(MeasuredTrainer):
         total = sum(len(completion.token_ids) for completion, _ in rows)
         self.model.train()
         losses = 0.0
-        for start in range(0, len(rows), MICRO_BATCH):
-            part = rows[start : start + MICRO_BATCH]
+        longest = max(len(completion.prompt_ids) + len(completion.token_ids) for completion, _ in rows)
+        size = self.micro_batch(longest)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
             completions = [completion for completion, _ in part]
             advantages = torch.tensor([advantage for _, advantage in part], device=self.model.device)[:, None]
             log_probs, mask = padded_log_probs(self.model, completions, self.temperature)

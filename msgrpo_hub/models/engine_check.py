@@ -107,8 +107,10 @@ def _chosen(
         for passes in passes_of(model):
             fast = FastForward(model, passes)
             fast.patience = 0
-            problem = _other_layers(model) or reference.disagreement(fast)
+            refused, problem = problem, _other_layers(model) or reference.disagreement(fast)
             if not problem:
+                if refused:
+                    log.warning("%s acts by %s passes, since those before failed: %s", _type(model), passes, refused)
                 return fast, ""
         if kind == "fast":
             raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")

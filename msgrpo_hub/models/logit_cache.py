@@ -47,6 +47,6 @@ class LogitCache:
             self._logits = logits.new_empty(self._capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
         start = len(self._nodes)
         new = [row for row, node in enumerate(nodes) if node not in self._nodes][: len(self._logits) - start]
-        self._logits[start : start + len(new)] = logits[new]
+        self._logits[start : start + len(new)] = logits if len(new) == len(logits) else logits[new]
         self._nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
         return [self._nodes.get(node, NOT_CACHED) for node in nodes]

@@ -87,7 +87,10 @@ class Replies:
             uniforms = [self._rngs[i].random() for i in drawn.tolist()]
             of_reply = rows if len(short) == len(live) else rows[torch.from_numpy(short).to(rows.device)]
             sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
-            column[:, drawn] = torch.stack([values.double() for values in sampled]).cpu().numpy()
+            found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # all that a step brings from a GPU
+            if np.isnan(found[1:3]).any():
+                raise not_finite()
+            column[:, drawn] = found
         tokens = column[0, live].astype(np.int64)
         ended = self._is_end(tokens) | (position + 1 == self.max_new_tokens)
         return tokens, np.flatnonzero(~ended)
@@ -172,8 +175,6 @@ def _draw(
     log_p = torch.log_softmax(logits, dim=-1)
     p = log_p.exp()
     entropies = -(p * log_p.clamp_(min=-1e9)).sum(-1)  # 0·log 0 is 0
-    if entropies.isnan().any():
-        raise not_finite()
     if temperature:
         cumulative = p.double().cumsum(-1)
         u = uniforms * cumulative[rows, -1]
@@ -196,11 +197,12 @@ def _find(cumulative: Tensor, rows: Tensor, u: Tensor) -> Tensor:
         rows: (samples,) the row of each sample.
         u: (samples,) the draws.
     """
-    order = rows.argsort()
-    counts = torch.bincount(rows, minlength=len(cumulative))
+    ascending, order = rows.sort()
     place = torch.empty_like(rows)
-    place[order] = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows[order]]
-    table = u.new_zeros(len(cumulative), int(counts.max()))
+    place[order] = torch.arange(len(rows), device=rows.device) - torch.searchsorted(ascending, ascending)
+    # A GPU is not asked how many draws a row has at most: the answer would take it longer than the rest of the table.
+    width = len(rows) if _is_gpu(rows) else int(place.max()) + 1
+    table = u.new_zeros(len(cumulative), width)
     table[rows, place] = u
     return torch.searchsorted(cumulative, table, right=True)[rows, place]
 
@@ -216,9 +218,13 @@ def _near_boundary(cumulative: Tensor, rows: Tensor, u: Tensor, tokens: Tensor) 
     """
     ends = cumulative[rows[:, None], torch.stack([tokens - 1, tokens], 1)]  # below the first token it takes the sum
     near = (ends - u).abs() < NEAR
-    if near.any():
+    if _is_gpu(near) or near.any():
         near &= (ends > 0) & (ends < cumulative[rows, -1:])
     return near.any(1)
+
+
+def _is_gpu(values: Tensor) -> bool:
+    return values.device.type != "cpu"
 
 
 def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
