@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +45,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 def _add_job_flags(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("job")
     group.add_argument("--flavor", required=True, metavar="NAME", help="the machine, as `hf jobs hardware` lists them")
-    group.add_argument("--timeout", default="1h", metavar="TIME", help="most time of an attempt, such as 90m or 6h. Default: 1h")
+    group.add_argument("--timeout", default="1h", metavar="TIME", help="most time of a job, such as 90m or 6h. Default: 1h")
     group.add_argument(
         "--attempts",
         type=read_as(Count),
@@ -84,6 +85,7 @@ def _jobs(options: argparse.Namespace) -> None:
     command = {"train": _training, "eval": _evaluation}[options.kind](options)
     price = jobs.find_price(options.flavor)
     job = jobs.Job(**command, state=options.checkpoint_repo, price=price, timeout=timeout, attempts=options.attempts)
+    jobs.attempts_of(job)
     _say(job)
     if options.dry_run:
         _print(options, job)
@@ -178,7 +180,13 @@ def _say(job: Job) -> None:
 
 
 def _dollars(amount: float) -> str:
-    return f"${amount:.2f}" if amount >= 0.01 else f"${amount:.4f}"
+    """Rounded up, since it is the most.
+
+    >>> _dollars(0.024), _dollars(0.00021), _dollars(3.0)
+    ('$0.03', '$0.0003', '$3.00')
+    """
+    digits = 2 if amount >= 0.01 else 4
+    return f"${math.ceil(round(amount * 10**digits, 6)) / 10**digits:.{digits}f}"
 
 
 def _time(seconds: float) -> str:

@@ -170,6 +170,7 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
     Raises:
         UserError: the Hub refuses it.
     """
+    more = attempts_of(job)
     check_token(Target(repo_id=job.state))
     volumes = [upload_wheel(wheel, job.state)] if wheel else None
     elsewhere = constants.ENDPOINT != "https://huggingface.co"
@@ -187,12 +188,12 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
             timeout=job.timeout,
             name=f"msgrpo-{job.arguments[0]}",
             volumes=volumes,
-            **_attempts(job),
+            **more,
         )
     return sent
 
 
-def _attempts(job: Job) -> dict[str, Any]:
+def attempts_of(job: Job) -> dict[str, Any]:
     """The argument of the client for more than one attempt. Raises `UserError` if it is too old to have it."""
     if job.attempts == 1:
         return {}

@@ -174,6 +174,11 @@ class VllmPool:
                 if version is self._version:  # the folder of an older version may be gone
                     self._refuse(error)
                     return
+            except Exception as error:  # or else nobody would keep the server, and the run would wait for it
+                refused = UserError(f"the server {member.server.url!r} could not be asked ({type(error).__name__}: {error})")
+                refused.__cause__ = error
+                self._refuse(refused)
+                return
 
     def _prepare(self, member: _Member, version: Version) -> None:
         """Gives a server a version in place of those that it had, and checks it."""

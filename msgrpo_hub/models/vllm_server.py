@@ -160,6 +160,8 @@ class VllmServer:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The JSON of an answer, or its text."""
         parts, key = urlsplit(self.url), os.environ.get(KEY_VARIABLE, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(f"{KEY_VARIABLE} holds a character that no key has: expected the key as the server was given it")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         connection = kind(str(parts.hostname), parts.port, timeout=self.timeout)
@@ -240,6 +242,7 @@ def _is_server(url: str) -> bool:
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if the port is invalid
+        (parts.hostname or "").encode("idna")  # and this, if no machine can have the name
     except ValueError:
         return False
     plain_url = url.isprintable() and not {" ", "@", "?", "#"} & {*url}

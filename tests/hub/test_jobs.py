@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from huggingface_hub import HfApi
@@ -201,6 +202,18 @@ def test_a_mistake_is_one_line_before_anything_is_sent(line: str, words: str, re
     assert words.replace("@", str(tmp_path)) in refused(done)
     assert not ready.hub.jobs
     assert not ready.requests("POST")
+
+
+def old_client(*arguments: str) -> None:
+    """The command with a client that cannot ask for attempts."""
+    with patch.object(HfApi, "run_uv_job", lambda _self, _script: None):
+        msgrpo(*arguments)
+
+
+def test_a_client_that_is_too_old_for_attempts_is_told_before_the_cost(ready: Loopback) -> None:
+    line = f"{EVALUATION} --push-to-hub ada/board --attempts 2 --dry-run"
+    done = ready.owner.attempt(old_client, *line.split())
+    assert refused(done).endswith("--attempts 2: expected a newer client, run `pip install --upgrade huggingface_hub`")
 
 
 def test_the_hub_that_wants_a_plan_or_another_token_is_told_in_one_line(ready: Loopback) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.vllm_guards import Probes, Version
 from msgrpo_hub.models.vllm_pool import VllmPool
-from msgrpo_hub.models.vllm_server import VllmServer
+from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
 from tests.models.vllm_loopback import MAX_MODEL_LEN, Answered, VllmLoopback, error
 
 VERSION = Version(name="v1", path="/runs/v1", expected=np.zeros(1))
@@ -106,6 +107,23 @@ def test_a_server_that_fails_at_everything_is_about_to_end_and_is_waited_for(ser
     with pytest.raises(UserError, match=r"no vLLM server was ready for 0 s \(http://.*: HTTP 500: Internal Server Error\)"):
         pool.publish(VERSION)
     pool.close()
+
+
+def test_an_error_that_nobody_thought_of_ends_the_run_instead_of_leaving_it_to_wait(server: VllmLoopback) -> None:
+    with patch.object(VllmServer, "_read", side_effect=RecursionError("too deep")):
+        assert refusal(server) == f"the server {server.url!r} could not be asked (RecursionError: too deep)"
+
+
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(server: VllmLoopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", "sk-“quoted”")
+    said = refusal(server)
+    assert said.startswith("MSGRPO_ENDPOINT_KEY holds a character that no key has")
+    assert "quoted" not in said
+
+
+def test_a_name_that_no_machine_can_have_is_refused_when_it_is_read() -> None:
+    with pytest.raises(UserError, match="expected vllm:URL"):
+        parse_servers("vllm:http://a..b:8000")
 
 
 def test_an_address_where_nothing_answers_is_said_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:

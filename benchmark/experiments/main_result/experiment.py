@@ -49,10 +49,13 @@ def units() -> dict[str, Settings]:
 
 
 def stages(config: dict[str, Any], name: str) -> list[Settings]:
-    """The runs that lead to a run, the first first: preset, and fields that differ from it."""
+    """What leads to a run, the first first: a preset and fields that differ from it; with a `teacher`, it is taught so."""
     run = config["run"][name]
-    own = {field: value for field, value in run.items() if field not in ("after", "also", "seeds")}
-    return [*(stages(config, run["after"]) if "after" in run else []), {**own, **config["stage"]}]
+    own = {field: value for field, value in run.items() if field not in ("after", "also", "seeds", "taught")}
+    before = stages(config, run["after"]) if "after" in run else []
+    if "taught" in run:
+        before = [{"preset": run["preset"], "game": run["game"], **run["taught"]}]
+    return [*before, {**own, **config["stage"]}]
 
 
 EXPERIMENT = Experiment(

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from benchmark.experiments.experiment import Settings, Values
 from benchmark.experiments.main_result.ceilings import CEILING, ceiling
 from benchmark.experiments.main_result.supervised import taught
@@ -104,10 +106,24 @@ def trained(stages: Sequence[Settings], seed: int, scratch: Path) -> Path:
     """The adapter of the last of some runs, each of which begins with the adapter of the one before."""
     adapter: Path | None = None
     for stage in stages:
+        if "teacher" in stage:
+            adapter = taught_adapter({**stage, "seed": seed, "episodes": 0}, scratch)
+            continue
         config = configured({**stage, "seed": seed})
         adapter = adapter_of(replace(config, init_adapter=str(adapter)) if adapter else config, scratch)
     assert adapter
     return adapter
+
+
+def taught_adapter(settings: Settings, scratch: Path) -> Path:
+    """The adapter that a teacher leaves, which is taught unless it is there."""
+    folder = scratch / f"taught-{settings['game']}-{settings['updates']}-seed{settings['seed']}"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            taught(settings).model.save_pretrained(new)
+            new.rename(folder)
+    return folder
 
 
 def played(name: str, game_id: str, episodes: int) -> Values:
