@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +39,23 @@ APART = TWO.replace(
 """Two processes that do not see the same files under the same name, as nodes without a common disk."""
 
 
+DYING = """
+import os, signal, sys, time
+from msgrpo_hub.cli import main
+from msgrpo_hub.training.trainer import Trainer
+
+def learn(self, selected, index, learn=Trainer.learn):
+    if os.environ["RANK"] == "1" and index == 3:
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return learn(self, selected, index)
+
+Trainer.learn = learn
+main(sys.argv[1:])
+"""
+"""A process of torchrun, of which the second is killed in its third update."""
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
@@ -66,6 +86,20 @@ def test_a_process_whose_peer_never_appears_ends_with_one_line(
     assert time.monotonic() - began < 300  # and not half an hour, which is what torch would wait
     assert f"error: process {rank} did not meet the others of 2 within 3 s" in ended.err.splitlines()[-1]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_ends_all_processes_within_a_minute_of_the_death_of_one(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}", "dying.py"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    arguments = ["train", *flags, "--device", "cpu", "--output-dir", "run"]
+    done = subprocess.run(
+        [*program, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode != 0
+    assert time.time() - (tmp_path / "died").stat().st_mtime < 60, done.stderr
+    assert len(metrics(tmp_path / "run")) == 2, "what was learned until then is kept"
 
 
 @pytest.mark.slow
