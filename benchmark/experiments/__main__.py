@@ -22,6 +22,9 @@ from msgrpo_hub.errors import unknown
 def main(arguments: list[str]) -> None:
     """Runs the command."""
     command, *given = arguments or [""]
+    if command in ("-h", "--help"):
+        print(__doc__)
+        return
     if command not in COMMANDS:
         raise unknown("command", command, COMMANDS)
     for name in given or names():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from benchmark.experiments.curves import Arms, curve_table, draw_curves, draw_ends, findings
@@ -14,6 +16,7 @@ from benchmark.experiments.experiment import Experiment, Settings, Values, confi
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.others import draw_others, table_of_others
 from benchmark.experiments.training import learning_curve
+from msgrpo_hub.training.config import preset
 
 MOST_CURVES = 8
 """Arms that a figure shows the curves of; of more it shows how they end."""
@@ -24,8 +27,7 @@ Run = Callable[[Settings, Path], Values]
 def compare_arms(name: str, question: str, run: Run = learning_curve) -> Experiment:
     """The experiment of a folder whose config.toml has `seeds`, `evaluations`, `updates` by case, `settings` of all and `arm`.
 
-    A case is a preset, unless `run` takes it for something else; an arm's table `in` has the fields of one case. With
-    `after`, the preset and further fields of a run, every arm begins with the adapter of that run with its own seed. `also`
+    A case is a preset, unless `run` takes it for something else; an arm's table `in` has the fields of one case. `also`
     names games that every arm plays in the end; then arms are compared on these alone, since they may train on different ones.
 
     Args:
@@ -53,7 +55,7 @@ def units(config: Mapping[str, Any]) -> dict[str, Settings]:
             "updates": updates,
             "evaluations": config["evaluations"],
             "seed": seed,
-            **{name: config[name] for name in ("after", "also") if name in config},
+            **({"also": config["also"]} if "also" in config else {}),
             "settings": {**config["settings"], **_in_case(case, changes)},
             "arm": arm,
         }
@@ -84,6 +86,20 @@ def unit_name(case: str, arm: str, seed: int) -> str:
     """A name that can be that of a file."""
     plain = "".join(letter if (letter.isascii() and letter.isalnum()) or letter == "." else " " for letter in arm)
     return f"{case}-{'-'.join(plain.split())}-seed{seed}"
+
+
+def is_preset(config: Mapping[str, Any], case: str, arm: str, but: Collection[str]) -> bool:
+    """Whether an arm has the settings of the preset that is its case, but for some fields, such as the test episodes."""
+    fields = {"updates": config["updates"][case], **config["settings"], **_in_case(case, config["arm"][arm])}
+    own = asdict(preset(case))
+    return all(own[name] == value for name, value in fields.items() if name not in but)
+
+
+def best_on_validation(arms: Arms) -> tuple[str, float]:
+    """The arm with the highest mean of the last validation rewards, and this mean."""
+    means = {arm: float(np.mean([values["curve"][-1][1] for values in seeds.values()])) for arm, seeds in arms.items()}
+    best = max(means, key=means.__getitem__)
+    return best, means[best]
 
 
 def arms_of(config: Mapping[str, Any], case: str, rows: Mapping[str, Values]) -> Arms:

@@ -26,14 +26,22 @@ def headline(arms: Arms) -> str:
     (first, seeds), *others = arms.items()
     means = means_of(seeds)
     above, below, rest = ([each for each in told if each.side == side] for side in (1, -1, 0))
-    said = [f"“{first}” reaches {sum(means.values()) / len(means):.2f} over {len(means)} seeds."]
+    said = [] if above or below else ["No difference is shown."]
+    said.append(f"“{first}” reaches {sum(means.values()) / len(means):.2f} over {len(means)} seeds.")
     for word, part in (("Better", above), ("Worse", below)):
         said += [f"{word}: {_named(part)}."] if part else []
     if rest:
-        said.append(f"Not told apart from it: {_named(rest) if len(rest) <= MOST_TOLD else f'{len(rest)} others'}.")
+        said.append(f"Not told apart from it: {_named(rest) if len(rest) <= MOST_TOLD else _counted(rest)}.")
     if few := len(others) - len(told):
         said.append(f"{few} more {'have' if few > 1 else 'has'} fewer than three seeds.")
     return " ".join(said)
+
+
+def _counted(found: Sequence[Difference]) -> str:
+    """How many, and what all their intervals span."""
+    intervals = [each.interval for each in found if each.interval]
+    low, high = min(each.low for each in intervals), max(each.high for each in intervals)
+    return f"{len(found)} others, whose intervals span {low:+.2f} to {high:+.2f}"
 
 
 def _named(found: Sequence[Difference]) -> str:

@@ -28,27 +28,23 @@ SERIES = (
 """Metrics that are kept of every update."""
 
 
-def learning_curve(settings: Settings, scratch: Path) -> Values:
+def learning_curve(settings: Settings, scratch: Path) -> Values:  # noqa: ARG001
     """Trains for some updates, and evaluates in between.
 
     Args:
         settings: a preset as `case`, `settings` (fields of the configuration beside it), `seed`, the number of `updates`, and
-            that of `evaluations` on the validation episodes. `after`, if given, has the `preset` and further fields of a run
-            with the same seed, from whose adapter this one begins. `also` may name games that the adapter plays in the end
-            without having been trained on them.
-        scratch: keeps the runs of `after`.
+            that of `evaluations` on the validation episodes. `also` may name games that the adapter plays in the end without
+            having been trained on them.
+        scratch: not used.
 
     Returns:
         `curve`: (update, validation reward), the first before training; `seconds`, the processor time of all updates; the
         `metrics` of `SERIES`, one number per update; `test_rewards` of the trained adapter, one per test episode, and those of
         the games of `also`.
     """
-    seed = settings["seed"]
-    fields = {"preset": settings["case"], "seed": seed, "updates": settings["updates"], **settings["settings"]}
+    fields = {"preset": settings["case"], "seed": settings["seed"], "updates": settings["updates"], **settings["settings"]}
     updates = fields["updates"]
     config = configured({**fields, "updates": max(updates, 1)})  # without an update, the base
-    if first := settings.get("after"):
-        config = replace(config, init_adapter=str(adapter_of(configured({**first, "seed": seed}), scratch)))
     trainer = Trainer(config, Accelerator(cpu=True))
     for game in settings.get("also", []):
         trainer.starts.test(game)  # one that needs a package says so now

@@ -38,11 +38,11 @@ def _curves(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.seed_sets import data_of, find_variants
     from msgrpo_hub.training.seed_table import seed_table
 
+    variants = find_variants(options.folders)
     output = options.output or Path(os.path.commonpath([folder.resolve() for folder in options.folders])) / FILE
     kind = output.suffix.removeprefix(".").lower()
     if kind not in KINDS or output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {str(output)!r}: expected the name of a file in a folder that exists, ending in .png or .svg")
-    variants = find_variants(options.folders)
     _draw(variants, options.x, output, kind)
     if options.json:
         print_json({"figure": str(output), "variants": [data_of(variant) for variant in variants]})

@@ -161,7 +161,10 @@ def _train_seeds(options: argparse.Namespace) -> None:
         print(
             f"\nThe adapters are in {folder}/seed-N/adapter, the figures in {folder}/{SUMMARY}, the curves in {folder}/{CURVES}"
         )
-    print_next(f"msgrpo curves {folder}", f"msgrpo push adapter {folder}/seed-{options.seeds[0]} USER/NAME")
+    learned = [
+        seed for seed, run in variant.runs.items() if seed in options.seeds and "learned_nothing" not in (run.summary or {})
+    ]
+    print_next(f"msgrpo curves {folder}", *(f"msgrpo push adapter {folder}/seed-{seed} USER/NAME" for seed in learned[:1]))
 
 
 def _push(options: argparse.Namespace) -> None:

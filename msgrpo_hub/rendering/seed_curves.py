@@ -121,7 +121,8 @@ def _curves(axis: Axes, looks: Looks, part: str, x_label: str) -> dict[str, floa
         if lines:
             x, means = mean_line(lines, variant.bounds)
             values = np.array([mean.mean for mean in means])
-            axis.plot(x, values, f"o{style}" if part == "validation" else style, color=colour, linewidth=2.2, markersize=4)
+            dots = "o" if part == "validation" or len(x) == 1 else ""
+            axis.plot(x, values, dots + style, color=colour, linewidth=2.2, markersize=4)
             _band(axis, x, means, colour)
             ends[variant.name] = float(values[-1])
     return ends

@@ -44,7 +44,10 @@ def test_arms_whose_interval_leaves_out_zero_are_better_or_worse() -> None:
 
 def test_of_many_arms_that_are_not_told_apart_only_the_number_is_said() -> None:
     many = {f"noisy_{number}": (0.2, 0.6, 1.0) for number in range(6)}
-    assert headline(arms(**many)) == "“the first” reaches 0.60 over 3 seeds. Not told apart from it: 6 others."
+    assert headline(arms(**many)) == (
+        "No difference is shown. “the first” reaches 0.60 over 3 seeds. Not told apart from it: 6 others, whose intervals span"
+        " -0.75 to +0.75."
+    )
 
 
 def test_arms_with_fewer_than_three_seeds_are_counted_and_not_judged() -> None:
@@ -76,7 +79,10 @@ def test_an_adapter_that_obeys_in_words_it_knows_alone_does_not_read(other_trap:
 
 @pytest.mark.parametrize(
     ("new", "verdict"),
-    [(0.0, "It has not learned to read."), (1.0, "It follows words that it has not trained on.")],
+    [
+        (0.0, "has not learned to read."),
+        (1.0, "follows words that it has not trained on."),
+    ],
     ids=["only words it trained on", "new words too"],
 )
 def test_training_on_several_rules_is_held_against_the_adapter_it_goes_on_from(new: float, verdict: str) -> None:
@@ -97,9 +103,12 @@ def test_training_on_several_rules_is_held_against_the_adapter_it_goes_on_from(n
     assert of_rules(rows) == "", "the arm has not run"
     rows |= {row("several rules", seed): ended(3.0 + seed / 10, new + seed / 10) for seed in range(3)}
     said = of_rules(rows)
-    assert said.startswith(verdict)
+    assert said.startswith(f"An adapter that trains on several rules {verdict}")
     assert "before -4.000" in said
     assert "which has trained on these words, is better than before" in said
+    kept, of_poison = said.partition("Its skill on the plain game is ")[2].split(", and where apples are poison it gets ")
+    assert kept.startswith("kept within 5 %")
+    assert of_poison.startswith("more than the base (-0.90 and -2.00)")
 
 
 def test_the_main_result_is_told_as_shares_of_the_best_player() -> None:
@@ -147,7 +156,7 @@ def test_seeds_that_stagnate_are_counted_by_arm() -> None:
 
     found = {"temperature 1": (0.8, 0.3, 0.1), "adaptive": (0.8, 0.4, 0.5)}
     rows = {unit_name("quickstart", arm, seed): ended(x) for arm, ends in found.items() for seed, x in enumerate(ends)}
-    assert of_exploration(rows).endswith("best one: 2 of 3 with “temperature 1”, 0 of 3 with “adaptive”.")
+    assert of_exploration(rows).endswith("best one of all: 2 of 3 with “temperature 1”, 0 of 3 with “adaptive”.")
 
 
 @pytest.mark.parametrize(

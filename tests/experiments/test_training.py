@@ -7,12 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
-from benchmark.experiments.training import adapter_of, configured, learning_curve
+from benchmark.experiments.main_result.runs import trained
+from benchmark.experiments.training import learning_curve
 from msgrpo_hub.training.config import preset
 
 CREDITS = load("credit_curves")
@@ -82,13 +84,14 @@ def test_a_run_of_the_restricted_policy_gives_its_exact_values(arm: str, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_run_after_another_begins_with_its_adapter(tiny_model: Path, tmp_path: Path) -> None:
-    unit = next(iter(load("settings_slippery").units.values()))
-    small = {"model": str(tiny_model), "groups": 2, "group_size": 4, "selected_per_group": 4, "test_episodes": 4}
-    first = {**unit["after"], **small, "updates": 1, "test_episodes": 0}
-    settings = {**unit["settings"], **small, "eval_episodes": 4}
-    assert_is_curve(learning_curve({**unit, "updates": 2, "evaluations": 2, "after": first, "settings": settings}, tmp_path))
-    assert (adapter_of(configured({**first, "seed": unit["seed"]}), tmp_path) / "adapter_model.safetensors").exists()
+def test_a_run_after_teaching_begins_with_the_taught_adapter(tmp_path: Path) -> None:
+    teaching, run = load("main_result").units["slippery-after-teaching-seed0"]["stages"]
+    small = {"groups": 1, "group_size": 2, "selected_per_group": 2, "updates": 1, "learning_rate": 1e-12}
+    adapter = trained([{**teaching, "updates": 1}, {**run, **small}], 0, tmp_path)
+    [first] = tmp_path.glob("taught-FrozenLake-Slippery-v1-1-seed0")
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first, adapter))
+    assert any(weights.any() for weights in before.values())
+    assert all(torch.allclose(weights, before[name], atol=1e-6) for name, weights in after.items())
 
 
 @pytest.mark.slow

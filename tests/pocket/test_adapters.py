@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from msgrpo_hub.cli import parse
+from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import adapters_path, built_in_adapters, located, pocket_path, public_name
 from msgrpo_hub.downloads.sources import resolve
@@ -16,6 +19,7 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig, train
+from msgrpo_hub.training.curriculum import parse_games
 
 LARGEST = 700_000
 """Bytes of an adapter."""
@@ -28,6 +32,14 @@ def test_a_built_in_adapter_is_that_of_its_folder_on_the_built_in_base_by_its_ha
     assert (sources.adapter, sources.adapter_commit) == (located(name), content_hash(adapters_path() / name))
     assert sources.identity()["adapter"] == name == public_name(located(name))
     assert str(Path.home()) not in json.dumps(sources.identity())
+
+
+@pytest.mark.parametrize("name", built_in_adapters())
+def test_the_command_of_a_built_in_adapter_can_be_given_as_it_stands(name: str) -> None:
+    about = json.loads((adapters_path() / f"{name}.json").read_text(encoding="utf-8"))
+    program, *arguments = shlex.split(about["command"])
+    assert program == "msgrpo"
+    assert about["game"] in parse_games(train_config(parse(arguments)).game)
 
 
 @pytest.mark.parametrize("name", built_in_adapters())

@@ -1,1 +1,1 @@
-"""Learning curves of the credits at equal seconds."""
+"""Learning curves of the credits over as many updates."""

@@ -58,10 +58,12 @@ def headline(rows: Mapping[str, Values]) -> str:
     if not points:
         return ""
     needed = ", ".join(f"{_needed(points, Estimator(credit))} with {name}" for name, credit in CREDITS.items())
+    resolved = sum(point.resolves(ALL) for point in points)
     return (
         f"Episodes that an update needs until its cosine with the exact gradient is {TARGET:g}, as a multiple of what the paper's"
         f" credit needs: {needed}. Learning from the few that AAW selects needs {_needed(points, PAPER)} the episodes of learning"
-        " from all."
+        f" from all. These are means over {resolved} of {len(points)} checkpoints of one seed per game; at the others the noise"
+        " is too large to say."
     )
 
 

@@ -17,16 +17,33 @@ STUCK = 0.5
 
 
 def headline(rows: Mapping[str, Values]) -> str:
-    """How the arms compare, and the seeds that stagnated under each."""
-    found = [(title, of_arms(arms), _stuck(arms)) for title, arms in titled(CONFIG, rows)]
+    """How the arms of each learning rate compare, and the seeds that stagnated under each."""
+    found = [
+        (f"{title}{rate}", of_arms(of_rate), _stuck(of_rate, arms))
+        for title, arms in titled(CONFIG, rows)
+        for rate, of_rate in by_rate(arms).items()
+    ]
     return "\n\n".join(f"**{title}.** {said} {stuck}" for title, said, stuck in found if said)
 
 
-def _stuck(arms: Arms) -> str:
-    ends = {arm: [float(values["curve"][-1][1]) for values in seeds.values()] for arm, seeds in arms.items()}
+def by_rate(arms: Arms) -> dict[str, Arms]:
+    """The arms with the learning rate of the preset, and those whose names state another.
+
+    >>> list(by_rate({"adaptive": {}, "adaptive, rate 0.005": {}}).items())
+    [('', {'adaptive': {}}), (', rate 0.005', {'adaptive, rate 0.005': {}})]
+    """
+    found: dict[str, dict[str, Mapping[int, Values]]] = {}
+    for arm, seeds in arms.items():
+        _, rate, of_arm = arm.partition(", rate ")
+        found.setdefault(rate + of_arm, {})[arm] = seeds
+    return dict(found)
+
+
+def _stuck(arms: Arms, every: Arms) -> str:
+    ends = {arm: [float(values["curve"][-1][1]) for values in seeds.values()] for arm, seeds in every.items()}
     best = max(map(max, ends.values()))
-    counts = [f"{sum(end < STUCK * best for end in of_seeds)} of {len(of_seeds)} with “{arm}”" for arm, of_seeds in ends.items()]
-    return f"Seeds that ended below half of the best one: {', '.join(counts)}."
+    counts = [f"{sum(end < STUCK * best for end in ends[arm])} of {len(ends[arm])} with “{arm}”" for arm in arms]
+    return f"Seeds that ended below half of the best one of all: {', '.join(counts)}."
 
 
 EXPERIMENT = replace(COMPARED, headline=headline)

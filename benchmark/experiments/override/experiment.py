@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from benchmark.experiments.arms import arms_of, compare_arms
-from benchmark.experiments.curves import Arms, differences, mean_with_interval
+from benchmark.experiments.curves import Arms, differences, mean_with_interval, means_of
 from benchmark.experiments.experiment import Values, configuration
 from benchmark.experiments.headlines import LEAST
 
@@ -16,19 +18,45 @@ POISON, NEW = "Snake-PoisonApple-v1", ("Snake-PoisonAppleBanana-v1", "Snake-Fire
 """The game whose words `several rules` has trained on and `plain game` has not, and those whose words no arm has trained on."""
 
 
+CONTROL = ("Snake-Standard-v1", "Snake-Standard-v1:irrelevant-sentence")
+"""The plain game, without and with a sentence more that says nothing."""
+
+KEPT = 0.95
+"""Least share of the skill on the plain game that counts as kept."""
+
+
 def headline(rows: Mapping[str, Values]) -> str:
     """What training on several rules does where apples are poison, and where the words are new."""
     arms = arms_of(CONFIG, next(iter(CONFIG["updates"])), rows)
     if not {"plain game", "several rules", "before", "the base"} <= arms.keys() or len(arms["several rules"]) < LEAST:
         return ""
     poison, *new = (_side(arms, game) for game in (POISON, *NEW))
-    verdict = "It follows words that it has not trained on" if min(new) > 0 else "It has not learned to read"
+    verdict = (
+        "An adapter that trains on several rules follows words that it has not trained on"
+        if min(new) > 0
+        else "An adapter that trains on several rules has not learned to read"
+    )
     told = [f"{name} {mean_with_interval(seeds, POISON)}" for name, seeds in arms.items()]
     change = {1: "is better than before", 0: "is not told apart from before", -1: "is worse than before"}
     others = ", ".join(f"on {game.removesuffix('-v1')} it {change[side]}" for game, side in zip(NEW, new, strict=True))
     return (
         f"{verdict}. Where apples are poison, with 0 for an adapter that leaves them alone: {'; '.join(told)}. “several rules”,"
         f" which has trained on these words, {change[poison]}; on games with words that no arm has trained on: {others}."
+        f" {_criteria(arms)}"
+    )
+
+
+def _criteria(arms: Arms) -> str:
+    """What was asked for beforehand: skill on the plain game kept, more than the base where apples are poison; and a control."""
+    plain, told = CONTROL
+    before, after = (float(np.mean([*means_of(arms[name], plain).values()])) for name in ("before", "several rules"))
+    base, poison = (float(np.mean([*means_of(arms[name], POISON).values()])) for name in ("the base", "several rules"))
+    kept = "kept" if after >= KEPT * before else "not kept"
+    above = "more" if poison > base else "less"
+    return (
+        f"Its skill on the plain game is {kept} within 5 % ({after:.2f} of {before:.2f}), and where apples are poison it gets"
+        f" {above} than the base ({poison:.2f} and {base:.2f}). The control, a sentence that says nothing, leaves it"
+        f" {mean_with_interval(arms['several rules'], told)} on the plain game."
     )
 
 

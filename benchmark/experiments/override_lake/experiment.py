@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmark.experiments.arms import arms_of, compare_arms
-from benchmark.experiments.curves import mean_with_interval, means_of
+from benchmark.experiments.curves import Arms, mean_with_interval, means_of
 from benchmark.experiments.experiment import Values, configuration
 from benchmark.experiments.headlines import LEAST
 
@@ -20,6 +20,9 @@ TOLD = {
 }
 """What holds → the game whose words two arms have trained on, and the one with words for the same that “a trap” has not."""
 
+
+CONTROL = ("FrozenLake-NotSlippery-v1", "FrozenLake-NotSlippery-v1:irrelevant-sentence")
+"""The plain game, without and with a sentence more that says nothing."""
 
 OBEYS = 0.5
 """Least share of what obeying would bring, of the difference between walking to the goal and keeping off it."""
@@ -35,13 +38,38 @@ def headline(rows: Mapping[str, Values]) -> str:
     )
     kept, reached = 1 + other_trap, other_goal
     verdict = (
-        "It follows words that it has not trained on" if min(kept, reached) > OBEYS else "It has learned sentences, not to read"
+        "An adapter follows words that it has not trained on"
+        if min(kept, reached) > OBEYS
+        else "An adapter has learned sentences, not to read"
     )
     return (
-        f"Trained on both rules, each in one wording, an adapter gets {trap:.2f} where the goal is a trap and {goal:.2f} where it"
-        f" is to be reached, if told so in these words; in others {other_trap:.2f} and {other_goal:.2f}, where obeying brings 0"
-        f" and 1. {verdict}."
+        f"{verdict}. Trained on both rules, each in one wording, it gets {trap:.2f} where the goal is a trap and {goal:.2f} where"
+        f" it is to be reached, if told so in these words; in others {other_trap:.2f} and {other_goal:.2f}, where obeying brings"
+        f" 0 and 1.{_many_words(arms)}{_control(arms)}"
     )
+
+
+def _many_words(arms: Arms) -> str:
+    """How many seeds of the arm that trained on all wordings get what obeying brings, under each."""
+    if "many words" not in arms:
+        return ""
+    (trap, keep_away), (goal, sought) = (
+        [means_of(arms["many words"], game).values() for game in wordings] for wordings in TOLD.values()
+    )
+    kept = sum(min(1 + one, 1 + other) > OBEYS for one, other in zip(trap, keep_away, strict=True))
+    reached = sum(min(one, other) > OBEYS for one, other in zip(goal, sought, strict=True))
+    return (
+        f" Of adapters trained on all four wordings, {kept} of {len(trap)} keep off a trap in both wordings, and {reached} of"
+        f" {len(goal)} reach the goal in both."
+    )
+
+
+def _control(arms: Arms) -> str:
+    """What a sentence that says nothing does to the adapter of the plain game."""
+    if "its own words" not in arms:
+        return ""
+    plain, told = (mean_with_interval(arms["its own words"], game) for game in CONTROL)
+    return f" The control: one more sentence, which says nothing, takes “its own words” from {plain} to {told}."
 
 
 def answer(rows: Mapping[str, Values]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
-from benchmark.experiments.arms import arms_of, compare_arms
+from benchmark.experiments.arms import arms_of, best_on_validation, compare_arms, is_preset
 from benchmark.experiments.curves import Arms, means_of
 from benchmark.experiments.experiment import Values, configuration
 from benchmark.experiments.headlines import headline as of_arms
@@ -34,13 +34,12 @@ def headline(rows: Mapping[str, Values]) -> str:
     arms = _with_all_seeds(rows)
     if len(arms) < 2:
         return ""
-    validation = {arm: float(np.mean([values["curve"][-1][1] for values in seeds.values()])) for arm, seeds in arms.items()}
-    best = max(validation, key=lambda arm: validation[arm])
+    best, validation = best_on_validation(arms)
     test = np.mean(list(means_of(arms[best]).values()))
-    chosen = f", which is what `{CASE}` has" if _is_preset(best) else ""
+    chosen = f", which is what `{CASE}` has" if is_preset(CONFIG, CASE, best, ("eval_episodes", "test_episodes")) else ""
     return (
         f"On the validation boards “{best}” is best of {len(arms)} over the first {len(SEEDS)} seeds, with"
-        f" {validation[best]:.3f} ({test:.3f} on the test boards){chosen}. On the test boards of all seeds,"
+        f" {validation:.3f} ({test:.3f} on the test boards){chosen}. On the test boards of all seeds:"
         f" {of_arms(arms_of(CONFIG, CASE, rows))} {_failures(arms_of(CONFIG, CASE, rows))}{_causes(arms)}"
     )
 
@@ -50,13 +49,6 @@ def _failures(arms: Arms) -> str:
     found = {arm: sum(mean < NOTHING for mean in means_of(seeds).values()) for arm, seeds in arms.items()}
     said = ", ".join(f"{failed} of {len(arms[arm])} with “{arm}”" for arm, failed in found.items() if failed)
     return f"Runs that learned nothing: {said}. " if said else ""
-
-
-def _is_preset(arm: str) -> bool:
-    fields = {"updates": CONFIG["updates"][CASE], **CONFIG["settings"], **CONFIG["arm"][arm]}
-    other = set(CONFIG["settings"]) & {"eval_episodes", "test_episodes"}
-    own = asdict(preset(CASE))
-    return all(own[name] == value for name, value in fields.items() if name not in other)
 
 
 def _with_all_seeds(rows: Mapping[str, Values]) -> Arms:

@@ -54,7 +54,7 @@ def headline(rows: Mapping[str, Values]) -> str:
     trained = ", ".join(f"{name} {with_interval(of_seeds, '.2f')}" for name, of_seeds in sizes.items())
     bases = ", ".join(f"{name.removesuffix(BASE)} {mean:.2f}" for name, mean in untrained.items())
     between = of_arms({arm: seeds for arm, seeds in found[0][1].items() if not arm.endswith(BASE)})
-    compared = f" Among trained ones, {between}" if between else ""
+    compared = f" Among trained ones: {between}" if between else ""
     return (
         f"{said}. Trained on the dry lake by `quickstart` for {CONFIG['updates']['quickstart']} updates: {trained}, over training"
         f" seeds. Before: {bases}: the documents that the bases were made from teach them to read boards and to move at random,"
