@@ -31,6 +31,14 @@ NAMES = {
     "limit": "limit of the machine",
 }
 GREY = "#8a8a8a"
+UNITS = {
+    "G": "G (episodes)",
+    "horizon": "horizon (turns)",
+    "board size": "edge of the board (cells)",
+    "reply length": "reply (tokens)",
+    "width of the model": "width of the model (numbers)",
+}
+"""What growth is measured against → the label of its axis."""
 
 
 def main() -> None:
@@ -98,8 +106,8 @@ def draw_growth(record: dict[str, Any]) -> Figure:
         axis.loglog(sizes, [row["memory_mb"] / 1e3 for row in rows], "s:", color=COLOURS["naive"], label="peak GB")
         last = np.log(spent[-1] / spent[-2]) / np.log(sizes[-1] / sizes[-2])
         axis.set_title(f"{name}\nexponent {slopes[name]:.2f}, at the end {last:.2f}" if name in slopes else name, fontsize=8)
-        axis.set_xlabel(name.partition(": ")[2], fontsize=8)
-        axis.set_ylabel("seconds, or GB", fontsize=8)
+        axis.set_xlabel(UNITS[name.partition(": ")[2]], fontsize=8)
+        axis.set_ylabel("time (s), memory (GB)", fontsize=8)
         axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")

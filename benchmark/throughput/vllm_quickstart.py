@@ -75,16 +75,17 @@ def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
         success = [mean(run["success_of_updates"][:both][-LAST:]) for run in pair]
         test = [f"{run['test_success_adapter']:.3f}" if "test_success_adapter" in run else "–" for run in pair]
         acting = [median(run["seconds_acting"][:both][-QUIET:]) for run in pair]
-        pairs = [_two(success, 2), " / ".join(test), _two(acting, 1), f"{pair[0]['largest_sampler_k3']:.1g}"]
+        minutes = [sum(run["seconds_acting"][:both] + run["seconds_training"][:both]) / 60 for run in pair]
+        pairs = [_two(success, 2), " / ".join(test), _two(acting, 1), _two(minutes, 0), f"{pair[0]['largest_sampler_k3']:.1g}"]
         lines.append([str(seed), f"{both} of {pair[0]['updates_of_run']}", *pairs])
     tested = [
         [of[seed, acting]["test_success_adapter"] for seed in seeds if "test_success_adapter" in of[seed, acting]]
         for acting in ACTING
     ]
     if len(seeds) > 1 and all(len(values) == len(seeds) for values in tested):
-        lines.append(["all", "", "", " / ".join(_with_interval(values) for values in tested), "", ""])
+        lines.append(["all", "", "", " / ".join(_with_interval(values) for values in tested), "", "", ""])
     head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
-    return [*head, f"seconds of acting, median of the last {QUIET}", "largest `sampler_k3`"], lines
+    return [*head, f"seconds of acting, median of the last {QUIET}", "minutes in all", "largest `sampler_k3`"], lines
 
 
 def _with_interval(of_seeds: Sequence[float]) -> str:

@@ -26,7 +26,7 @@ SAMPLED = PlayerSettings(temperature=1.0)
 
 
 def run(settings: Settings, scratch: Path) -> Values:
-    """The player, and game → what it played on the test episodes; of a run also its seconds and its environment steps."""
+    """The player, and game → what it played on the test episodes; and how much a trained one learned from."""
     if "teacher" in settings:
         return supervised(settings)
     if "dqn" in settings:
