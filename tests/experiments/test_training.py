@@ -13,8 +13,12 @@ from safetensors.torch import load_file
 from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
-from benchmark.experiments.main_result.runs import trained
+from benchmark.experiments.main_result.runs import SAMPLED, trained
 from benchmark.experiments.training import learning_curve
+from benchmark.experiments.transfer.experiment import UNREADABLE
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.players import make_player
+from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.config import preset
 
 CREDITS = load("credit_curves")
@@ -92,6 +96,17 @@ def test_a_run_after_teaching_begins_with_the_taught_adapter(tmp_path: Path) -> 
     before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first, adapter))
     assert any(weights.any() for weights in before.values())
     assert all(torch.allclose(weights, before[name], atol=1e-6) for name, weights in after.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("player", ["pocket", "lake", "snake"])
+def test_the_game_in_which_transfer_says_that_nothing_is_read_is_one(player: str) -> None:
+    pytest.importorskip("minigrid")
+    game = make_game(UNREADABLE)
+    episodes = play_episodes(
+        game, make_player(player, SAMPLED), [(episode_seed(game.id, "test", index), 0) for index in range(5)]
+    )
+    assert all(step.action is None for episode in episodes for step in episode.steps)
 
 
 @pytest.mark.slow
