@@ -121,7 +121,7 @@ def taught_adapter(settings: Settings, scratch: Path) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             new = folder.with_suffix(".new")
-            taught(settings).model.save_pretrained(new)
+            taught(settings).model.save_pretrained(str(new))
             new.rename(folder)
     return folder
 
