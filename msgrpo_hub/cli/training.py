@@ -161,9 +161,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
         print(
             f"\nThe adapters are in {folder}/seed-N/adapter, the figures in {folder}/{SUMMARY}, the curves in {folder}/{CURVES}"
         )
-    learned = [
-        seed for seed, run in variant.runs.items() if seed in options.seeds and "learned_nothing" not in (run.summary or {})
-    ]
+    learned = [seed for seed in options.seeds if "learned_nothing" not in variant.finished[seed]]
     print_next(f"msgrpo curves {folder}", *(f"msgrpo push adapter {folder}/seed-{seed} USER/NAME" for seed in learned[:1]))
 
 
