@@ -15,7 +15,7 @@ from tests.hub_server.jobs import Job
 from tests.hub_server.lanes import QUIET, Loopback
 
 ROOT = Path(__file__).parents[2]
-"""Has the package that runs."""
+"""Has the package that runs, unless `JOB_PYTHON` names a Python that has it: an environment in which its wheel is installed."""
 PATIENCE = 300.0
 """Seconds for an attempt."""
 
@@ -53,10 +53,10 @@ class Machine:
         return process.wait()
 
     def _command(self, command: list[str]) -> list[str]:
-        """What uv would run, by this Python: uv itself, which installs packages from an index, is left out."""
+        """What uv would run, by `JOB_PYTHON` or this Python: uv itself, which installs packages from an index, is left out."""
         assert command[:2] == ["uv", "run"]
         first = command.index("--module")
-        return [sys.executable, "-m", *command[first + 1 :]]
+        return [os.environ.get("JOB_PYTHON", sys.executable), "-m", *command[first + 1 :]]
 
     def _environment(self, job: Job, place: Path) -> dict[str, str]:
         guard = {
@@ -65,7 +65,8 @@ class Machine:
             if name.startswith(("MSGRPO_HUB_", "NO_PROXY"))
         }
         own = {"PATH": os.environ["PATH"], "HOME": str(place), "HF_HOME": str(place / ".cache"), "TMPDIR": str(place), **QUIET}
-        path = os.pathsep.join([self.loopback.machine.environment["PYTHONPATH"], str(ROOT)])
+        installed = "JOB_PYTHON" in os.environ
+        path = os.pathsep.join([self.loopback.machine.environment["PYTHONPATH"], *([] if installed else [str(ROOT)])])
         return {**own, **guard, "PYTHONPATH": path, **job.environment}
 
     def _watch(self, job: Job, process: subprocess.Popen[str]) -> None:
