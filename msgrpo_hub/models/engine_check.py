@@ -110,7 +110,7 @@ def _chosen(
             refused, problem = problem, _other_layers(model) or reference.disagreement(fast)
             if not problem:
                 if refused:
-                    log.warning("%s acts by %s passes, since those before failed: %s", _type(model), passes, refused)
+                    log.warning("%s acts by %s passes, since faster ones failed: %s", _type(model), passes, refused)
                 return fast, ""
         if kind == "fast":
             raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
@@ -118,11 +118,8 @@ def _chosen(
         plain = PlainForward(model, cached)
         plain_problem = reference.disagreement(plain)
         if not plain_problem:
-            cost = (
-                "several times slower"
-                if cached
-                else "many times slower, since its cache is inexact and each token computes all before it"
-            )
+            why_slow = "many times slower, since its cache is inexact and each token computes all before it"
+            cost = "several times slower" if cached else why_slow
             return plain, f"{_type(model)} acts and trains by the plain engine ({problem}): exact, but {cost}" if problem else ""
     raise _unsupported(model, plain_problem, "use a causal language model")
 

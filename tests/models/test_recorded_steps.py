@@ -151,7 +151,7 @@ def test_new_weights_are_recorded_anew(tracer: Tracer) -> None:
     assert tracer.recorded
 
 
-def test_a_recording_that_computes_otherwise_is_not_used() -> None:
+def test_a_recording_that_computes_otherwise_is_not_used_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """As a graph of a driver or a library with an error would."""
     trace = Tracer()
 
@@ -168,6 +168,11 @@ def test_a_recording_that_computes_otherwise_is_not_used() -> None:
                 forward = Engine(MODELS["qwen2"](), END).choose(some_prompts()[0], 10)
             assert isinstance(forward, FastForward)
             assert forward.passes == expected
+    said = [
+        record.getMessage() for record in caplog.records if "acts by direct passes, since faster ones failed" in record.message
+    ]
+    assert len(said) == 2
+    assert "operation not permitted" in said[1]
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in NO_WINDOW])
