@@ -125,9 +125,13 @@ def share(line: Line, lines: Sequence[Line]) -> tuple[str, float, float] | None:
     best = reference(lines)
     if best is None:
         return None
-    own, whole = (line.luck_adjusted, best.luck_adjusted) if _lucky(line, best) else (line.means, best.means)
-    reached = float(np.mean(whole))
+    own, reached = without_luck(line, best), float(np.mean(without_luck(best, best)))
     return (best.name, float(np.mean(own)) / reached, min(own) / reached) if reached > 0 else None
+
+
+def without_luck(line: Line, best: Line | None) -> Sequence[float]:
+    """The means of a line, without the luck of the ice where there is any."""
+    return line.luck_adjusted if best and _lucky(line, best) else line.means
 
 
 def _lucky(line: Line, best: Line) -> bool:
@@ -163,7 +167,7 @@ def _row(line: Line, lines: Sequence[Line]) -> list[str]:
 
 
 def figure(rows: Mapping[str, Values]) -> Figure:
-    """A panel per game: a dot for every training seed, a grey one for every other player."""
+    """A panel per game: a dot for every training seed, a grey one for every other player; without luck where there is any."""
     found = lines_of(rows)
     heights = [height(in_lines(line.name) for line in lines) + 0.5 for lines in found.values()]
     drawn = Figure(figsize=(5, 0.4 + 0.27 * sum(heights)), layout="constrained")
@@ -172,8 +176,9 @@ def figure(rows: Mapping[str, Values]) -> Figure:
     for axes, (game, lines) in zip(panels, found.items(), strict=True):
         best = reference(lines)
         scripted = {in_lines(line.name) for line in lines if not line.trained}
-        draw_dots(axes, {in_lines(line.name): line.means for line in lines}, best and best.means[0], scripted)
-        axes.set_title(game, fontsize=9, loc="left")
+        dots = {in_lines(line.name): without_luck(line, best) for line in lines}
+        draw_dots(axes, dots, best and without_luck(best, best)[0], scripted)
+        axes.set_title(game + (", without luck" if best and _lucky(best, best) else ""), fontsize=9, loc="left")
     drawn.supxlabel(
         "mean test reward: of every seed, and their mean;\ngrey: not trained here; dotted: the best player", fontsize=9
     )
