@@ -200,7 +200,7 @@ def _find(cumulative: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     ascending, order = rows.sort()
     place = torch.empty_like(rows)
     place[order] = torch.arange(len(rows), device=rows.device) - torch.searchsorted(ascending, ascending)
-    # A GPU is not asked how many draws a row has at most: the answer would take it longer than the rest of the table.
+    # A GPU is not asked how many draws a row has at most, since the step would wait for the answer; this many is never too few.
     width = len(rows) if _is_gpu(rows) else int(place.max()) + 1
     table = u.new_zeros(len(cumulative), width)
     table[rows, place] = u
