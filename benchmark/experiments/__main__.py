@@ -4,12 +4,15 @@ Without a name, every experiment.
 
 list      the experiments, and how many of their units have run
 run       runs the units that have not run yet, and then makes the page; may be stopped and started again at any time, and
-          several processes share the units of an experiment
+          several processes share the units of an experiment; NAME/UNITS runs some units: `run 'main_result/snake-seed*'`
 figures   makes every page and every figure from the raw results
 check     fails if one of them is stale
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import torch
 
@@ -31,9 +34,14 @@ def main(arguments: list[str]) -> None:
         COMMANDS[command](name)
 
 
-def run(name: str) -> None:
+def run(named: str) -> None:
     torch.set_num_threads(1)  # so that processor time does not depend on the number of cores
-    rows.run(name, load(name), HERE / name, rows.SCRATCH / name)
+    name, _, pattern = named.partition("/")
+    experiment = load(name)
+    units = {unit: settings for unit, settings in experiment.units.items() if fnmatchcase(unit, pattern or "*")}
+    if not units:
+        raise unknown(f"unit of {name}", pattern, experiment.units)
+    rows.run(name, replace(experiment, units=units), HERE / name, rows.SCRATCH / name)
     figures(name)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from benchmark.experiments.curves import with_interval
 from benchmark.throughput.machine import machine
-from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.metrics import read_metrics
 
@@ -83,13 +83,9 @@ def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
         for acting in ACTING
     ]
     if len(seeds) > 1 and all(len(values) == len(seeds) for values in tested):
-        lines.append(["all", "", "", " / ".join(_with_interval(values) for values in tested), "", "", ""])
+        lines.append(["all", "", "", " / ".join(with_interval(values) for values in tested), "", "", ""])
     head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
     return [*head, f"seconds of acting, median of the last {QUIET}", "minutes in all", "largest `sampler_k3`"], lines
-
-
-def _with_interval(of_seeds: Sequence[float]) -> str:
-    return f"{mean(of_seeds):.3f} {method_interval(of_seeds) or ''}".strip()
 
 
 def _two(values: Sequence[float], digits: int) -> str:

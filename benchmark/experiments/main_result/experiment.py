@@ -42,8 +42,8 @@ def units() -> dict[str, Settings]:
     }
     trl: dict[str, Settings] = {
         f"trl-{name}-seed{seed}": {"trl": name, "seed": seed, "episodes": config["episodes"], "stages": stages(config, name)}
-        for name in config["trl"]["runs"]
-        for seed in config["trl"]["seeds"]
+        for name, seeds in config["trl"]["seeds"].items()
+        for seed in seeds
     }
     return players | runs | supervised | networks | trl
 

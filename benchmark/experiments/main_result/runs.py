@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from benchmark.experiments.experiment import Settings, Values
+from benchmark.experiments.experiment import HERE, Settings, Values
 from benchmark.experiments.main_result.ceilings import CEILING, ceiling
 from benchmark.experiments.main_result.supervised import taught
 from benchmark.experiments.training import adapter_of, configured, test_episodes
@@ -81,10 +81,9 @@ def with_trl(settings: Settings, scratch: Path) -> Values:
     from benchmark.throughput.with_trl import TrlRun  # an extra
 
     config = configured({**settings["stages"][0], "seed": settings["seed"]})
-    summary = read_json(adapter_of(config, scratch).parent / "summary.json", "what a run leaves")
     case = Case(game=config.game, groups=config.groups, group_size=config.group_size, drawn=config.selected_per_group)
     learning = {"learning_rate": config.learning_rate, "warmup": 0, "seed": config.seed}  # its few updates have no time for one
-    run = TrlRun(case, scratch, config.updates, seconds_of(summary), **learning)
+    run = TrlRun(case, scratch, config.updates, our_seconds(settings, scratch), **learning)
     steps, episodes = run.updates()
     folder = scratch / f"trl-{settings['trl']}-seed{settings['seed']}"
     run.trainer.model.save_pretrained(folder)
@@ -95,6 +94,16 @@ def with_trl(settings: Settings, scratch: Path) -> Values:
         "training_episodes": sum(len(group.episodes) for groups in episodes for group in groups),
         "updates": len(steps),
     }
+
+
+def our_seconds(settings: Settings, scratch: Path) -> float:
+    """The seconds of our run with the same stages and seed: those of its row, or of a new run if it has none."""
+    name, seed = settings["trl"], settings["seed"]
+    path = HERE / "main_result" / "rows" / f"{name.replace(' ', '-')}-seed{seed}.json"
+    row = read_json(path, "the row of our run") if path.exists() else None
+    if row and row["settings"]["stages"] == settings["stages"]:
+        return float(row["values"]["seconds"])
+    return seconds_of(read_json(trained(settings["stages"], seed, scratch).parent / "summary.json", "what a run leaves"))
 
 
 def seconds_of(summary: Mapping[str, Any]) -> float:

@@ -66,10 +66,11 @@ def taught(settings: Settings) -> Trainer:
 def learn(trainer: Trainer, teacher: Teacher, update: int) -> None:
     """One optimiser step on an episode of the teacher from each start of an update."""
     with trainer.model.disable_adapter():
+        starts = trainer.starts.of_update(update)
         episodes = [
             episode
-            for name, seed in trainer.starts.of_update(update)
-            for episode in play_episodes(trainer.starts.games[name], teacher, [(seed, 0)])
+            for name, game in trainer.starts.games.items()
+            for episode in play_episodes(game, teacher, [(seed, 0) for of, seed in starts if of == name])
         ]
     trainer.optimizer.param_groups[0]["lr"] = learning_rate(trainer.config, update)
     trainer.optimizer.zero_grad()
