@@ -12,6 +12,7 @@ from filelock import FileLock
 from matplotlib.figure import Figure
 from PIL import Image
 
+from benchmark.experiments import __main__ as command
 from benchmark.experiments import experiment as experiments
 from benchmark.experiments import page
 from benchmark.experiments.experiment import Experiment, Settings, Values
@@ -116,3 +117,15 @@ def test_a_figure_is_narrow_enough_for_its_words_to_be_read_on_a_phone(name: str
 def test_an_unknown_experiment_is_one_line() -> None:
     with pytest.raises(UserError, match="did you mean 'exact_gradient'"):
         experiments.load("exact_gradients")
+
+
+def test_a_pattern_runs_some_units_and_the_page_is_that_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, ran = squares(2, 3, 31)
+    monkeypatch.setattr(command, "load", {"squares": experiment}.__getitem__)
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    monkeypatch.setattr("benchmark.experiments.rows.SCRATCH", tmp_path / "scratch")
+    command.main(["run", "squares/size3*"])
+    assert ran == [3, 31]
+    assert "2 of 3 units have run" in (tmp_path / "squares" / page.PAGE).read_text()
+    with pytest.raises(UserError, match="unknown unit of squares 'size4': did you mean"):
+        command.main(["run", "squares/size4"])
