@@ -19,7 +19,7 @@ from msgrpo_hub.players import can_play
 
 GAMES = {
     "FrozenLake-NotSlippery-v1": ("pocket", "lake"),
-    "FrozenLake-Slippery-v1": ("pocket", "lake"),
+    "FrozenLake-Slippery-v1": ("pocket", "lake", "lake-slippery"),
     "Snake-Solo-v1": ("pocket", "snake"),
     "Snake-Standard-v1": ("pocket", "snake", "snake-standard"),
 }

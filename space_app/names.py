@@ -43,6 +43,7 @@ VARIANTS = {
 
 PLAYERS = {
     "lake": "trained on the lake",
+    "lake-slippery": "trained on slippery ice",
     "lake-trap": "trained on a trap too",
     "snake": "trained on Snake",
     "snake-standard": "trained on two snakes",

@@ -18,7 +18,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import make_game
 
 SNAKES = {"Snake-Solo-v1": "snake", "Snake-Standard-v1": "snake-standard"}
-LAKES = dict.fromkeys(("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1"), FIRST[2])
+LAKES = {"FrozenLake-NotSlippery-v1": FIRST[2], "FrozenLake-Slippery-v1": "lake-slippery"}
 """Game → the adapter that was trained for it."""
 
 

@@ -22,8 +22,8 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
     Args:
         game: id of a game, such as FrozenLake-NotSlippery-v1 or Snake-Solo-v1:reflected.
         seed: number of the test episode, 0 to 9999.
-        player: a built-in player (random, random-safe, greedy, planner, optimal, pocket, lake, lake-trap,
-            snake, snake-standard), or a model on the Hub: USER/NAME, USER/NAME@revision or BASE+ADAPTER.
+        player: a built-in player (random, random-safe, greedy, planner, optimal, pocket, lake, lake-slippery,
+            lake-trap, snake, snake-standard), or a model on the Hub: USER/NAME, USER/NAME@revision or BASE+ADAPTER.
 
     Returns:
         The replay; the Space's README describes its fields.

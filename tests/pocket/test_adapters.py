@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmark.experiments import experiment as experiments
 from msgrpo_hub.cli import parse
 from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import adapters_path, built_in_adapters, located, pocket_path, public_name
 from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.rollout import play_episodes
@@ -38,8 +40,13 @@ def test_a_built_in_adapter_is_that_of_its_folder_on_the_built_in_base_by_its_ha
 def test_the_command_of_a_built_in_adapter_can_be_given_as_it_stands(name: str) -> None:
     about = json.loads((adapters_path() / f"{name}.json").read_text(encoding="utf-8"))
     program, *arguments = shlex.split(about["command"])
-    assert program == "msgrpo"
-    assert about["game"] in parse_games(train_config(parse(arguments)).game)
+    if program == "python":
+        experiment, unit = arguments[-1].split("/")
+        assert arguments[:-1] == ["-m", "benchmark.experiments", "run"]
+        assert about["game"] == experiments.load(experiment).units[unit]["stages"][-1]["game"]
+    else:
+        assert program == "msgrpo"
+        assert about["game"] in parse_games(train_config(parse(arguments)).game)
 
 
 @pytest.mark.parametrize("name", built_in_adapters())
@@ -70,6 +77,21 @@ def test_the_adapter_of_snake_with_an_opponent_plays_that_better_than_the_one_it
         for name in ("snake-standard", "snake")
     ]
     gained = np.subtract(*rewards)
+    assert gained.mean() > 2 * gained.std(ddof=1) / len(keys) ** 0.5
+
+
+def test_the_adapter_of_the_slippery_lake_plays_it_better_than_that_of_the_dry_one() -> None:
+    """Rewards without the luck of the ice, by exact regrets."""
+    game = make_game("FrozenLake-Slippery-v1")
+    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(60)]
+    adjusted = [
+        [
+            judged(episode)[1].luck_adjusted
+            for episode in play_episodes(game, make_player(name, PlayerSettings(temperature=1.0)), keys)
+        ]
+        for name in ("lake-slippery", "lake")
+    ]
+    gained = np.subtract(*adjusted)
     assert gained.mean() > 2 * gained.std(ddof=1) / len(keys) ** 0.5
 
 
