@@ -69,9 +69,10 @@ def test_the_adapter_of_the_lake_crosses_it() -> None:
     assert rewards["lake"] >= 40 > 15 > rewards["pocket"]
 
 
+@pytest.mark.slow
 def test_the_adapter_of_snake_with_an_opponent_plays_that_better_than_the_one_it_began_with() -> None:
     game = make_game("Snake-Standard-v1")
-    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(40)]
+    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(200)]
     rewards = [
         [episode.reward for episode in play_episodes(game, make_player(name, PlayerSettings(temperature=1.0)), keys)]
         for name in ("snake-standard", "snake")
