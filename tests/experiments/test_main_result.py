@@ -9,7 +9,7 @@ import pytest
 
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.ceilings import CEILING, best_value, ceiling, moves_left
-from benchmark.experiments.main_result.page import tables
+from benchmark.experiments.main_result.page import headline, tables
 from benchmark.experiments.main_result.runs import dqn, with_trl
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.games.game import is_solvable
@@ -85,3 +85,16 @@ def test_a_share_of_the_best_player_is_said_only_where_that_player_gains_somethi
 
     assert tables(rows(0.0)).splitlines()[4].endswith("| -2.000 (n < 3) | – | – | – | – | – | – |")
     assert tables(rows(4.0)).splitlines()[4].endswith("| -2.000 (n < 3) | – | – | – | – | – | -50% |")
+
+
+def test_where_the_best_player_gains_nothing_the_headline_tells_rewards() -> None:
+    game = "Snake-PoisonApple-v1"
+    rows: dict[str, Values] = {
+        f"trained-seed{seed}": {"player": "trained: x", "games": {game: {"rewards": [-seed, -3.0]}}, "training_episodes": 5120}
+        for seed in (0, 1, 2)
+    }
+    rows |= {
+        name: {"player": name, "games": {game: {"rewards": [reward] * 2}}} for name, reward in (("planner", 0.0), ("base", -4.0))
+    }
+    told = "trained: x -2.00 (worst of 3 seeds -2.50, from 5,120 episodes); base -4.00"
+    assert headline(rows).splitlines()[-1] == f"- **Snake-PoisonApple**, rewards; *planner* 0.00: {told}."

@@ -42,9 +42,9 @@ class Line(NamedTuple):
 
 
 HEAD = (
-    "Shares of the best player's reward, on the slippery lake without the luck of the ice. *taught*: the same adapter, taught the"
-    " moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`; *best …*: exactly, the most that a"
-    " player can reach which leaves out some moves."
+    "Shares of the best player's reward, or rewards where it gains none; on the slippery lake without the luck of the ice."
+    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`;"
+    " *best …*: exactly, the most that a player can reach which leaves out some moves."
 )
 
 REFERENCES = ("optimal", "planner", "greedy")
@@ -83,14 +83,18 @@ def reference(lines: Sequence[Line]) -> Line | None:
 
 
 def headline(rows: Mapping[str, Values]) -> str:
-    """The share of the best player's reward that each other one reaches, game by game, the largest first."""
+    """Game by game, what every other player reaches of the best one's reward, the most first; rewards if that gains nothing."""
     said = []
     for game, lines in lines_of(rows).items():
         best = reference(lines)
-        shares = [(found, line) for line in lines if line is not best and _counts(line) and (found := share(line, lines))]
-        if best and any(line.trained for _, line in shares):
-            told = "; ".join(_share(found, line) for found, line in sorted(shares, key=lambda each: -each[0][1]))
-            said.append(f"- **{game.removesuffix('-v1')}**, of *{best.name}*: {told}.")
+        others = sorted(
+            (line for line in lines if line is not best and _counts(line)), key=lambda line: -np.mean(without_luck(line, best))
+        )
+        if best and any(line.trained for line in others):
+            gains = share(best, lines) is not None
+            of_best = f"of *{best.name}*" if gains else f"rewards; *{best.name}* {best.means[0]:.2f}"
+            told = "; ".join(_share(found, line) if (found := share(line, lines)) else _reward(line) for line in others)
+            said.append(f"- **{game.removesuffix('-v1')}**, {of_best}: {told}.")
     return "\n".join([HEAD, "", *said]) if said else ""
 
 
@@ -100,10 +104,18 @@ def _counts(line: Line) -> bool:
 
 def _share(found: tuple[str, float, float], line: Line) -> str:
     _, mean, worst = found
+    return f"{line.name} {mean:.0%}{_seeds(line, f'{worst:.0%}')}"
+
+
+def _reward(line: Line) -> str:
+    return f"{line.name} {np.mean(line.means):.2f}{_seeds(line, f'{min(line.means):.2f}')}"
+
+
+def _seeds(line: Line, worst: str) -> str:
     if not line.trained:
-        return f"{line.name} {mean:.0%}"
+        return ""
     amount = f", from {line.learned_from}" if line.learned_from and line.learned_from not in line.name else ""
-    return f"{line.name} {mean:.0%} (worst of {len(line.means)} seeds {worst:.0%}{amount})"
+    return f" (worst of {len(line.means)} seeds {worst}{amount})"
 
 
 def answer(_: Mapping[str, Values]) -> str:
