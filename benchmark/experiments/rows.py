@@ -25,7 +25,7 @@ Row = dict[str, Any]
 """`settings`, `values`, `cpu_seconds`, `wall_seconds`, `machine` and `versions` of a unit."""
 
 
-def run(name: str, experiment: Experiment, folder: Path, scratch: Path) -> None:
+def run(name: str, experiment: Experiment, folder: Path, scratch: Path, *, again: bool = False) -> None:
     """Runs the units that have no row yet, in order. A unit that another process is running is left to it.
 
     Args:
@@ -33,6 +33,7 @@ def run(name: str, experiment: Experiment, folder: Path, scratch: Path) -> None:
         experiment: what to run.
         folder: the experiment's folder; rows go to its `rows/`.
         scratch: a folder for the files that units share.
+        again: run the units that have a row as well, and replace it.
     """
     for unit, settings in experiment.units.items():
         path = folder / "rows" / f"{unit}.json"
@@ -40,7 +41,7 @@ def run(name: str, experiment: Experiment, folder: Path, scratch: Path) -> None:
             parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(scratch / f"{unit}.lock", timeout=0):
-                if not has_row(path, settings):
+                if again or not has_row(path, settings):
                     print(f"{name}: {unit}", file=sys.stderr, flush=True)
                     write_json(path, measured(experiment, settings, scratch))
         except Timeout:

@@ -127,5 +127,9 @@ def test_a_pattern_runs_some_units_and_the_page_is_that_of_all_rows(tmp_path: Pa
     command.main(["run", "squares/size3*"])
     assert ran == [3, 31]
     assert "2 of 3 units have run" in (tmp_path / "squares" / page.PAGE).read_text()
+    command.main(["run", "squares/size31"])
+    assert ran == [3, 31], "what has run is not run again"
+    command.main(["again", "squares/size31"])
+    assert ran == [3, 31, 31], "unless it is asked for"
     with pytest.raises(UserError, match="unknown unit of squares 'size4': did you mean"):
         command.main(["run", "squares/size4"])

@@ -42,7 +42,7 @@ def test_the_command_of_a_built_in_adapter_can_be_given_as_it_stands(name: str) 
     program, *arguments = shlex.split(about["command"])
     if program == "python":
         experiment, unit = arguments[-1].split("/")
-        assert arguments[:-1] == ["-m", "benchmark.experiments", "run"]
+        assert arguments[:-1] == ["-m", "benchmark.experiments", "again"]
         assert about["game"] == experiments.load(experiment).units[unit]["stages"][-1]["game"]
     else:
         assert program == "msgrpo"
