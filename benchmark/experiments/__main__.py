@@ -1,6 +1,6 @@
 """`python -m benchmark.experiments list|run|again|figures|check [NAME…]`, from the root of the clone.
 
-Without a name, every experiment.
+Without a name, every experiment, but for again.
 
 list      the experiments, and how many of their units have run
 run       runs the units that have not run yet, and then makes the page; may be stopped and started again at any time, and
@@ -21,7 +21,7 @@ import torch
 from benchmark.command import ended
 from benchmark.experiments import page, rows
 from benchmark.experiments.experiment import HERE, load, names
-from msgrpo_hub.errors import unknown
+from msgrpo_hub.errors import UserError, unknown
 
 
 def main(arguments: list[str]) -> None:
@@ -32,6 +32,8 @@ def main(arguments: list[str]) -> None:
         return
     if command not in COMMANDS:
         raise unknown("command", command, COMMANDS)
+    if command == "again" and not given:
+        raise UserError("again without a name: expected what is to be run again, such as main_result/snake-seed0")
     for name in given or names():
         COMMANDS[command](name)
 

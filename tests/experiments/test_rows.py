@@ -133,3 +133,5 @@ def test_a_pattern_runs_some_units_and_the_page_is_that_of_all_rows(tmp_path: Pa
     assert ran == [3, 31, 31], "unless it is asked for"
     with pytest.raises(UserError, match="unknown unit of squares 'size4': did you mean"):
         command.main(["run", "squares/size4"])
+    with pytest.raises(UserError, match="again without a name"):
+        command.main(["again"])
