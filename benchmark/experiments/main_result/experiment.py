@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmark.experiments.experiment import Experiment, Settings, configuration
 from benchmark.experiments.main_result.page import answer, figure, headline, tables
-from benchmark.experiments.main_result.runs import run
+from benchmark.experiments.main_result.runs import run, unit_of
 
 
 def units() -> dict[str, Settings]:
@@ -18,7 +18,7 @@ def units() -> dict[str, Settings]:
         for player in of_game
     }
     runs: dict[str, Settings] = {
-        f"{name.replace(' ', '-')}-seed{seed}": {
+        unit_of(name, seed): {
             "run": name,
             "seed": seed,
             "stages": stages(config, name),

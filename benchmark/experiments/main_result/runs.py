@@ -96,10 +96,15 @@ def with_trl(settings: Settings, scratch: Path) -> Values:
     }
 
 
+def unit_of(name: str, seed: int) -> str:
+    """The unit of a run with a seed."""
+    return f"{name.replace(' ', '-')}-seed{seed}"
+
+
 def our_seconds(settings: Settings, scratch: Path) -> float:
     """The seconds of our run with the same stages and seed: those of its row, or of a new run if it has none."""
     name, seed = settings["trl"], settings["seed"]
-    path = HERE / "main_result" / "rows" / f"{name.replace(' ', '-')}-seed{seed}.json"
+    path = HERE / "main_result" / "rows" / f"{unit_of(name, seed)}.json"
     row = read_json(path, "the row of our run") if path.exists() else None
     if row and row["settings"]["stages"] == settings["stages"]:
         return float(row["values"]["seconds"])
