@@ -42,7 +42,7 @@ def headline(rows: Mapping[str, Values]) -> str:
     return (
         f"{verdict}. Where apples are poison, with 0 for an adapter that leaves them alone: {'; '.join(told)}. “several rules”,"
         f" which has trained on these words, {change[poison]}; on games with words that no arm has trained on: {others}."
-        f" {_criteria(arms)} All but the base go on from a former `snake-standard`, of the hash {CONFIG['adapter_hash']}."
+        f" {_criteria(arms)} All but the base go on from the same adapter, a former `snake-standard`."
     )
 
 
