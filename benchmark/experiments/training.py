@@ -95,13 +95,13 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
 
 
 def test_rewards(trainer: Trainer, *games: str) -> list[float]:
-    """The rewards of the test episodes of some games, by default those of the run."""
-    return [episode.reward for episode in test_episodes(trainer, *games)]
+    """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
+    return [episode.reward for episode in test_episodes(trainer, trainer.config.eval_temperature, *games)]
 
 
-def test_episodes(trainer: Trainer, *games: str) -> list[Episode]:
-    """The test episodes of some games, by default those of the run, sampled as in evaluation."""
-    agent = replace(trainer.agent, temperature=trainer.config.eval_temperature)
+def test_episodes(trainer: Trainer, temperature: float, *games: str) -> list[Episode]:
+    """The test episodes of some games, by default those of the run, sampled at a temperature."""
+    agent = replace(trainer.agent, temperature=temperature)
     with merged(trainer.model):
         return [
             episode

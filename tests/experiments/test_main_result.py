@@ -10,7 +10,7 @@ import pytest
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.ceilings import CEILING, best_value, ceiling, moves_left
 from benchmark.experiments.main_result.page import headline, tables
-from benchmark.experiments.main_result.runs import dqn, with_trl
+from benchmark.experiments.main_result.runs import dqn, run, with_trl
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.solving import solve
@@ -75,6 +75,15 @@ def test_trl_trains_for_the_seconds_of_our_run_and_its_adapter_plays_as_any_othe
     assert 1 <= found["updates"] <= 2, "it stops when the seconds are over"
     assert found["training_episodes"] == 4 * found["updates"]
     assert len(found["games"][LAKE]["rewards"]) == 4
+
+
+def test_a_model_plays_at_two_temperatures_which_have_a_line_each(tmp_path: Path) -> None:
+    snake = "Snake-Solo-v1"
+    base, greedy = (run({"game": snake, "player": player, "episodes": 10}, tmp_path) for player in ("base", "greedy"))
+    assert base["games"][snake]["rewards"] != base["cooler"][snake]["rewards"], "the same boards, other replies"
+    assert "cooler" not in greedy, "it samples nothing"
+    named = [line.split(" | ")[0] for line in tables({"base": base, "greedy": greedy}).splitlines()[4:]]
+    assert named == ["| base", "| base at 0.5", "| greedy"]
 
 
 def test_a_share_of_the_best_player_is_said_only_where_that_player_gains_something() -> None:

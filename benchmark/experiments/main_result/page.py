@@ -13,6 +13,7 @@ from benchmark.experiments.curves import with_interval
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import LEAST
+from benchmark.experiments.main_result.runs import COOLER
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.tables import markdown
 
@@ -44,6 +45,7 @@ class Line(NamedTuple):
 HEAD = (
     "Shares of the best player's reward, or rewards where it gains none; on the slippery lake without the luck of the ice."
     " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`;"
+    f" *at {COOLER}*: replies sampled at this temperature, at which the authors evaluated later, and not at 1 as in training;"
     " *best …*: exactly, the most that a player can reach which leaves out some moves."
 )
 
@@ -52,17 +54,19 @@ REFERENCES = ("optimal", "planner", "greedy")
 
 
 def lines_of(rows: Mapping[str, Values]) -> dict[str, list[Line]]:
-    """Game → its lines, in the order of the units."""
-    found: dict[str, dict[str, list[Values]]] = {}
+    """Game → its lines, in the order of the units; of a model that has played cooler as well, two."""
+    found: dict[str, dict[str, list[tuple[Values, Values]]]] = {}
     for values in rows.values():
-        for game, played in values["games"].items():
-            if played["rewards"]:
-                found.setdefault(game, {}).setdefault(values["player"], []).append(values)
+        for key, apart in (("games", ""), ("cooler", f" at {COOLER}")):
+            for game, played in values.get(key, {}).items():
+                if played["rewards"]:
+                    found.setdefault(game, {}).setdefault(f"{values['player']}{apart}", []).append((values, played))
     return {game: [_line(game, name, of_line) for name, of_line in lines.items()] for game, lines in found.items()}
 
 
-def _line(game: str, name: str, rows: Sequence[Values]) -> Line:
-    played = [values["games"][game] for values in rows]
+def _line(game: str, name: str, found: Sequence[tuple[Values, Values]]) -> Line:
+    """A line of the rows of a player, each with what it played."""
+    rows, played = zip(*found, strict=True)
     means, adjusted = ([float(np.mean(p[key])) for p in played if p.get(key)] for key in ("rewards", "luck_adjusted"))
     rewards = [p["rewards"] for p in played]
     return Line(name, means, adjusted, by_chance(rewards, boards_of_tests(game, len(rewards[0]))), _learned_from(rows))

@@ -21,12 +21,12 @@ from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.files import read_json
 
-SAMPLED = PlayerSettings(temperature=1.0)
-"""Replies are sampled as in training."""
+TRAINING, COOLER = 1.0, 0.5
+"""Sampling temperatures: that of training, and that of the evaluation in the authors' later experiments."""
 
 
 def run(settings: Settings, scratch: Path) -> Values:
-    """The player, and game → what it played on the test episodes; and how much a trained one learned from."""
+    """The player, and game → what it played on the test episodes, by a model also cooler; how much a trained one learned from."""
     if "teacher" in settings:
         return supervised(settings)
     if "dqn" in settings:
@@ -35,14 +35,16 @@ def run(settings: Settings, scratch: Path) -> Values:
         return with_trl(settings, scratch)
     if "player" in settings:
         name, game = settings["player"], settings["game"]
+        if name == "base":
+            return {"player": name, **sampled("pocket", [game], settings["episodes"])}
         plays = ceiling if name.startswith(CEILING) else played
-        return {"player": name, "games": {game: plays("pocket" if name == "base" else name, game, settings["episodes"])}}
+        return {"player": name, "games": {game: plays(name, game, settings["episodes"])}}
     adapter = trained(settings["stages"], settings["seed"], scratch)
     summary = read_json(adapter.parent / "summary.json", "what a run leaves")
     games = [summary["config"]["game"], *settings.get("also", [])]
     return {
         "player": f"trained: {settings['run']}",
-        "games": {game: played(str(adapter), game, settings["episodes"]) for game in games},
+        **sampled(str(adapter), games, settings["episodes"]),
         "seconds": seconds_of(summary),
         "training_episodes": summary["config"]["updates"] * summary["config"]["groups"] * summary["config"]["group_size"],
     }
@@ -54,7 +56,8 @@ def supervised(settings: Settings) -> Values:
     config = trainer.config
     return {
         "player": f"taught by {settings['teacher']}",
-        "games": {config.game: scores(test_episodes(trainer))},
+        "games": {config.game: scores(test_episodes(trainer, TRAINING))},
+        "cooler": {config.game: scores(test_episodes(trainer, COOLER))},
         "training_episodes": config.updates * config.groups,
     }
 
@@ -89,7 +92,7 @@ def with_trl(settings: Settings, scratch: Path) -> Values:
     run.trainer.model.save_pretrained(folder)
     return {
         "player": "TRL GRPO, equal seconds",
-        "games": {config.game: played(str(folder), config.game, settings["episodes"])},
+        **sampled(str(folder), [config.game], settings["episodes"]),
         "seconds": sum(step["wall_seconds"] for step in steps),
         "training_episodes": sum(len(group.episodes) for groups in episodes for group in groups),
         "updates": len(steps),
@@ -140,15 +143,21 @@ def taught_adapter(settings: Settings, scratch: Path) -> Path:
     return folder
 
 
-def played(name: str, game_id: str, episodes: int) -> Values:
-    """The rewards of a player's test episodes, sampled at temperature 1, and where the game is solved without the ice's luck."""
+def sampled(name: str, games: Sequence[str], episodes: int) -> Values:
+    """What a model plays at the temperature of training, as `games`, and at a lower one, as `cooler`."""
+    return {
+        key: {game: played(name, game, episodes, temperature) for game in games}
+        for key, temperature in (("games", TRAINING), ("cooler", COOLER))
+    }
+
+
+def played(name: str, game_id: str, episodes: int, temperature: float = TRAINING) -> Values:
+    """The rewards of a player's test episodes, and where the game is solved those without the ice's luck."""
     game = make_game(game_id)
     if not can_play(name, game):
         return {"rewards": []}
-    found = play_episodes(
-        game, make_player(name, SAMPLED), [(episode_seed(game_id, "test", index), 0) for index in range(episodes)]
-    )
-    return scores(found)
+    player = make_player(name, PlayerSettings(temperature=temperature))
+    return scores(play_episodes(game, player, [(episode_seed(game_id, "test", index), 0) for index in range(episodes)]))
 
 
 def scores(episodes: Sequence[Episode]) -> Values:
