@@ -16,7 +16,7 @@ from benchmark.experiments.experiment import Experiment, Settings, Values, confi
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.others import draw_others, table_of_others
 from benchmark.experiments.training import learning_curve
-from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.config import PRESETS, preset
 
 MOST_CURVES = 8
 """Arms that a figure shows the curves of; of more it shows how they end."""
@@ -111,6 +111,12 @@ def arms_of(config: Mapping[str, Any], case: str, rows: Mapping[str, Values]) ->
     return {arm: of_seeds for arm, of_seeds in found.items() if of_seeds}
 
 
+def game_of(config: Mapping[str, Any], case: str) -> str:
+    """The game of a case: that of all arms, or of the preset that is the case, or the case itself."""
+    named: str = config["settings"].get("game") or (preset(case).game if case in PRESETS else case)
+    return named
+
+
 def titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple[str, Arms]]:
     """Title and arms of each case that has rows."""
     other = {arm: fields["updates"] for arm, fields in config["arm"].items() if fields.get("updates") and "updates" not in arm}
@@ -122,7 +128,8 @@ def titled(config: Mapping[str, Any], rows: Mapping[str, Values]) -> list[tuple[
 def _tables(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     parts = []
     for title, arms in titled(config, rows):
-        table = table_of_others(arms, config["also"]) if "also" in config else curve_table(arms)
+        game = game_of(config, title.partition(", ")[0])
+        table = table_of_others(arms, config["also"]) if "also" in config else curve_table(arms, game)
         parts.append(f"**{title}**\n\n{table}")
     return "\n\n".join(parts)
 

@@ -14,8 +14,10 @@ from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, method_interval
 from msgrpo_hub.evaluation.methods import welch
+from msgrpo_hub.evaluation.over_seeds import over_seeds
 from msgrpo_hub.evaluation.statistics import Interval
 from msgrpo_hub.evaluation.tables import markdown
+from msgrpo_hub.games import make_game
 
 TOO_FEW, NOTHING = "(n < 3)", "nothing yet"
 """What stands for an interval of fewer than three seeds, and for a comparison without any."""
@@ -24,19 +26,19 @@ Arms = Mapping[str, Mapping[int, Values]]
 """Arm → seed → the values of `training.learning_curve`."""
 
 
-def curve_table(arms: Arms) -> str:
-    """Validation reward at the end; test reward, its interval and spread over training seeds."""
+def curve_table(arms: Arms, game: str) -> str:
+    """Validation reward at the end; test reward on a game, its interval and spread over training seeds."""
     head = ["arm", "seeds", "validation reward", "test reward [95 % over seeds]", "std over seeds", "lowest seed"]
-    return markdown(head, [_line(arm, seeds) for arm, seeds in arms.items()])
+    return markdown(head, [_line(arm, seeds, game) for arm, seeds in arms.items()])
 
 
-def _line(arm: str, seeds: Mapping[int, Values]) -> list[str]:
+def _line(arm: str, seeds: Mapping[int, Values], game: str) -> list[str]:
     of_seeds = list(means_of(seeds).values())
     validation = np.mean([values["curve"][-1][-1] for values in seeds.values()])
     if not updates_of(seeds):
         return [arm, "–", f"{validation:.3f}", f"{of_seeds[0]:.3f}", "–", "–"]
     spread = f"{np.std(of_seeds, ddof=1):.3f}" if len(of_seeds) > 1 else "–"
-    return [arm, str(len(of_seeds)), f"{validation:.3f}", with_interval(of_seeds), spread, f"{min(of_seeds):.3f}"]
+    return [arm, str(len(of_seeds)), f"{validation:.3f}", with_interval(of_seeds, game=game), spread, f"{min(of_seeds):.3f}"]
 
 
 def updates_of(seeds: Mapping[int, Values]) -> int:
@@ -44,20 +46,21 @@ def updates_of(seeds: Mapping[int, Values]) -> int:
     return sum(values["curve"][-1][0] for values in seeds.values())
 
 
-def with_interval(of_seeds: Sequence[float], form: str = ".3f") -> str:
-    """The mean, and its 95 % interval over training seeds.
+def with_interval(of_seeds: Sequence[float], form: str = ".3f", game: str = "") -> str:
+    """The mean, and its 95 % interval over training seeds; of rewards on a lake, within what they can be.
 
-    >>> with_interval([0.0, 1.0])
-    '0.500 (n < 3)'
+    >>> with_interval([0.0, 1.0]), with_interval([0.9, 1.0, 0.95], ".2f", "FrozenLake-NotSlippery-v1")
+    ('0.500 (n < 3)', '0.95 [0.826, 1.000]')
     """
-    interval: Interval | None = method_interval(of_seeds)
-    return f"{np.mean(of_seeds):{form}} {interval or TOO_FEW}"
+    bounds = make_game(game).reward_range if game.startswith("FrozenLake") else None  # means in other games stay far from theirs
+    found = over_seeds(dict(enumerate(of_seeds)), bounds)
+    return f"{found.mean:{form}} {found.interval or TOO_FEW}"
 
 
 def mean_with_interval(seeds: Mapping[int, Values], game: str) -> str:
     """The mean reward on a game that was played in the end, with its interval over training seeds."""
     of_seeds = list(means_of(seeds, game).values())
-    return with_interval(of_seeds) if updates_of(seeds) else f"{of_seeds[0]:.3f}"
+    return with_interval(of_seeds, game=game) if updates_of(seeds) else f"{of_seeds[0]:.3f}"
 
 
 class Difference(NamedTuple):

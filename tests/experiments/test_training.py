@@ -121,7 +121,7 @@ def test_a_run_tells_its_metrics_and_the_games_that_it_plays_in_the_end(tiny_mod
     assert [len(values["curve"]) for values in found.values()] == [1, 3]
     assert [len(values["metrics"]["entropy"]) for values in found.values()] == [0, 2]
     assert all(len(values["also"]["Snake-Solo-v1"]) == 2 for values in found.values())
-    table = curve_table({arm: {0: values} for arm, values in found.items()})
+    table = curve_table({arm: {0: values} for arm, values in found.items()}, "FrozenLake-NotSlippery-v1")
     assert "| the base | – |" in table
 
 

@@ -24,6 +24,7 @@ TRAINED = ("trained", "taught", "TRL", "DQN")
 class Line(NamedTuple):
     """A player of a game: one mean for a scripted player, one per training seed for a run."""
 
+    game: str
     name: str
     means: Sequence[float]
     luck_adjusted: Sequence[float]
@@ -39,7 +40,7 @@ class Line(NamedTuple):
 
     def told(self, means: Sequence[float]) -> str:
         """The mean of its means, with its interval over training seeds where it has some."""
-        return with_interval(means) if self.trained else f"{means[0]:.3f}"
+        return with_interval(means, game=self.game) if self.trained else f"{means[0]:.3f}"
 
 
 HEAD = (
@@ -69,7 +70,7 @@ def _line(game: str, name: str, found: Sequence[tuple[Values, Values]]) -> Line:
     rows, played = zip(*found, strict=True)
     means, adjusted = ([float(np.mean(p[key])) for p in played if p.get(key)] for key in ("rewards", "luck_adjusted"))
     rewards = [p["rewards"] for p in played]
-    return Line(name, means, adjusted, by_chance(rewards, boards_of_tests(game, len(rewards[0]))), _learned_from(rows))
+    return Line(game, name, means, adjusted, by_chance(rewards, boards_of_tests(game, len(rewards[0]))), _learned_from(rows))
 
 
 def _learned_from(rows: Sequence[Values]) -> str:

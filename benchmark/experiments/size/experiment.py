@@ -10,7 +10,7 @@ import torch
 from filelock import FileLock
 from matplotlib.figure import Figure
 
-from benchmark.experiments.arms import compare_arms, titled
+from benchmark.experiments.arms import compare_arms, game_of, titled
 from benchmark.experiments.curves import Arms, draw_ends, means_of, with_interval
 from benchmark.experiments.experiment import Settings, Values, configuration
 from benchmark.experiments.headlines import LEAST
@@ -51,7 +51,8 @@ def headline(rows: Mapping[str, Values]) -> str:
     said = {1: "Yes", -1: "No", 0: "Not told apart"}[
         int(interval.low > untrained[largest]) - int(interval.high < untrained[largest])
     ]
-    trained = ", ".join(f"{name} {with_interval(of_seeds, '.2f')}" for name, of_seeds in sizes.items())
+    game = game_of(CONFIG, "quickstart")
+    trained = ", ".join(f"{name} {with_interval(of_seeds, '.2f', game)}" for name, of_seeds in sizes.items())
     bases = ", ".join(f"{name.removesuffix(BASE)} {mean:.2f}" for name, mean in untrained.items())
     between = of_arms({arm: seeds for arm, seeds in found[0][1].items() if not arm.endswith(BASE)})
     compared = f" Among trained ones: {between}" if between else ""
