@@ -13,11 +13,12 @@ from safetensors.torch import load_file
 from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
-from benchmark.experiments.main_result.runs import SAMPLED, trained
+from benchmark.experiments.main_result.runs import trained
 from benchmark.experiments.training import learning_curve
 from benchmark.experiments.transfer.experiment import UNREADABLE
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import make_player
+from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.config import preset
 
@@ -104,7 +105,9 @@ def test_the_game_in_which_transfer_says_that_nothing_is_read_is_one(player: str
     pytest.importorskip("minigrid")
     game = make_game(UNREADABLE)
     episodes = play_episodes(
-        game, make_player(player, SAMPLED), [(episode_seed(game.id, "test", index), 0) for index in range(5)]
+        game,
+        make_player(player, PlayerSettings(temperature=1.0)),
+        [(episode_seed(game.id, "test", index), 0) for index in range(5)],
     )
     assert all(step.action is None for episode in episodes for step in episode.steps)
 
