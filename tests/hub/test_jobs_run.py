@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load
 
 from tests.hub.conftest import msgrpo
-from tests.hub.job_runner import Machine
+from tests.hub.job_runner import WHEEL, Machine
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.jobs import Job
 from tests.hub_server.lanes import Loopback
@@ -27,6 +27,8 @@ RUN = (
 )
 """A run of five short updates."""
 SUITE = "quick"
+PACKAGE = ["--wheel", WHEEL] if WHEEL else []
+"""What a job is given to install; see `job_runner`."""
 
 
 def updates_there(loopback: Loopback, folder: Path, repo: str) -> int:
@@ -52,7 +54,7 @@ def train(loopback: Loopback, base: str, *more: object) -> Finished:
 
 def job_flags(base: str) -> list[str]:
     flags = f"--base {base} --flavor cpu-basic --push-to-hub ada/lake --attempts 2 --checkpoint-every 0"
-    return flags.split()
+    return [*flags.split(), *PACKAGE]
 
 
 def assert_trained_as_if_uninterrupted(loopback: Loopback, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_an_evaluation_whose_machine_is_taken_away_plays_only_what_is_missing(lo
         return bool(stored and any(name.endswith("/results.json") for name in stored.head.files))
 
     loopback.hub.runner = Machine(loopback=loopback, folder=tmp_path / "machines", preempt=once(some_there))
-    flags = ["--flavor", "cpu-basic", "--push-to-hub", "ada/board", "--attempts", 2, "--private"]
+    flags = ["--flavor", "cpu-basic", "--push-to-hub", "ada/board", "--attempts", 2, "--private", *PACKAGE]
     done = loopback.owner.attempt(msgrpo, "jobs", "eval", "random", "greedy", "--suite", SUITE, *flags)
     assert done.code == 0, done.err
     [job] = loopback.hub.jobs.values()
