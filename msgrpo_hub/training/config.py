@@ -194,6 +194,19 @@ _QUICK: dict[str, Any] = {
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quickstart": {**_QUICK, "updates": 100},
+    "quickstart-slippery": {
+        **_QUICK,
+        "game": "FrozenLake-Slippery-v1",
+        "init_adapter": "lake",  # chance hides what a move is worth: the dry lake first, and large groups
+        "updates": 40,
+        "groups": 16,
+        "group_size": 512,
+        "selected_per_group": 512,
+        "credit": "anchor-state",
+        "beta": 0.003,
+        "learning_rate": 1.5e-3,
+        "eval_every": 10,
+    },
     "quickstart-snake": {
         **_QUICK,
         "game": "Snake-Solo-v1",

@@ -11,9 +11,11 @@ from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.ceilings import CEILING, best_value, ceiling, moves_left
 from benchmark.experiments.main_result.page import headline, tables
 from benchmark.experiments.main_result.runs import dqn, run, with_trl
+from benchmark.experiments.training import configured
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.solving import solve
+from msgrpo_hub.training.config import preset
 
 UNITS = load("main_result").units
 LAKE = "FrozenLake-NotSlippery-v1"
@@ -29,6 +31,13 @@ def test_a_run_is_trained_with_its_own_seeds_or_else_with_all(name: str, seeds: 
     of_run = [unit for unit in UNITS.values() if unit.get("run") == name]
     assert [unit["seed"] for unit in of_run] == list(range(seeds))
     assert all("seeds" not in stage for unit in of_run for stage in unit["stages"])
+
+
+def test_the_preset_of_the_slippery_lake_is_what_the_main_result_has() -> None:
+    *before, last = UNITS["slippery-seed0"]["stages"]
+    assert before == UNITS["lake-seed0"]["stages"], "which the built-in adapter `lake` is made by"
+    of_run = replace(configured(last), eval_every=10, test_episodes=200, init_adapter="lake")
+    assert of_run == preset("quickstart-slippery")
 
 
 def test_a_ceiling_is_the_best_of_what_is_left_by_hand_and_all_moves_are_the_optimum() -> None:
