@@ -27,7 +27,7 @@ COMMANDS = {
     "compare": ("evaluation", "Compare two evaluated players, episode by episode."),
     "verify": ("evaluation", "Replay stored episodes and check every record against the rules."),
     "report": ("evaluation", "Write one HTML page with the tables, plots and replays of evaluated players."),
-    "push": ("hub", "Push an adapter, rollouts, results, the built-in base or the demo to the Hub."),
+    "push": ("hub", "Push an adapter, rollouts, results, the built-in base, the demo or a game to the Hub."),
     "jobs": ("jobs", "Train or evaluate on the Hub's machines."),
     "leaderboard": ("results", "Rank published results after replaying every run."),
     "export": ("results", "Export published results to other formats: model-index, Every Eval Ever, .eval_results."),

@@ -30,7 +30,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         "only those that are missing."
     )
     parser.add_argument("players", nargs="+", metavar="PLAYER", help=PLAYERS)
-    parser.add_argument("--suite", default="quick", help="name of a suite in benchmark/suites, or a TOML file. Default: quick")
+    parser.add_argument("--suite", default="quick", help="quick, standard, paper, precise, semantic, or a TOML file. Default: quick")
     parser.add_argument(
         "--output-dir", type=read_path, default=Path("runs/eval"), metavar="DIR", help="gets the results. Default: runs/eval"
     )

@@ -55,7 +55,7 @@ class TrainConfig:
     model: str = "pocket"
     """Base model: `pocket`, a Hub id or a folder; `name@revision` is allowed."""
     init_adapter: str = ""
-    """LoRA adapter to begin with, a Hub id or a folder; by default a fresh one."""
+    """LoRA adapter to begin with, a built-in name such as `lake`, a Hub id or a folder; by default a fresh one."""
     seed: Seed = 0
     """Seed of the run: its initial states, its sampling and its adapter's first weights follow from it."""
     updates: Count = 100
