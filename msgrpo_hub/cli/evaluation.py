@@ -22,6 +22,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.cli.flags import add_fields
     from msgrpo_hub.cli.hub import add_visibility
     from msgrpo_hub.cli.players import PLAYERS
+    from msgrpo_hub.evaluation.suites import suite_names
     from msgrpo_hub.fields import Count, Price
     from msgrpo_hub.players.settings import PlayerSettings
 
@@ -30,7 +31,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         "only those that are missing."
     )
     parser.add_argument("players", nargs="+", metavar="PLAYER", help=PLAYERS)
-    parser.add_argument("--suite", default="quick", help="quick, standard, paper, precise, semantic, or a TOML file. Default: quick")
+    parser.add_argument("--suite", default="quick", help=f"{', '.join(suite_names())}, or a TOML file. Default: quick")
     parser.add_argument(
         "--output-dir", type=read_path, default=Path("runs/eval"), metavar="DIR", help="gets the results. Default: runs/eval"
     )
