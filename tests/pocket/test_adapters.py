@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import adapters_path, built_in_adapters, located, pocket_path, public_name
 from msgrpo_hub.downloads.sources import resolve
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.games import episode_seed, make_game
@@ -69,31 +71,23 @@ def test_the_adapter_of_the_lake_crosses_it() -> None:
     assert rewards["lake"] >= 40 > 15 > rewards["pocket"]
 
 
+def plays_better(player: str, other: str, game_id: str, episodes: int, score: Callable[[Episode], float | None]) -> bool:
+    """Whether a player's mean score is more than two standard errors above another's, board by board."""
+    game, settings = make_game(game_id), PlayerSettings(temperature=1.0)
+    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(episodes)]
+    scores = [[score(episode) for episode in play_episodes(game, make_player(name, settings), keys)] for name in (player, other)]
+    gained = np.subtract(*scores)
+    return bool(gained.mean() > 2 * gained.std(ddof=1) / len(keys) ** 0.5)
+
+
 @pytest.mark.slow
 def test_the_adapter_of_snake_with_an_opponent_plays_that_better_than_the_one_it_began_with() -> None:
-    game = make_game("Snake-Standard-v1")
-    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(200)]
-    rewards = [
-        [episode.reward for episode in play_episodes(game, make_player(name, PlayerSettings(temperature=1.0)), keys)]
-        for name in ("snake-standard", "snake")
-    ]
-    gained = np.subtract(*rewards)
-    assert gained.mean() > 2 * gained.std(ddof=1) / len(keys) ** 0.5
+    assert plays_better("snake-standard", "snake", "Snake-Standard-v1", 200, lambda episode: episode.reward)
 
 
 def test_the_adapter_of_the_slippery_lake_plays_it_better_than_that_of_the_dry_one() -> None:
-    """Rewards without the luck of the ice, by exact regrets."""
-    game = make_game("FrozenLake-Slippery-v1")
-    keys = [(episode_seed(game.id, "validation", index), 0) for index in range(60)]
-    adjusted = [
-        [
-            judged(episode)[1].luck_adjusted
-            for episode in play_episodes(game, make_player(name, PlayerSettings(temperature=1.0)), keys)
-        ]
-        for name in ("lake-slippery", "lake")
-    ]
-    gained = np.subtract(*adjusted)
-    assert gained.mean() > 2 * gained.std(ddof=1) / len(keys) ** 0.5
+    """By rewards without the luck of the ice, from exact regrets."""
+    assert plays_better("lake-slippery", "lake", "FrozenLake-Slippery-v1", 60, lambda episode: judged(episode)[1].luck_adjusted)
 
 
 def test_a_built_in_adapter_has_no_revision() -> None:
