@@ -82,6 +82,8 @@ def _jobs(options: argparse.Namespace) -> None:
     if options.wheel:
         jobs.check_wheel(options.wheel)
     options.checkpoint_repo = check_repo_id(options.checkpoint_repo or f"{check_repo_id(options.push_to_hub)}-run")
+    if options.kind == "train" and options.push_to_hub == options.checkpoint_repo:
+        raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
     command = {"train": _training, "eval": _evaluation}[options.kind](options)
     price = jobs.find_price(options.flavor)
     job = jobs.Job(**command, state=options.checkpoint_repo, price=price, timeout=timeout, attempts=options.attempts)
@@ -104,9 +106,12 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     from msgrpo_hub.hub.checkpoints import check_same_run
     from msgrpo_hub.training.config import CHOICES, TrainConfig
     from msgrpo_hub.training.curriculum import parse_games
+    from msgrpo_hub.training.run_folder import RESUMABLE_FIELDS
 
-    if options.seeds:
-        raise UserError("--seeds: a job trains one seed: expected one job per seed, each with --seed and a repository of its own")
+    if options.seeds or options.parallel:
+        raise UserError(
+            "--seeds and --parallel: a job trains one seed: expected one job per seed, with --seed and a repository of its own"
+        )
     if options.acting != "engine":
         raise UserError(f"--acting {options.acting}: servers must see the run folder, and a job has its own: expected `engine`")
     with TemporaryDirectory() as folder:
@@ -117,6 +122,8 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     check_same_run(config, options.checkpoint_repo)
     plain = asdict(TrainConfig())
     values = {name: value for name, value in asdict(config).items() if value != plain[name]}
+    typed = given_fields(options, TrainConfig)
+    values |= {name: typed[name] for name in RESUMABLE_FIELDS if name in typed}  # a resumed run would keep its own
     values |= {"checkpoint_every": options.checkpoint_every} | ({"base": options.base} if options.base else {})
     games = [name.partition(":")[0] for name in parse_games(config.game)]
     return {
@@ -139,23 +146,32 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--suite {options.suite!r} is a file of this machine: expected the name of a built-in suite")
     load_suite(options.suite)
     for player in options.players:
-        if player.startswith("dqn:") or any(exists(part) for part in player.split("+")):
+        if player.startswith("dqn:") or any(_is_here(part) for part in player.split("+")):
             raise UserError(f"{player!r} is on this machine only: expected a player that the job can load; push it first")
     values = given_fields(options, PlayerSettings)
     _check_portable(values, ("chat_template",), ("prompt_format",))
     values |= {"suite": options.suite, "batch_size": options.batch_size}
     values |= {"repeats": options.repeats} if options.repeats else {}
-    return {"arguments": _arguments(options, ["eval", *options.players, "--output-dir=run"], values)}
+    return {
+        "arguments": _arguments(options, ["eval", *options.players, "--output-dir=run"], values),
+        "packages": ("quantized",) * bool(values.get("load_in_4bit")),
+    }
+
+
+def _is_here(name: str) -> bool:
+    """Whether a name is a file or folder of this machine; those of built-in models are their names everywhere."""
+    from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
+
+    return exists(name) and name not in (POCKET, *built_in_adapters())
 
 
 def _check_portable(values: dict[str, Any], files: tuple[str, ...], choices: tuple[str, ...]) -> None:
     """Raises `UserError` if a setting names a file or code of this machine, which a job does not have."""
     from msgrpo_hub.choices import is_import
-    from msgrpo_hub.downloads.names import exists
 
     for name in (*files, *choices):
         value = str(values.get(name, ""))
-        if (name in files and exists(value)) or (name in choices and is_import(value)):
+        if (name in files and _is_here(value)) or (name in choices and is_import(value)):
             flag = f"--{name.replace('_', '-')}"
             raise UserError(
                 f"{flag} {value!r} is on this machine only: expected what the job can load, such as a name on the Hub"

@@ -109,6 +109,8 @@ def _train(options: argparse.Namespace) -> None:
     config = train_config(options)
     if not options.push_to_hub and (options.base or hasattr(options, "private")):
         raise UserError("--base, --private and --public are for a push: expected --push-to-hub USER/NAME as well")
+    if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
+        raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
     quiet_loading(config.model)
     if options.push_to_hub:
         from msgrpo_hub.hub.adapters import check_push

@@ -26,7 +26,7 @@ from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, uploa
 from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.storage.run_files import RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
-from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.run_folder import RunFolder
 
 MARKER, FORMAT = "msgrpo-run.json", "msgrpo-run-v1"
@@ -38,10 +38,13 @@ WHEELS = "wheels"
 CONFIG = "config.toml"
 """The file that makes a folder a run. It is the last to arrive."""
 
+METRICS = "metrics.jsonl"
+"""The file with a line per update."""
+
 TRAINED = (
     CONFIG,
     "provenance.json",
-    "metrics.jsonl",
+    METRICS,
     "checkpoint.safetensors",
     "summary.json",
     "curves.png",
@@ -111,13 +114,15 @@ def _name_base(settings_file: Path) -> None:
         write_json(settings_file, settings | {"base_model_name_or_path": PUBLIC_POCKET})
 
 
-def fetch_state(repo_id: str, folder: Path, names: tuple[str, ...], *, below: str = "", token: str | None = None) -> bool:
-    """Puts the run of a repository into a folder. Arguments as for `push_state`.
+def fetch_state(
+    repo_id: str, folder: Path, names: tuple[str, ...], *, below: str = "", unless: str = "", token: str | None = None
+) -> bool:
+    """Puts the run of a repository into a folder. Arguments as for `push_state`; beside a file named `unless` all stays as it is.
 
     A kill leaves nothing that counts as a run, because `config.toml` is moved into place last.
 
     Returns:
-        Whether there was one: false also if the repository is missing.
+        Whether anything came: false also if the repository is missing.
     """
     target = Target(repo_id=repo_id, token=token)
     with hub_errors(repo_id):
@@ -127,7 +132,11 @@ def fetch_state(repo_id: str, folder: Path, names: tuple[str, ...], *, below: st
             return False
         there = listing(target, commit)
     paths = [f"{below}{name}" for name in names]
-    wanted = {path: file.size for path, file in there.items() if _among(path, paths)}
+    wanted = {
+        path: file.size
+        for path, file in there.items()
+        if _among(path, paths) and not (unless and (folder / path.removeprefix(below)).with_name(unless).is_file())
+    }
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".fetched-") as beside:
         if wanted:
@@ -181,15 +190,32 @@ class HubCheckpoints(Callback):
         self.pushed_at = 0.0
 
     def before_start(self, folder: Path) -> None:
-        """Fetches the run, unless the folder already holds one."""
-        if self.fetch and not (folder / CONFIG).exists() and fetch_state(self.repo_id, folder, TRAINED):
-            log.warning("resuming the run of %s: %d updates are done", self.repo_id, RunFolder(folder).updates())
+        """Fetches the run, unless the folder already holds one; of a finished one, pushes what an earlier push may not have."""
+        self.folder, own = folder, RunFolder(folder)
+        if self.fetch and not own.config.exists():
+            if fetch_state(self.repo_id, folder, TRAINED):
+                log.warning("resuming the run of %s: %d updates are done", self.repo_id, own.updates())
+        elif self.fetch and own.summary.exists():
+            check_same_run(stored_config(own.config), self.repo_id)
+            self._push(own.updates())
 
     def on_start(self, run: Run) -> None:
         """Pushes once, so that a repository that cannot be written to ends the run now."""
-        self.folder = run.folder
         check_same_run(run.config, self.repo_id)
+        self._check_not_ahead(run.updates)
         self._push(run.updates)
+
+    def _check_not_ahead(self, updates: int) -> None:
+        """Raises `UserError` if a push would replace what the repository has of this run by fewer updates."""
+        with TemporaryDirectory() as folder:
+            fetch_state(self.repo_id, Path(folder), (METRICS,))
+            metrics = Path(folder) / METRICS
+            there = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
+        if there > updates + 1:  # the line of an update may be there before its checkpoint
+            raise UserError(
+                f"{self.repo_id!r} holds {there} updates of this run and {str(self.folder)!r} {updates}: expected --resume in a "
+                "new folder, which goes on from there, or the name of another repository"
+            )
 
     def on_update(self, update: Update) -> None:
         """Pushes the update before this one, whose files are complete, if it is time."""
@@ -211,17 +237,16 @@ class HubCheckpoints(Callback):
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
     """Keeps what `msgrpo eval` has written into its folder so far in a private repository."""
-    push_state(folder, repo_id, _players(folder), f"{sum(1 for _ in folder.rglob(RESULTS))} finished tasks", below=EVALUATED)
+    push_state(folder, repo_id, _tasks(folder), f"{sum(1 for _ in folder.rglob(RESULTS))} finished tasks", below=EVALUATED)
 
 
-def _players(folder: Path) -> tuple[str, ...]:
-    """The folders of the players."""
-    return tuple(f"{path.name}/" for path in sorted(folder.iterdir()) if path.is_dir())
+def _tasks(folder: Path) -> tuple[str, ...]:
+    """The folders that hold files: one per player, version, task and settings. A push leaves alone those of other machines."""
+    found = {path.parent.relative_to(folder) for path in folder.rglob("*") if path.is_file()} - {Path()}
+    return tuple(f"{path.as_posix()}/" for path in sorted(found) if not any(part.startswith(".") for part in path.parts))
 
 
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
-    """Puts the runs of a repository into the folder of an evaluation, unless it already holds some."""
-    if folder.is_dir() and any(folder.iterdir()):
-        return
-    if fetch_state(repo_id, folder, ("",), below=EVALUATED):
+    """Puts the runs of a repository into the folder of an evaluation, but for the finished ones that it already holds."""
+    if fetch_state(repo_id, folder, ("",), below=EVALUATED, unless=RESULTS):
         log.warning("going on with the evaluation of %s: %d tasks are done", repo_id, sum(1 for _ in folder.rglob(RESULTS)))

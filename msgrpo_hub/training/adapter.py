@@ -129,13 +129,31 @@ def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
     found = fetch(list_files(located(name), revision))
     if found.adapter is None:
         raise UserError(f"init_adapter = {config.init_adapter!r} is not a LoRA adapter: expected adapter_config.json there")
-    rank, alpha = found.adapter.get("r"), found.adapter.get("lora_alpha")
-    if (rank, alpha) != (config.lora_rank, config.lora_alpha):
+    own = {
+        "lora_rank": found.adapter.get("r"),
+        "lora_alpha": found.adapter.get("lora_alpha"),
+        "lora_dropout": float(found.adapter.get("lora_dropout") or 0),
+        "rslora": bool(found.adapter.get("use_rslora")),
+    }
+    if others := {name: value for name, value in own.items() if getattr(config, name) != value}:
+        flags = {name: f"--{name.replace('_', '-')} {value}" for name, value in others.items()}
+        flags |= {"rslora": "--rslora" if own["rslora"] else "--no-rslora"} if "rslora" in others else {}
         raise UserError(
-            f"init_adapter = {config.init_adapter!r} has rank {rank} and alpha {alpha}: "
-            f"expected the same of the run, with --lora-rank {rank} --lora-alpha {alpha}"
+            f"init_adapter = {config.init_adapter!r} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
+            f"expected the same of the run, with {' '.join(flags.values())}"
         )
-    adapted = load_adapter(cast(PreTrainedModel, agent.model), found)
+    if config.lora_targets != "all-linear" and {*config.lora_targets.split(",")} != {*found.adapter.get("target_modules", ())}:
+        raise UserError(
+            f"lora_targets = {config.lora_targets!r}, and init_adapter = {config.init_adapter!r} has its own layers: "
+            "expected --lora-targets all-linear, which takes those"
+        )
+    try:
+        adapted = load_adapter(cast(PreTrainedModel, agent.model), found)
+    except UserError as error:
+        raise UserError(
+            f"init_adapter = {config.init_adapter!r} does not fit {config.model!r}: expected an adapter of this base, or "
+            f'--init-adapter "" for a fresh one ({error})'
+        ) from error
     for name, parameter in adapted.named_parameters():
         if "lora_" in name:
             parameter.data = parameter.data.float()

@@ -91,7 +91,7 @@ def train(
         with agreed(accelerator):
             check_shared(folder, accelerator)
         if folder.summary.exists():
-            return read_summary(folder.summary)
+            return read_summary(folder.summary) if accelerator.is_main_process else {}
         trainer, progress = _prepared(config, folder, accelerator, make_actor, accept_rounding)
         called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
         try:

@@ -17,7 +17,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import disk_errors, write_atomically
 from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 
-_RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
+RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
 
 _LATER_FIELDS = {"keep": "last"}
@@ -114,7 +114,7 @@ class RunFolder:
 
 def fixed_fields(config: TrainConfig) -> dict[str, Any]:
     """The fields that may not change when a run resumes, with their values."""
-    return {name: value for name, value in asdict(config).items() if name not in _RESUMABLE_FIELDS}
+    return {name: value for name, value in asdict(config).items() if name not in RESUMABLE_FIELDS}
 
 
 def fingerprint(config: TrainConfig) -> str:

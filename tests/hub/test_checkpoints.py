@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,43 @@ def test_another_run_does_not_replace_the_one_that_is_kept(loopback: Loopback, k
     assert "'ada/kept' holds a run with seed = 0, not 1: expected the same configuration" in refused(done)
     assert loopback.files("ada/kept") == before
     assert kept.exists()
+
+
+def test_the_same_run_begun_anew_does_not_replace_what_is_kept_of_it(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
+    before = loopback.files("ada/kept")
+    done = train(loopback, tmp_path / "anew", *RUN)
+    assert f"'ada/kept' holds 3 updates of this run and {str(tmp_path / 'anew')!r} 0: expected --resume" in refused(done)
+    assert loopback.files("ada/kept") == before
+    assert kept.exists()
+
+
+def test_a_finished_run_whose_last_push_failed_is_pushed_by_the_same_command_again(loopback: Loopback, tmp_path: Path) -> None:
+    loopback.fail("commit_fails", after=1, times=1)  # the first commit is that of the start, the second that of the end
+    assert train(loopback, tmp_path / "run", *RUN).code == 2
+    assert "summary.json" not in loopback.files("ada/kept")
+    again = train(loopback, tmp_path / "run", "--resume")
+    assert again.code == 0, again.err
+    assert loopback.files("ada/kept")["summary.json"] == (tmp_path / "run" / "summary.json").read_bytes()
+
+
+def test_an_evaluation_takes_from_the_repository_what_its_folder_lacks_and_leaves_the_rest(
+    loopback: Loopback, tmp_path: Path
+) -> None:
+    def evaluate(suite: str) -> Finished:
+        kept = ["--checkpoint-repo", "ada/kept", "--output-dir", tmp_path / "runs"]
+        return loopback.owner.attempt(msgrpo, "eval", "random", "--suite", suite, *kept)
+
+    assert evaluate("quick").code == 0
+    before = loopback.files("ada/kept")
+    tasks = sorted((tmp_path / "runs").rglob("results.json"))
+    assert len(tasks) > 1
+    shutil.rmtree(tasks[0].parent)  # another machine, with only some of the results
+    tasks[1].unlink()  # and with a task that was interrupted
+    again = evaluate("quick")
+    assert again.code == 0, again.err
+    assert "going on with the evaluation of ada/kept" in again.err
+    assert all(path.exists() for path in tasks)
+    assert loopback.files("ada/kept") == before
 
 
 def test_a_kill_while_the_run_is_fetched_leaves_no_run(loopback: Loopback, kept: Path, tmp_path: Path) -> None:

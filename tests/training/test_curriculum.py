@@ -120,8 +120,14 @@ def test_the_adapter_that_a_run_began_with_is_trained_further_and_stays_itself(c
 def test_an_adapter_of_another_rank_or_none_at_all_is_refused_with_what_to_type(config: TrainConfig, tmp_path: Path) -> None:
     train(replace(config, updates=1, test_episodes=0, eval_every=0), tmp_path / "first", show_progress=False)
     given = str(tmp_path / "first" / "adapter")
-    with pytest.raises(UserError, match="--lora-rank 4 --lora-alpha 8"):
+    with pytest.raises(UserError, match="has lora_rank 4: expected the same of the run, with --lora-rank 4"):
         train(replace(config, init_adapter=given, lora_rank=2), tmp_path / "a", show_progress=False)
+    with pytest.raises(UserError, match=r"has lora_dropout 0.0, rslora False: .*, with --lora-dropout 0.0 --no-rslora"):
+        train(replace(config, init_adapter=given, lora_dropout=0.3, rslora=True), tmp_path / "d", show_progress=False)
+    with pytest.raises(UserError, match=r"lora_targets = 'q_proj', and init_adapter = .* has its own layers"):
+        train(replace(config, init_adapter=given, lora_targets="q_proj"), tmp_path / "e", show_progress=False)
+    with pytest.raises(UserError, match=r"'snake' does not fit .*: expected an adapter of this base, or --init-adapter \"\""):
+        train(replace(config, init_adapter="snake", lora_rank=16, lora_alpha=32), tmp_path / "f", show_progress=False)
     with pytest.raises(UserError, match="is not a LoRA adapter"):
         train(replace(config, init_adapter=config.model), tmp_path / "b", show_progress=False)
     with pytest.raises(UserError, match=f"give its base, and --init-adapter {given}"):

@@ -128,7 +128,8 @@ def answer(_: Mapping[str, Values]) -> str:
     return (
         "Intervals are over training seeds (Student's t). “Std by chance” is what sampled replies and slipping ice alone make of"
         " it; where the std over seeds is below that, the seeds agree by luck, and their interval is too narrow. “Learned from”"
-        " leaves out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`."
+        " leaves out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`, of the same seed."
+        " Some runs were repeated to play at 0.5 as well and round differently; those that go on from them were not."
     )
 
 
