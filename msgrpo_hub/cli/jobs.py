@@ -82,8 +82,6 @@ def _jobs(options: argparse.Namespace) -> None:
     if options.wheel:
         jobs.check_wheel(options.wheel)
     options.checkpoint_repo = check_repo_id(options.checkpoint_repo or f"{check_repo_id(options.push_to_hub)}-run")
-    if options.kind == "train" and options.push_to_hub == options.checkpoint_repo:
-        raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
     command = {"train": _training, "eval": _evaluation}[options.kind](options)
     price = jobs.find_price(options.flavor)
     job = jobs.Job(**command, state=options.checkpoint_repo, price=price, timeout=timeout, attempts=options.attempts)
@@ -100,7 +98,7 @@ def _jobs(options: argparse.Namespace) -> None:
 
 def _training(options: argparse.Namespace) -> dict[str, Any]:
     """The command of a training and what it needs, checked here as far as it can be."""
-    from msgrpo_hub.cli.training import train_config
+    from msgrpo_hub.cli.training import check_repos, train_config
     from msgrpo_hub.games.registry import OPTIONAL
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.hub.checkpoints import check_same_run
@@ -114,6 +112,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
         )
     if options.acting != "engine":
         raise UserError(f"--acting {options.acting}: servers must see the run folder, and a job has its own: expected `engine`")
+    check_repos(options)
     with TemporaryDirectory() as folder:
         options.output_dir = Path(folder)
         config = train_config(options)  # with --resume, that of the run in the repository

@@ -109,8 +109,7 @@ def _train(options: argparse.Namespace) -> None:
     config = train_config(options)
     if not options.push_to_hub and (options.base or hasattr(options, "private")):
         raise UserError("--base, --private and --public are for a push: expected --push-to-hub USER/NAME as well")
-    if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
-        raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
+    check_repos(options)
     quiet_loading(config.model)
     if options.push_to_hub:
         from msgrpo_hub.hub.adapters import check_push
@@ -129,6 +128,12 @@ def _train(options: argparse.Namespace) -> None:
     print_next(*next_commands(summary, config, options.output_dir))
     if options.push_to_hub:
         _push(options)
+
+
+def check_repos(options: argparse.Namespace) -> None:
+    """Raises `UserError` if the adapter and the state of its run were to share a repository."""
+    if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
+        raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
 
 
 def _checkpoints(options: argparse.Namespace) -> list[Any]:
