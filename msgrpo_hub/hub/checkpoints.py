@@ -27,6 +27,7 @@ from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.storage.run_files import RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 
 MARKER, FORMAT = "msgrpo-run.json", "msgrpo-run-v1"
@@ -209,8 +210,7 @@ class HubCheckpoints(Callback):
         """Raises `UserError` if a push would replace what the repository has of this run by fewer updates."""
         with TemporaryDirectory() as folder:
             fetch_state(self.repo_id, Path(folder), (METRICS,))
-            metrics = Path(folder) / METRICS
-            there = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
+            there = len(read_metrics(RunFolder(Path(folder)).metrics))
         if there > updates + 1:  # the line of an update may be there before its checkpoint
             raise UserError(
                 f"{self.repo_id!r} holds {there} updates of this run and {str(self.folder)!r} {updates}: expected --resume in a "

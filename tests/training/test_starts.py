@@ -68,7 +68,7 @@ def test_no_preset_trains_on_a_board_of_any_suite(name: str, suite_boards: dict[
     for seed in (0, 1):
         starts = StartStates(replace(preset(name), seed=seed))
         trained = boards(start for index in range(1, starts.config.updates + 1) for start in starts.of_update(index))
-        assert len(trained) > 50
+        assert len(trained) > (80 if name == "quickstart-slippery" else 100)  # the first has fewer starts
         assert len(suite_boards) == 5
         for suite, found in suite_boards.items():
             assert len(found) > 50
