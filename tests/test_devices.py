@@ -17,10 +17,11 @@ from torch.overrides import TorchFunctionMode
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models import attention, engine
+from msgrpo_hub.models import attention, engine, fast_forward
 from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.sampling import Replies, draw_tokens
+from msgrpo_hub.models.drawing import draw_tokens
+from msgrpo_hub.models.sampling import Replies
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
 from msgrpo_hub.rollout import play_groups
@@ -95,7 +96,8 @@ GPUS = pytest.mark.parametrize("gpu", [OnGpu, OnMps])
 def test_an_update_on_a_gpu_leaves_no_tensor_behind(
     gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_copies_are_small", lambda *_: False)  # which the CPU alone has; it rounds otherwise
+    monkeypatch.setattr(attention, "_has_kernel", lambda _: False)  # which the CPU alone has; it rounds otherwise
+    monkeypatch.setattr(fast_forward, "FEW", 0)
     config = replace(config, **changes)  # type: ignore[arg-type]
     here = one_update(config, Accelerator(cpu=True))
     with fake_gpu(gpu):

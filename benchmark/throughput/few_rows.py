@@ -1,8 +1,9 @@
 """What oneDNN gains while decoding: `python -m benchmark.throughput.few_rows OUTPUT.json`.
 
 Products of few rows with one weight of the 0.5B shape, in float32 and bfloat16, and decoding by a model of that shape in
-float32: by the default library and by oneDNN, in turns. Then attention of a decoding step in bfloat16 over keys that rows share,
-read in place and copied to each row. The fastest of the repetitions counts, since other processes can only add to it.
+float32: by the default library and by oneDNN, in turns. Then attention of a decoding step over keys that rows share: by products
+that read them in place, by one fused kernel for them and one for the rows' own, and by one kernel over rows that hold them. The
+fastest of the repetitions counts, since other processes can only add to it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 96)
 REPLIES = (1, 2, 4, 8, 16, 32)
 """Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
 TOKENS = 16
-SHARED = ((1, 300), (2, 300), (4, 150), (8, 150), (16, 150), (4, 600), (16, 300))
+SHARED = ((1, 300), (4, 150), (8, 150), (16, 150), (32, 150), (4, 600), (16, 300), (64, 300))
 """Rows of a decoding step, and keys that they share."""
 UNITS = {"product": "ms", "attention": "µs", "decoding": "tokens/s"}
 
@@ -54,21 +55,25 @@ def products(dtype: str, rows: int, repeats: int) -> Row:
     return found
 
 
-def attentions(rows: int, shared: int, repeats: int) -> Row:
-    """Microseconds of attention in bfloat16 with one query, 40 keys of each row and keys that all rows share."""
+def attentions(dtype: str, rows: int, shared: int, repeats: int) -> Row:
+    """Microseconds of attention with one query, 40 keys of each row and keys that all rows share."""
     heads, groups = SHAPES[SHAPE]["num_attention_heads"], SHAPES[SHAPE]["num_key_value_heads"]
     size = SHAPES[SHAPE]["hidden_size"] // heads
 
     def states(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, size, dtype=torch.bfloat16)
+        return torch.randn(*shape, size, dtype=TYPES[dtype])
 
     query, key, value = states(rows, heads, 1), states(rows, groups, 40), states(rows, groups, 40)
-    of_all = states(groups, shared), states(groups, shared)
-    work = partial(attention.attend, query, key, value, None, of_all, None, None)
+    of_all, whole = (states(groups, shared), states(groups, shared)), states(rows, groups, shared + 40)
+    ways = {
+        "products": (False, partial(attention.attend, query, key, value, None, of_all, None, None)),
+        "two kernels": (True, partial(attention.attend, query, key, value, None, of_all, None, None)),
+        "held": (True, partial(attention.attend, query, whole, whole, None, None, None, None)),
+    }
     found: Row = {}
     with torch.no_grad():
-        for name in ("in place", "copied"):
-            with patch.object(attention, "_copies_are_small", lambda *_, copied=name == "copied": copied):
+        for name, (kernels, work) in ways.items():
+            with patch.object(attention, "_has_kernel", lambda _, kernels=kernels: kernels):
                 found[name] = round(1e6 * best_seconds(work, 100 * repeats))
     return found
 
@@ -117,18 +122,17 @@ def main() -> None:
         match key:
             case "product", dtype, rows:
                 return products(dtype, rows, options.repeats)
-            case "attention", rows, shared:
-                return attentions(rows, shared, options.repeats)
+            case "attention", dtype, rows, shared:
+                return attentions(dtype, rows, shared, options.repeats)
             case _:
                 return decoding(key[1], options.repeats, options.models)
 
     keys = [("product", dtype, rows) for dtype in TYPES for rows in ROWS]
-    file.measure([*keys, *(("attention", *each) for each in SHARED), *(("decoding", replies) for replies in REPLIES)], row)
+    keys += [("attention", dtype, *each) for dtype in TYPES for each in SHARED]
+    file.measure([*keys, *(("decoding", replies) for replies in REPLIES)], row)
     for found in file.rows:
         kind, *what = found["key"]
-        [(one, before), (other, after)] = [(name, value) for name, value in found.items() if name != "key"]
-        ratio = after / before if kind == "decoding" else before / after
-        print(f"{kind} {what}: {one} {before} {UNITS[kind]}, {other} {after}: {ratio:.2f} times as fast")
+        print(kind, *what, ", ".join(f"{name} {value} {UNITS[kind]}" for name, value in found.items() if name != "key"))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def attend(
     """Softmax attention of each row over the shared keys and its own keys.
 
     With several queries per row, the shared keys are copied to each row and one fused kernel runs. For single-token queries
-    (decoding steps) the copy would dominate, so they read the shared keys in place, unless `_copies_are_small`.
+    (decoding steps) the copy would dominate, so they read the shared keys in place: on the CPU by one fused kernel for these and
+    one for the rows' own, elsewhere and in models with more than plain softmax by products.
 
     Args:
         query: (U, H, Q, D).
@@ -71,7 +72,9 @@ def attend(
     rows, heads, queries, size = query.shape
     groups = key.shape[1]
     one = queries == 1
-    if softcap is None and (not one or (sinks is None and _copies_are_small(key, shared))):  # fused kernels have no softcap
+    if one and softcap is None and sinks is None and shared_mask is None and _has_kernel(key):
+        return _one_query(query, key, value, mask, shared, scaling)
+    if not one and softcap is None:  # fused kernels have no softcap
         if shared is not None:
             key, value = (
                 torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
@@ -84,9 +87,6 @@ def attend(
             key, value = (functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
             column = sinks[None, :, None, None].expand(rows, heads, queries, 1).to(mask.dtype)
             mask = torch.cat([mask.expand(rows, heads, -1, -1), column], -1)
-        if one:  # the heads that have one key head are queries of it
-            of_groups = query.reshape(rows, groups, -1, size)
-            return functional.scaled_dot_product_attention(of_groups, key, value, mask, scale=scaling).reshape(query.shape)
         key, value = (states.repeat_interleave(heads // groups, 1) for states in (key, value))
         return functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
     grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
@@ -114,14 +114,35 @@ def attend(
     return cast(Tensor, mixed.reshape(rows, heads, queries, size))
 
 
-def _copies_are_small(key: Tensor, shared: tuple[Tensor, Tensor] | None) -> bool:
-    """Whether copying the shared keys to each row and one fused kernel take less than products that read them in place.
+def _has_kernel(key: Tensor) -> bool:
+    """Whether `_FLASH` runs there."""
+    return key.device.type == "cpu"
 
-    In half precision on the CPU, whose small products take long to start. On one thread both take as long at 8 rows with 150
-    shared keys (`python -m benchmark.throughput.few_rows`); the kernel and the copies share the threads.
+
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""What `scaled_dot_product_attention` calls on a CPU; it also returns the logarithm of each sum of exponentials."""
+
+
+def _one_query(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: tuple[Tensor, Tensor] | None, scaling: float | None
+) -> Tensor:
+    """Attention of one query per row and head; the arguments are those of `attend`.
+
+    The heads that have one key head are queries of it. Over the shared keys, so are those of all rows; the two results are
+    weighted with their parts of the softmax's denominator.
     """
-    half = key.device.type == "cpu" and key.dtype in (torch.bfloat16, torch.float16)
-    return half and len(key) * (0 if shared is None else shared[0].shape[1]) <= 1200 * torch.get_num_threads()
+    rows, _heads, _one, size = query.shape
+    groups = key.shape[1]
+    grouped = query.reshape(rows, groups, -1, size)
+    own, of_own = _FLASH(grouped, key, value, 0.0, False, attn_mask=mask, scale=scaling)
+    if shared is None:
+        return cast(Tensor, own.reshape(query.shape))
+    keys, values = shared
+    flat = grouped.transpose(0, 1).reshape(1, groups, -1, size)
+    common, of_common = _FLASH(flat, keys[None], values[None], scale=scaling)
+    of_rows = common.view(groups, rows, -1, size).transpose(0, 1)
+    weight = torch.sigmoid(of_own - of_common.view(groups, rows, -1).transpose(0, 1))
+    return torch.lerp(of_rows, own, weight[..., None].to(own.dtype)).reshape(query.shape)
 
 
 def _of_heads(mask: Tensor, heads: int) -> Tensor:

@@ -105,6 +105,8 @@ class DirectDecoder:
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         self._angles = torch.empty(0)
+        self.sees_all = all(layer.window is None for layer in self.layers)
+        """Whether every layer attends to all positions."""
 
     def __call__(
         self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: RowCache, keep: int, shared: SharedPrefix | None

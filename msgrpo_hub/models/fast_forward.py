@@ -18,11 +18,14 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, acting
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
-from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps, can_record
+from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps
 from msgrpo_hub.models.row_cache import RowCache
 from msgrpo_hub.models.sampling import TokenIds, not_finite
 
 # Shapes: U rows, V tokens of the vocabulary.
+
+FEW = 2400
+"""Rows times tokens of the shared prefix, up to which its copies take less time (`benchmark/throughput/few_rows.py`)."""
 
 Passes = Literal["recorded", "direct", "modules"]
 """By `DirectDecoder` with `RecordedSteps`, by it alone, or by the model's own modules."""
@@ -46,13 +49,22 @@ class FastRows:
 
     def select(self, rows: Tensor) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
+        if isinstance(self.cache, RowCache) and self.cache.held and not self.forward.are_few(len(rows)):
+            self.visible = self.visible[:, self.cache.held :]
+            self.cache.drop()  # before it would be copied
         self.cache.select(rows)
         self.visible = self.visible[rows]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
-        self.visible = torch.cat([self.visible, self.visible.new_ones(len(tokens), 1)], dim=1)
-        positions = self.visible.sum(1, keepdim=True) - 1 + self.forward.prefix_length
+        rows, held = len(tokens), 0
+        if isinstance(self.cache, RowCache):
+            if not self.cache.held and self.forward.are_few(rows):
+                self.cache.hold(self.forward.prefix())
+                self.visible = torch.cat([self.visible.new_ones(rows, self.cache.held), self.visible], 1)
+            held = self.cache.held
+        self.visible = torch.cat([self.visible, self.visible.new_ones(rows, 1)], dim=1)
+        positions = self.visible.sum(1, keepdim=True) - 1 + self.forward.prefix_length - held
         return self.forward.run(tokens[:, None], self.visible[:, None], positions, self.cache)[:, -1]
 
 
@@ -113,6 +125,16 @@ class FastForward:
             self.run(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
             self._prefix, self._prefix_cache = prompts[0][:shared], cache
 
+    def prefix(self) -> RowCache:
+        """The keys and values of the shared prefix."""
+        assert self._prefix_cache is not None
+        return self._prefix_cache
+
+    def are_few(self, rows: int) -> bool:
+        """Whether rows are so few that each holds the shared prefix itself in decoding steps: one kernel of attention, not two."""
+        shared = self._prefix_cache is not None and self.passes == "direct" and self.model.device.type == "cpu"
+        return shared and rows * self.prefix_length <= FEW and self._decoder is not None and self._decoder.sees_all
+
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
         """The prompts dealt out to batches in their order, by their indices."""
         return [list(range(len(prompts)))[start : start + max_rows] for start in range(0, len(prompts), max_rows)]
@@ -120,7 +142,7 @@ class FastForward:
     def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows]:
         """The logits after each prompt, (U, V) in the model's type, and its rows."""
         logits, cache, visible = self._prefilled(prompts, 1)
-        if self.passes == "recorded" and self._decoder is not None and can_record(self._decoder):
+        if self.passes == "recorded" and self._decoder is not None and self._decoder.sees_all:
             self._recorded = self._recorded or RecordedSteps(self._decoder, self.patience)
             self._recorded.hold(cache, self._prefix_cache)
             return logits[:, -1], FastRows(self, self._recorded, visible)
@@ -165,7 +187,7 @@ class FastForward:
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
         if isinstance(cache, RecordedSteps):
             return cache.step(token_ids, mask[:, None], positions)
-        shared = None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions)
+        shared = None if self._prefix_cache is None or cache.held else SharedPrefix(self._prefix_cache, positions)
         if self._decoder is None and self._is_direct:
             self._decoder = DirectDecoder(self.model)
         if self._decoder is not None:

@@ -38,16 +38,11 @@ Size = tuple[int, int, int]
 """Rows, tokens of a row, tokens of the shared prefix."""
 
 
-def can_record(decoder: DirectDecoder) -> bool:
-    """Whether steps of the decoder can be recorded: every layer attends to all positions."""
-    return all(layer.window is None for layer in decoder.layers)
-
-
 class RecordedSteps:
     """The rows of a batch in buffers, and recorded steps that read and extend them. It serves one batch after another.
 
     Args:
-        decoder: whose weights stay where they are.
+        decoder: whose weights stay where they are, and whose layers see all positions.
         patience: see `PATIENCE`.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -41,9 +42,26 @@ class RowLayer(DynamicLayer):
         self._buffers = [buffer.index_select(0, rows.to(buffer.device)) for buffer in self._buffers]  # layers on several GPUs
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
+    def hold(self, prefix: RowLayer) -> None:
+        """Puts a prefix, which has one row, before the tokens of every row."""
+        rows, end = len(self._buffers[0]), self.get_seq_length() + prefix.get_seq_length()
+        pairs = zip((prefix.keys, prefix.values), (self.keys, self.values), strict=True)
+        wholes = [torch.cat([cast(Tensor, of_all).expand(rows, -1, -1, -1), cast(Tensor, own)], 2) for of_all, own in pairs]
+        self._buffers = [self._widened(whole, end, end) for whole in wholes]
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
+    def drop(self, tokens: int) -> None:
+        """Leaves out the first tokens of every row."""
+        end = self.get_seq_length()
+        self._buffers = [buffer[:, :, tokens:] for buffer in self._buffers]
+        self.keys, self.values = (buffer[:, :, : end - tokens] for buffer in self._buffers)
+
 
 class RowCache(Cache):
     """A KV cache whose rows can fork."""
+
+    held = 0
+    """Tokens of the shared prefix that every row holds itself."""
 
     def __init__(self) -> None:
         super().__init__(layer_class_to_replicate=RowLayer)
@@ -51,6 +69,18 @@ class RowCache(Cache):
     def select(self, rows: Tensor) -> None:
         for layer in self.layers:
             cast(RowLayer, layer).select(rows)
+
+    def hold(self, prefix: RowCache) -> None:
+        """Puts a shared prefix before the tokens of every row."""
+        for layer, of_all in zip(self.layers, prefix.layers, strict=True):
+            cast(RowLayer, layer).hold(cast(RowLayer, of_all))
+        self.held = prefix.get_seq_length()
+
+    def drop(self) -> None:
+        """Leaves the shared prefix out again."""
+        for layer in self.layers:
+            cast(RowLayer, layer).drop(self.held)
+        self.held = 0
 
     def states(self, layer: int) -> tuple[Tensor, Tensor]:
         """The keys and values of one layer, (U, J, L, D) each."""

@@ -12,10 +12,7 @@ from torch import Tensor
 
 from msgrpo_hub.episode import NEAR, Finish
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.devices import has_float64
-
-AT_ONCE = 2**20
-"""Logits that are drawn from at once on the CPU: tables of more leave its caches, and each would be new memory."""
+from msgrpo_hub.models.drawing import draw_tokens
 
 TokenIds = tuple[int, ...]
 IntArray = npt.NDArray[np.int64]
@@ -126,124 +123,6 @@ class Replies:
                 strict=True,
             )
         ]
-
-
-def draw_tokens(
-    logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float, top_k: int = 0, top_p: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Samples one token per sample from the distribution of its row.
-
-    Probabilities are computed in float32, and the cumulative distribution is summed in float64. A device without float64 hands
-    its logits to the CPU, so that equal logits give equal tokens everywhere.
-
-    Args:
-        logits: (rows, vocabulary), in any floating type.
-        rows: (samples,) the row of each sample.
-        uniforms: one number in [0, 1) per sample.
-        temperature: divides the logits; 0 selects the most likely token.
-        top_k: number of tokens that are kept after the division by the temperature, as `keep_likely` says; 0 keeps all.
-        top_p: the same by their probability; 1 keeps all.
-
-    Returns:
-        Tokens, their log-probabilities, the entropies of the distributions in nats, and whether the draw was within `NEAR` of a
-        boundary of the cumulative distribution, or greedy between two tokens within `NEAR` nats; each (samples,).
-    """
-    if not has_float64(logits.device):
-        logits, rows = logits.cpu(), rows.cpu()
-    u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
-    size = max(1, AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
-    if size >= len(logits):
-        return _draw(logits, rows, u, temperature, top_k, top_p)
-    samples = [(rows // size == part).nonzero()[:, 0] for part in range(-(-len(logits) // size))]
-    parts = [
-        _draw(logits[part * size :][:size], rows[own] - part * size, u[own], temperature, top_k, top_p)
-        for part, own in enumerate(samples)
-        if len(own)
-    ]
-    place = torch.cat(samples).argsort()
-    tokens, log_probs, entropies, near = (torch.cat(values)[place] for values in zip(*parts, strict=True))
-    return tokens, log_probs, entropies, near
-
-
-def _draw(
-    logits: Tensor, rows: Tensor, uniforms: Tensor, temperature: float, top_k: int, top_p: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`draw_tokens` of some rows, with all their tables in memory; the uniforms are (samples,)."""
-    logits = logits.float()
-    if temperature:
-        logits = keep_likely(logits if temperature == 1 else logits / temperature, top_k, top_p)
-    log_p = torch.log_softmax(logits, dim=-1)
-    p = log_p.exp()
-    entropies = -(p * log_p.clamp_(min=-1e9)).sum(-1)  # 0·log 0 is 0
-    if temperature:
-        cumulative = p.double().cumsum(-1)
-        u = uniforms * cumulative[rows, -1]
-        tokens = _find(cumulative, rows, u).clamp(max=logits.shape[1] - 1)
-        near = _near_boundary(cumulative, rows, u[:, None], tokens)
-    else:
-        likely = log_p.topk(2)
-        tokens = log_p.argmax(-1)[rows]
-        near = (likely.values[:, 0] - likely.values[:, 1] < NEAR)[rows]
-    return tokens, log_p[rows, tokens], entropies[rows], near
-
-
-def _find(cumulative: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-    """(samples,) the first token of each sample's row whose cumulative probability is above u.
-
-    The draws of a row lie side by side, so that no row is copied.
-
-    Args:
-        cumulative: (rows, vocabulary) float64.
-        rows: (samples,) the row of each sample.
-        u: (samples,) the draws.
-    """
-    ascending, order = rows.sort()
-    place = torch.empty_like(rows)
-    place[order] = torch.arange(len(rows), device=rows.device) - torch.searchsorted(ascending, ascending)
-    # A GPU is not asked how many draws a row has at most, since the step would wait for the answer; this many is never too few.
-    width = len(rows) if _is_gpu(rows) else int(place.max()) + 1
-    table = u.new_zeros(len(cumulative), width)
-    table[rows, place] = u
-    return torch.searchsorted(cumulative, table, right=True)[rows, place]
-
-
-def _near_boundary(cumulative: Tensor, rows: Tensor, u: Tensor, tokens: Tensor) -> Tensor:
-    """Whether each draw is within `NEAR` of an end of its token's interval, (samples,). No token lies below 0 or above the sum.
-
-    Args:
-        cumulative: (rows, vocabulary) float64.
-        rows: (samples,) the row of each sample.
-        u: (samples, 1) the draws.
-        tokens: (samples,) the tokens drawn.
-    """
-    ends = cumulative[rows[:, None], torch.stack([tokens - 1, tokens], 1)]  # below the first token it takes the sum
-    near = (ends - u).abs() < NEAR
-    if _is_gpu(near) or near.any():
-        near &= (ends > 0) & (ends < cumulative[rows, -1:])
-    return near.any(1)
-
-
-def _is_gpu(values: Tensor) -> bool:
-    return values.device.type != "cpu"
-
-
-def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
-    """The logits (rows, vocabulary), with -inf for unlikely tokens, as transformers' `TopKLogitsWarper` and `TopPLogitsWarper`.
-
-    Args:
-        logits: divided by the temperature.
-        top_k: number of tokens to keep, and those equally likely as the last of them; 0 keeps all.
-        top_p: keeps the fewest tokens whose probabilities add up to at least this; 1 keeps all.
-    """
-    if top_k:
-        least = torch.topk(logits, min(top_k, logits.shape[-1])).values[..., -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
-    if top_p < 1:
-        ascending, tokens = torch.sort(logits)
-        unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
-        unlikely[..., -1] = False  # the most likely token stays
-        logits = logits.masked_fill(unlikely.scatter(-1, tokens, unlikely), -torch.inf)
-    return logits
 
 
 def not_finite() -> UserError:

@@ -10,12 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
 
-from msgrpo_hub.models import attention
+from msgrpo_hub.models import attention, fast_forward
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.row_cache import RowCache
+from msgrpo_hub.models.sampling import Sample
 from tests.models.engines import END, adapted_model, sampled, some_prompts
 
 
@@ -28,7 +29,7 @@ from tests.models.engines import END, adapted_model, sampled, some_prompts
     earlier=st.integers(0, 3),
     softcap=st.sampled_from([None, 2.0]),
     scaling=st.sampled_from([None, 0.3]),
-    copied=st.booleans(),
+    kernel=st.booleans(),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=150)
@@ -41,7 +42,7 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
     earlier: int,
     softcap: float | None,
     scaling: float | None,
-    copied: bool,
+    kernel: bool,
     seed: int,
 ) -> None:
     rng, size, own = np.random.default_rng(seed), 4, earlier + queries
@@ -54,7 +55,7 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
     q_, k_, v_, first_k_, first_v_ = (torch.from_numpy(states).float() for states in (q, k, v, first_k, first_v))
     prefix = (first_k_, first_v_) if shared else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_copies_are_small", lambda *_: copied)
+        patch.setattr(attention, "_has_kernel", lambda _: kernel)
         ours = attend(q_, k_, v_, mask, prefix, scaling, softcap).numpy()
 
     for row in range(rows):
@@ -68,31 +69,46 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
                 assert ours[row, head, query] == pytest.approx(weights @ values / weights.sum(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rows", "shared", "threads", "fused"),
-    [
-        (torch.bfloat16, 4, 150, 1, 1),
-        (torch.bfloat16, 16, 150, 1, 0),
-        (torch.bfloat16, 16, 150, 2, 1),
-        (torch.bfloat16, 32, 150, 2, 0),
-        (torch.bfloat16, 2, 1500, 1, 0),
-        (torch.float32, 4, 150, 1, 0),
-    ],
-)
-def test_a_decoding_step_copies_shared_keys_where_that_was_measured_to_be_faster(
-    dtype: torch.dtype, rows: int, shared: int, threads: int, fused: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    calls: list[int] = []
-    kernel = functional.scaled_dot_product_attention
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", lambda *a, **o: (calls.append(1), kernel(*a, **o))[1])
+@pytest.mark.parametrize("rows", [1, 4, 32])
+def test_a_decoding_step_in_bfloat16_is_as_exact_by_kernels_as_by_products(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(rows, heads, length, 64, generator=draws).to(dtype) for heads, length in ((14, 1), (2, 9), (2, 9)))
-    prefix = tuple(torch.randn(2, shared, 64, generator=draws).to(dtype) for _ in range(2))
-    mixed = attend(q, k, v, torch.zeros(rows, 1, 1, 9, dtype=dtype), (prefix[0], prefix[1]), None, None)
-    assert len(calls) == fused
-    exact = attend(q.float(), k.float(), v.float(), None, (prefix[0].float(), prefix[1].float()), None, None)
-    assert mixed.float().sub(exact).abs().max() < 0.02
+    q, k, v = (torch.randn(rows, heads, length, 64, generator=draws) for heads, length in ((14, 1), (2, 9), (2, 9)))
+    keys, values = (torch.randn(2, 150, 64, generator=draws) for _ in range(2))
+    exact = attend(q.double(), k.double(), v.double(), None, (keys.double(), values.double()), None, None)
+
+    def error() -> float:
+        half = [states.bfloat16() for states in (q, k, v)]
+        mixed = attend(*half, torch.zeros(rows, 1, 1, 9).bfloat16(), (keys.bfloat16(), values.bfloat16()), None, None)
+        return float((mixed - exact).abs().max())
+
+    by_kernels = error()
+    monkeypatch.setattr(attention, "_has_kernel", lambda _: False)
+    assert 0 < by_kernels < 0.02
+    assert by_kernels < 2 * error()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_rows_hold_the_shared_prefix_themselves_and_many_share_it(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight replies to two prompts: two rows at first, then more, at last few again."""
+    model, done = adapted_model(), list[str]()
+    rules = tuple(np.random.default_rng(0).integers(3, 20, 30).tolist())
+    prompts = [rules + (number, 9) * (1 + number) for number in (5, 6) for _ in range(4)]
+    for name, act in (("hold", RowCache.hold), ("drop", RowCache.drop)):
+        monkeypatch.setattr(RowCache, name, lambda *given, act=act, name=name: (done.append(name), act(*given))[1])
+
+    def replies(few: int) -> list[Sample]:
+        done.clear()
+        monkeypatch.setattr(fast_forward, "FEW", few)
+        return sampled(Engine(model, END, threads=threads), prompts, limit=24)
+
+    shared = replies(0)
+    assert not done
+    for few, some in ((10**6, {"hold"}), (4 * len(rules), {"hold", "drop"})):
+        held = replies(few)
+        assert set(done) == some
+        assert [reply.token_ids for reply in held] == [reply.token_ids for reply in shared]
+        for one, other in zip(held, shared, strict=True):
+            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
 
 
 def test_every_token_attends_to_a_token_and_so_does_padding(monkeypatch: pytest.MonkeyPatch) -> None:

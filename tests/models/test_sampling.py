@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.models import sampling
-from msgrpo_hub.models.sampling import draw_tokens
+from msgrpo_hub.episode import NEAR
+from msgrpo_hub.models import drawing
+from msgrpo_hub.models.drawing import draw_tokens
 
 # ---- drawing
 
@@ -63,7 +67,7 @@ def test_rows_that_are_drawn_from_in_parts_give_each_sample_its_own_token(
     rows = torch.tensor([6, 0, 3, 3, 5, 0, 6, 1, 4, 6])
     uniforms = rng.random(len(rows)).tolist()
     at_once = draw_tokens(logits, rows, uniforms, temperature)
-    monkeypatch.setattr(sampling, "AT_ONCE", 2 * 50)
+    monkeypatch.setattr(drawing, "AT_ONCE", 2 * 50)
     in_parts = draw_tokens(logits, rows, uniforms, temperature)
     for whole, parted in zip(at_once, in_parts, strict=True):
         assert torch.allclose(whole, parted, rtol=1e-6, atol=0)
@@ -76,3 +80,30 @@ def test_a_distribution_over_one_hundred_thousand_tokens_is_sampled_to_its_last_
     n = 100_000
     tokens, _, _, _ = draw_tokens(torch.zeros(1, n), torch.zeros(64, dtype=torch.long), grid_of_uniforms(64), 1.0)
     assert tokens.tolist() == pytest.approx([(i + 0.5) * n / 64 for i in range(64)], abs=1)
+
+
+@given(
+    vocabulary=st.sampled_from([1, 127, 128, 129, 300, 1000]),
+    unlikely=st.floats(0, 0.99),
+    spread=st.floats(0, 30),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=100)
+def test_blocks_of_tokens_give_the_inverse_of_the_whole_distribution(
+    vocabulary: int, unlikely: float, spread: float, seed: int
+) -> None:
+    """Against exact sums: the interval of the token holds the draw, to what float32 rounds, and has a probability."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, spread, (2, vocabulary))
+    values[rng.random(values.shape) < unlikely] = -np.inf
+    values[:, rng.integers(vocabulary)] = 0.0
+    rows, uniforms = torch.tensor([0, 1, 1, 0, 1, 0]), [*rng.random(4).tolist(), 0.0, 1 - 2**-53]
+    tokens, log_probs, _, near = draw_tokens(torch.tensor(values).float(), rows, uniforms, 1.0)
+    assert torch.isfinite(log_probs).all()
+    for row, token, u, counted in zip(rows.tolist(), tokens.tolist(), uniforms, near.tolist(), strict=True):
+        p = np.exp(values[row] - values[row].max())
+        ends = [0.0, *map(math.fsum, itertools.accumulate(([each] for each in p / p.sum()), list.__add__))]
+        assert ends[token] - 2e-6 <= u <= ends[token + 1] + 2e-6
+        closest = min((abs(end - u) for end in ends[token : token + 2] if 2e-6 < end < 1 - 2e-6), default=1.0)
+        if abs(closest - NEAR) > 4e-6:
+            assert counted == (closest < NEAR)
