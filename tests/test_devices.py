@@ -19,8 +19,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models import attention, engine, fast_forward
 from msgrpo_hub.models.devices import choose_device
-from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.drawing import draw_tokens
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import Replies
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.msgrpo import SelectedEpisode, token_mean

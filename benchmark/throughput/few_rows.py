@@ -127,7 +127,7 @@ def main() -> None:
             case _:
                 return decoding(key[1], options.repeats, options.models)
 
-    keys = [("product", dtype, rows) for dtype in TYPES for rows in ROWS]
+    keys: list[Key] = [("product", dtype, rows) for dtype in TYPES for rows in ROWS]
     keys += [("attention", dtype, *each) for dtype in TYPES for each in SHARED]
     file.measure([*keys, *(("decoding", replies) for replies in REPLIES)], row)
     for found in file.rows:

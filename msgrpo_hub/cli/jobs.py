@@ -98,7 +98,7 @@ def _jobs(options: argparse.Namespace) -> None:
 
 def _training(options: argparse.Namespace) -> dict[str, Any]:
     """The command of a training and what it needs, checked here as far as it can be."""
-    from msgrpo_hub.cli.training import check_repos, train_config
+    from msgrpo_hub.cli.training import check_repos, minutes_between, train_config
     from msgrpo_hub.games.registry import OPTIONAL
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.hub.checkpoints import check_same_run
@@ -123,7 +123,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     values = {name: value for name, value in asdict(config).items() if value != plain[name]}
     typed = given_fields(options, TrainConfig)
     values |= {name: typed[name] for name in RESUMABLE_FIELDS if name in typed}  # a resumed run would keep its own
-    values |= {"checkpoint_every": options.checkpoint_every} | ({"base": options.base} if options.base else {})
+    values |= {"checkpoint_every": minutes_between(options)} | ({"base": options.base} if options.base else {})
     games = [name.partition(":")[0] for name in parse_games(config.game)]
     return {
         "arguments": _arguments(options, ["train", "--output-dir=run", "--resume", "--accept-rounding"], values),

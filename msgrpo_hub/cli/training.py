@@ -73,7 +73,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-every",
         type=read_as(Annotated[float, Range(0, 1_000_000)]),
-        default=10.0,
+        default=None,
         metavar="MINUTES",
         help="time between two pushes to it; 0 pushes after every update. Default: 10",
     )
@@ -139,10 +139,17 @@ def check_repos(options: argparse.Namespace) -> None:
 def _checkpoints(options: argparse.Namespace) -> list[Any]:
     """What keeps the run on the Hub, if that is asked for."""
     if not options.checkpoint_repo:
+        if options.checkpoint_every is not None:
+            raise UserError("--checkpoint-every without --checkpoint-repo: expected --checkpoint-repo USER/NAME as well")
         return []
     from msgrpo_hub.hub.checkpoints import HubCheckpoints
 
-    return [HubCheckpoints(options.checkpoint_repo, options.checkpoint_every, fetch=options.resume)]
+    return [HubCheckpoints(options.checkpoint_repo, minutes_between(options), fetch=options.resume)]
+
+
+def minutes_between(options: argparse.Namespace) -> float:
+    """Minutes between two pushes of checkpoints."""
+    return 10.0 if options.checkpoint_every is None else float(options.checkpoint_every)
 
 
 def _train_seeds(options: argparse.Namespace) -> None:

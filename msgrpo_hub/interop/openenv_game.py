@@ -7,8 +7,7 @@ which actions it has and how its observations read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -134,13 +133,9 @@ class OpenEnvGame:
     def rules(self) -> tuple[str, ...]:
         return *self.told, f"The game ends after {self.horizon} turns."
 
-    @contextmanager
-    def sessions(self) -> Iterator[None]:
+    def sessions(self) -> Sessions:
         """The time in which sessions may stay open; none is open afterwards, however it ends."""
-        try:
-            yield
-        finally:
-            self._sessions.close()
+        return self._sessions
 
     def initial_state(self, rng: np.random.Generator) -> OpenEnvState:
         seed = int(rng.integers(_SEEDS))

@@ -6,6 +6,7 @@ only more slowly.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -52,20 +53,37 @@ class Session(Protocol):
 
 
 class Sessions:
-    """The live sessions of a server, by what they stand in. All are closed by `close`, and at the latest with the process."""
+    """The live sessions of a server, by what they stand in: a context for the time of a rollout.
+
+    Rollouts may overlap, each in a thread of its own. After the last of them no session is open, and at the latest after the
+    process.
+    """
 
     def __init__(self, connect: Callable[[], Session], most: int = MOST) -> None:
         self._connect, self._most, self._limit = connect, most, most
         self._live: OrderedDict[Hashable, Session] = OrderedDict()
         self._idle: list[Session] = []
+        self._rollouts, self._lock = 0, threading.Lock()
         weakref.finalize(self, _close_all, self._live, self._idle)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._rollouts += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._rollouts -= 1
+            if not self._rollouts:
+                _close_all(self._live, self._idle)
+                self._limit = self._most
 
     def __len__(self) -> int:
         return len(self._live) + len(self._idle)
 
     def take(self, place: Hashable) -> Session | None:
         """The session that stands there, if one does; whoever takes a session gives it back, or closes it."""
-        return self._live.pop(place, None)
+        with self._lock:
+            return self._live.pop(place, None)
 
     def started(self, **start: Any) -> tuple[Session, Shown]:
         """A session after a reset, and what it shows: an idle one, a new one, or the one that was used last.
@@ -77,7 +95,7 @@ class Sessions:
         """
         deadline = time.monotonic() + _PATIENCE
         while True:
-            session = self._idle.pop() if self._idle else self._another()
+            session = self._unused() or self._connect()
             try:
                 return session, session.reset(**start)
             except Lost:
@@ -99,23 +117,22 @@ class Sessions:
                 session.close()
                 raise
 
-    def _another(self) -> Session:
-        return self._connect() if len(self._live) < self._limit else self._live.popitem()[1]
+    def _unused(self) -> Session | None:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            return self._live.popitem()[1] if len(self._live) >= self._limit else None
 
     def keep(self, place: Hashable, session: Session) -> None:
         """Gives back a session that stands somewhere."""
-        if other := self._live.pop(place, None):
-            self._idle.append(other)
-        self._live[place] = session
+        with self._lock:
+            if other := self._live.pop(place, None):
+                self._idle.append(other)
+            self._live[place] = session
 
     def release(self, session: Session) -> None:
         """Gives back a session whose episode is over."""
         self._idle.append(session)
-
-    def close(self) -> None:
-        """Closes every session. The next `started` opens one again."""
-        _close_all(self._live, self._idle)
-        self._limit = self._most
 
 
 def _close_all(live: OrderedDict[Hashable, Session], idle: list[Session]) -> None:

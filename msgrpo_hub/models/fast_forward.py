@@ -131,7 +131,7 @@ class FastForward:
         return self._prefix_cache
 
     def are_few(self, rows: int) -> bool:
-        """Whether rows are so few that each holds the shared prefix itself in decoding steps: one kernel of attention, not two."""
+        """Whether each row holds the shared prefix itself in decoding steps, which then take one kernel of attention, not two."""
         shared = self._prefix_cache is not None and self.passes == "direct" and self.model.device.type == "cpu"
         return shared and rows * self.prefix_length <= FEW and self._decoder is not None and self._decoder.sees_all
 

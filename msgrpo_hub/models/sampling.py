@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from msgrpo_hub.episode import NEAR, Finish
+from msgrpo_hub.episode import Finish
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.drawing import draw_tokens
 

@@ -142,6 +142,7 @@ WORDS: dict[str, list[str]] = {
     "train --output-dir out *": [
         *("--sampler=math:pi", "--credit=math:pi", "--sampler=no_module:x", "--base=x/y", "--private", "--push-to-hub=x"),
         *("extra", "--selected-per-group=33", "--max-new-tokens=900000", "--eval-episodes=0", "--parallel=2", "--seeds"),
+        "--checkpoint-every=5",
     ],
     "train --output-dir out --seeds *": [
         *("", ",", "-", "a", "0,", "1-", "-1", "3-1", "0-1000", "0,0", "0-3,2", "1.5", "0x1", LONG, DIGITS, f"0-{DIGITS}", "0–4"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,8 +19,9 @@ from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.splits import Splits
 from msgrpo_hub.interop import openenv_sessions
 from msgrpo_hub.interop.openenv_game import OpenEnvGame, as_text
+from msgrpo_hub.models.vllm_policy import at_own_pace
 from msgrpo_hub.players.scripted import choose_random
-from msgrpo_hub.rollout import play_groups, replayed_states
+from msgrpo_hub.rollout import play_episodes, play_groups, replayed_states
 from tests.interop.mixed import Mixed
 from tests.interop.walks import GAME, Server
 
@@ -110,6 +113,23 @@ def test_sessions_are_closed_however_a_rollout_ends() -> None:
     del game
     gc.collect()
     assert server.open == []
+
+
+def test_rollouts_at_their_own_pace_keep_each_others_sessions() -> None:
+    """As servers of a model play them: each episode in a thread. No step is repeated, and afterwards no session is open."""
+
+    class Pauses(Mixed):
+        def complete(self, prompts: Any, rngs: Any) -> list[Completion]:
+            time.sleep(0.001)  # for the other threads
+            return super().complete(prompts, rngs)
+
+    keys = [(seed, member) for seed in SEEDS for member in range(6)]
+    together, apart = Server(), Server()
+    game = apart.game()
+    played = at_own_pace(lambda key: play_episodes(game, Pauses(), [key])[0], keys, 6)
+    assert played == play_episodes(together.game(), Mixed(), keys)
+    assert apart.steps == together.steps
+    assert apart.open == []
 
 
 def test_a_server_without_a_free_session_is_waited_for_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
