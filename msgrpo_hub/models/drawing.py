@@ -109,7 +109,7 @@ def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]
     inside = torch.maximum(u, begin[:, 0])[:, None]  # block and tokens are rounded otherwise
     end = torch.minimum(torch.searchsorted(cumulative, inside, right=True), _last(cumulative)).clamp(min=1)
     near = _near_boundary(cumulative.gather(1, torch.cat([end - 1, end], 1)), u, total)
-    return tokens.gather(1, end - 1)[:, 0], near
+    return tokens.gather(1, end - 1)[:, 0].clamp(max=vocabulary - 1), near
 
 
 def _find(cumulative: Tensor, rows: Tensor, u: Tensor) -> Tensor:
@@ -133,8 +133,8 @@ def _find(cumulative: Tensor, rows: Tensor, u: Tensor) -> Tensor:
 
 
 def _last(cumulative: Tensor) -> Tensor:
-    """(n, 1) the last index of each row, (n, ends), at which anything is added."""
-    return torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
+    """(n, 1) the last index of each row, (n, ends), at which anything is added; of one with NaN, any index."""
+    return torch.searchsorted(cumulative, cumulative[:, -1:].contiguous()).clamp(max=cumulative.shape[1] - 1)
 
 
 def _near_boundary(ends: Tensor, u: Tensor, total: Tensor) -> Tensor:

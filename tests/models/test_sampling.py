@@ -108,3 +108,12 @@ def test_blocks_of_tokens_give_the_inverse_of_the_whole_distribution(
         closest = min((abs(end - u) for end, apart in pair if apart > 1e-6), default=1.0)
         if abs(closest - NEAR) > 4e-6 and not any(1e-12 < apart < 4e-6 for _, apart in pair):  # else either is right
             assert counted == (closest < NEAR)
+
+
+@pytest.mark.parametrize("vocabulary", [5, 128, 300])
+def test_logits_that_are_not_finite_give_a_log_probability_that_says_so(vocabulary: int) -> None:
+    """The caller names the cause; no index may be out of range before that."""
+    for values in ([torch.nan] * vocabulary, [torch.nan] + [0.0] * (vocabulary - 1), [-torch.inf] * vocabulary):
+        tokens, log_probs, _, _ = draw_tokens(torch.tensor([values]), torch.zeros(3, dtype=torch.long), [0.0, 0.5, 0.999], 1.0)
+        assert log_probs.isnan().all()
+        assert ((tokens >= 0) & (tokens < vocabulary)).all()
