@@ -84,7 +84,7 @@ def compared(python: Path, models: Path, key: Key, threads: int, repeats: int) -
     """Tokens per second of decoding by both, without the tokens of the prompts: of each repetition, and their medians."""
     dtype, replies = key
     folder = model_folder(SHAPE, models)
-    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
     engine = Engine(loaded, frozenset())
     spent: dict[str, list[float]] = {"ours": [], "vLLM": []}
     acting = engine.choose(prompts(replies)[0], 1 + TOKENS).acting  # entered once, as for a set of episodes

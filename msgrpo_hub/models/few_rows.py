@@ -1,10 +1,10 @@
 """Products of few rows with large weights, as decoding has them: oneDNN computes them faster than the default library (MKL).
 
 oneDNN gets a copy of the weights in its own layout, made at the first such product of a context, which takes as long as five
-products of one row. On one thread, with 896 × 9728 weights (`benchmark/throughput/results/few_rows.json`): in float32 2.5 and 4.4
-times as fast with 2 and 3 rows, 1.8 to 2.6 times with 4 to 32, 1.4 times with 96, and no gain to speak of with one; in bfloat16,
-where the processor has it, 2.4 to 3.9 times with 1 to 16 rows, 1.2 times with 32 to 96. The products differ in rounding alone.
-Small weights, gradients, other types and other devices stay with the default.
+products of one row. On one thread of an Intel Xeon, with 896 × 9728 weights (`benchmark/throughput/results/few_rows.json`): in
+float32 1.8 and 2.1 times as fast with 4 and 8 rows, 1.1 to 1.6 times with 16 to 96, and no gain with fewer, which an AMD EPYC has
+(2.5 and 4.4 times with 2 and 3, in this file before); in bfloat16, where the processor has it, 1.4 to 1.7 times with 1 to 96. The
+products differ in rounding alone. Small weights, gradients, other types and other devices stay with the default.
 """
 
 from __future__ import annotations
