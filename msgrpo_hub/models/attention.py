@@ -53,7 +53,7 @@ def attend(
 
     With several queries per row, the shared keys are copied to each row and one fused kernel runs. For single-token queries
     (decoding steps) the copy would dominate, so they read the shared keys in place: on the CPU by one fused kernel for these and
-    one for the rows' own, elsewhere and in models with more than plain softmax by products.
+    one for the rows' own, elsewhere, with small heads and with more than plain softmax by products.
 
     Args:
         query: (U, H, Q, D).
@@ -114,9 +114,13 @@ def attend(
     return cast(Tensor, mixed.reshape(rows, heads, queries, size))
 
 
+KERNEL_FROM = 64
+"""Fewest dimensions of a head with which the kernel is faster: the built-in base, which has fewer, plays a fifth slower by it."""
+
+
 def _has_kernel(key: Tensor) -> bool:
-    """Whether `_FLASH` runs there."""
-    return key.device.type == "cpu"
+    """Whether `_FLASH` runs there, and is faster."""
+    return key.device.type == "cpu" and key.shape[-1] >= KERNEL_FROM
 
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import SharedPrefix, base_of, shared_prefix_attention
+from msgrpo_hub.models.attention import KERNEL_FROM, SharedPrefix, base_of, shared_prefix_attention
 from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
 from msgrpo_hub.models.row_cache import RowCache
 
@@ -107,6 +107,8 @@ class DirectDecoder:
         self._angles = torch.empty(0)
         self.sees_all = all(layer.window is None for layer in self.layers)
         """Whether every layer attends to all positions."""
+        self.has_kernel = self.sees_all and self._size >= KERNEL_FROM
+        """Whether one kernel attends to all that a row holds, in decoding steps on a CPU."""
 
     def __call__(
         self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: RowCache, keep: int, shared: SharedPrefix | None

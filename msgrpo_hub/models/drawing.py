@@ -1,7 +1,7 @@
 """Draws tokens from rows of logits: the inverse of the cumulative distribution at one uniform number per sample.
 
-The distribution is summed by blocks of tokens: a draw first finds its block, then its token. A float64 sum up to every token of
-a large vocabulary would take more time than all else here, most of it for its memory.
+The distribution of a large vocabulary is summed by blocks of tokens: a draw first finds its block, then its token. A float64 sum
+up to every token would take more time than all else here, most of it for its memory. In a small vocabulary it takes less.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from msgrpo_hub.models.devices import has_float64
 
 AT_ONCE = 2**20
 """Logits that are drawn from at once on the CPU: tables of more leave its caches, and each would be new memory."""
+LARGE = 2**14
+"""Tokens of a vocabulary above which they are summed by blocks."""
 BLOCK = 128
 """Tokens of a block."""
 ROUNDING = 1e-6
-"""More than two sums of all probabilities differ by."""
+"""More than two sums of all probabilities differ by, where they are summed by blocks."""
 
 
 def draw_tokens(
@@ -27,8 +29,8 @@ def draw_tokens(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Samples one token per sample from the distribution of its row.
 
-    Probabilities and the sums of blocks are computed in float32, and what adds up blocks and the tokens of one in float64. A
-    device without float64 hands its logits to the CPU, so that equal logits give equal tokens everywhere.
+    Probabilities are computed in float32 and summed in float64, but for the sums of blocks. A device without float64 hands its
+    logits to the CPU, so that equal logits give equal tokens everywhere.
 
     Args:
         logits: (rows, vocabulary), in any floating type.
@@ -69,7 +71,7 @@ def _draw(
     log_p = torch.log_softmax(logits, dim=-1)
     p = log_p.exp()
     if temperature:
-        tokens, near = _inverse(p, rows, uniforms)
+        tokens, near = (_inverse if p.shape[1] <= LARGE else _inverse_by_blocks)(p, rows, uniforms)
     else:
         likely = log_p.topk(2)
         tokens = log_p.argmax(-1)[rows]
@@ -91,6 +93,16 @@ def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]
         Each sample's token, and whether its draw is within `NEAR` of an end of the token's interval, (samples,) each. No token
         lies below 0 or above the sum, so that these are no ends.
     """
+    cumulative = p.double().cumsum(-1)
+    total = cumulative[rows, -1]
+    u = uniforms * total
+    tokens = _find(cumulative, rows, u).clamp(max=p.shape[1] - 1)
+    ends = cumulative[rows[:, None], torch.stack([tokens - 1, tokens], 1)]  # below the first token it takes the sum
+    return tokens, _near_boundary(ends, u, total, 0.0)
+
+
+def _inverse_by_blocks(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """The same from sums of blocks of tokens."""
     vocabulary = p.shape[1]
     blocks = vocabulary // BLOCK
     whole, rest = p.split([blocks * BLOCK, vocabulary - blocks * BLOCK], -1)
@@ -108,7 +120,7 @@ def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]
     cumulative = torch.cat([begin, begin + of_block.cumsum(-1)], -1)  # (samples, 1 + BLOCK) the ends of the tokens' intervals
     inside = torch.maximum(u, begin[:, 0])[:, None]  # block and tokens are rounded otherwise
     end = torch.minimum(torch.searchsorted(cumulative, inside, right=True), _last(cumulative)).clamp(min=1)
-    near = _near_boundary(cumulative.gather(1, torch.cat([end - 1, end], 1)), u, total)
+    near = _near_boundary(cumulative.gather(1, torch.cat([end - 1, end], 1)), u, total, ROUNDING)
     return tokens.gather(1, end - 1)[:, 0].clamp(max=vocabulary - 1), near
 
 
@@ -137,17 +149,18 @@ def _last(cumulative: Tensor) -> Tensor:
     return torch.searchsorted(cumulative, cumulative[:, -1:].contiguous()).clamp(max=cumulative.shape[1] - 1)
 
 
-def _near_boundary(ends: Tensor, u: Tensor, total: Tensor) -> Tensor:
+def _near_boundary(ends: Tensor, u: Tensor, total: Tensor, rounding: float) -> Tensor:
     """Whether each draw is within `NEAR` of an end of its token's interval, (samples,), but for 0 and the sum of all.
 
     Args:
         ends: (samples, 2) of the intervals.
         u: (samples,) the draws.
         total: (samples,) the sums.
+        rounding: an end is 0 or the sum if it is as near to them.
     """
     near = (ends - u[:, None]).abs() < NEAR
     if _is_gpu(near) or near.any():
-        near &= (ends > ROUNDING) & (ends < total[:, None] - ROUNDING)
+        near &= (ends > rounding) & (ends < total[:, None] - rounding)
     return near.any(1)
 
 

@@ -133,7 +133,7 @@ class FastForward:
     def are_few(self, rows: int) -> bool:
         """Whether each row holds the shared prefix itself in decoding steps, which then take one kernel of attention, not two."""
         shared = self._prefix_cache is not None and self.passes == "direct" and self.model.device.type == "cpu"
-        return shared and rows * self.prefix_length <= FEW and self._decoder is not None and self._decoder.sees_all
+        return shared and rows * self.prefix_length <= FEW and self._decoder is not None and self._decoder.has_kernel
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
         """The prompts dealt out to batches in their order, by their indices."""

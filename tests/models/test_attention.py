@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.models import attention, fast_forward
+from msgrpo_hub.models import attention, direct_decoder, fast_forward
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
@@ -90,6 +90,8 @@ def test_a_decoding_step_in_bfloat16_is_as_exact_by_kernels_as_by_products(rows:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_few_rows_hold_the_shared_prefix_themselves_and_many_share_it(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight replies to two prompts: two rows at first, then more, at last few again."""
+    monkeypatch.setattr(attention, "KERNEL_FROM", 1)
+    monkeypatch.setattr(direct_decoder, "KERNEL_FROM", 1)
     model, done = adapted_model(), list[str]()
     rules = tuple(np.random.default_rng(0).integers(3, 20, 30).tolist())
     prompts = [rules + (number, 9) * (1 + number) for number in (5, 6) for _ in range(4)]

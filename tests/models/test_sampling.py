@@ -84,13 +84,14 @@ def test_a_distribution_over_one_hundred_thousand_tokens_is_sampled_to_its_last_
 
 @given(
     vocabulary=st.sampled_from([1, 127, 128, 129, 300, 1000]),
+    large=st.sampled_from([0, 1000]),
     unlikely=st.floats(0, 0.99),
     spread=st.floats(0, 30),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=100)
-def test_blocks_of_tokens_give_the_inverse_of_the_whole_distribution(
-    vocabulary: int, unlikely: float, spread: float, seed: int
+def test_blocks_of_tokens_and_single_ones_give_the_inverse_of_the_whole_distribution(
+    vocabulary: int, large: int, unlikely: float, spread: float, seed: int
 ) -> None:
     """Against exact sums: the interval of the token holds the draw, to what float32 rounds, and has a probability."""
     rng = np.random.default_rng(seed)
@@ -98,7 +99,9 @@ def test_blocks_of_tokens_give_the_inverse_of_the_whole_distribution(
     values[rng.random(values.shape) < unlikely] = -np.inf
     values[:, rng.integers(vocabulary)] = 0.0
     rows, uniforms = torch.tensor([0, 1, 1, 0, 1, 0]), [*rng.random(4).tolist(), 0.0, 1 - 2**-53]
-    tokens, log_probs, _, near = draw_tokens(torch.tensor(values).float(), rows, uniforms, 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "LARGE", large)
+        tokens, log_probs, _, near = draw_tokens(torch.tensor(values).float(), rows, uniforms, 1.0)
     assert torch.isfinite(log_probs).all()
     for row, token, u, counted in zip(rows.tolist(), tokens.tolist(), uniforms, near.tolist(), strict=True):
         p = np.exp(values[row] - values[row].max())
@@ -106,13 +109,17 @@ def test_blocks_of_tokens_give_the_inverse_of_the_whole_distribution(
         assert ends[token] - 2e-6 <= u <= ends[token + 1] + 2e-6
         pair = [(end, min(end, 1 - end)) for end in ends[token : token + 2]]
         closest = min((abs(end - u) for end, apart in pair if apart > 1e-6), default=1.0)
-        if abs(closest - NEAR) > 4e-6 and not any(1e-12 < apart < 4e-6 for _, apart in pair):  # else either is right
+        if abs(closest - NEAR) > 4e-6 and not any(0 < apart < 4e-6 for _, apart in pair):  # else either is right
             assert counted == (closest < NEAR)
 
 
+@pytest.mark.parametrize("large", [0, 1000])
 @pytest.mark.parametrize("vocabulary", [5, 128, 300])
-def test_logits_that_are_not_finite_give_a_log_probability_that_says_so(vocabulary: int) -> None:
+def test_logits_that_are_not_finite_give_a_log_probability_that_says_so(
+    vocabulary: int, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The caller names the cause; no index may be out of range before that."""
+    monkeypatch.setattr(drawing, "LARGE", large)
     for values in ([torch.nan] * vocabulary, [torch.nan] + [0.0] * (vocabulary - 1), [-torch.inf] * vocabulary):
         tokens, log_probs, _, _ = draw_tokens(torch.tensor([values]), torch.zeros(3, dtype=torch.long), [0.0, 0.5, 0.999], 1.0)
         assert log_probs.isnan().all()
