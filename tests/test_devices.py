@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models import attention, engine, fast_forward
+from msgrpo_hub.models import attention, engine
 from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.drawing import draw_tokens
 from msgrpo_hub.models.language_model import LanguageModel
@@ -96,8 +97,7 @@ GPUS = pytest.mark.parametrize("gpu", [OnGpu, OnMps])
 def test_an_update_on_a_gpu_leaves_no_tensor_behind(
     gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_has_kernel", lambda _: False)  # which the CPU alone has; it rounds otherwise
-    monkeypatch.setattr(fast_forward, "FEW", 0)
+    monkeypatch.setattr(attention, "KERNEL_FROM", math.inf)  # the CPU alone has the kernel; it rounds otherwise
     config = replace(config, **changes)  # type: ignore[arg-type]
     here = one_update(config, Accelerator(cpu=True))
     with fake_gpu(gpu):

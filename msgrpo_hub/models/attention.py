@@ -72,7 +72,7 @@ def attend(
     rows, heads, queries, size = query.shape
     groups = key.shape[1]
     one = queries == 1
-    if one and softcap is None and sinks is None and shared_mask is None and _has_kernel(key):
+    if one and softcap is None and sinks is None and shared_mask is None and has_kernel(key.device, size):
         return _one_query(query, key, value, mask, shared, scaling)
     if not one and softcap is None:  # fused kernels have no softcap
         if shared is not None:
@@ -115,12 +115,12 @@ def attend(
 
 
 KERNEL_FROM = 64
-"""Fewest dimensions of a head with which the kernel is faster: the built-in base, which has fewer, plays a fifth slower by it."""
+"""Fewest dimensions of a head from which the kernel is used. Smaller ones keep the products, and what they round to."""
 
 
-def _has_kernel(key: Tensor) -> bool:
-    """Whether `_FLASH` runs there, and is faster."""
-    return key.device.type == "cpu" and key.shape[-1] >= KERNEL_FROM
+def has_kernel(device: torch.device, size: int) -> bool:
+    """Whether decoding steps there, with heads of `size` dimensions, attend by `_FLASH`."""
+    return device.type == "cpu" and size >= KERNEL_FROM
 
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import KERNEL_FROM, SharedPrefix, base_of, shared_prefix_attention
+from msgrpo_hub.models.attention import SharedPrefix, base_of, shared_prefix_attention
 from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
 from msgrpo_hub.models.row_cache import RowCache
 
@@ -103,12 +103,11 @@ class DirectDecoder:
         self._norm = _norm(causal.model.norm)
         self.layers = [_layer(layer, config) for layer in causal.model.layers[: config.num_hidden_layers]]
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
-        self._size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
+        self.size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
+        """Dimensions of a head."""
         self._angles = torch.empty(0)
         self.sees_all = all(layer.window is None for layer in self.layers)
         """Whether every layer attends to all positions."""
-        self.has_kernel = self.sees_all and self._size >= KERNEL_FROM
-        """Whether one kernel attends to all that a row holds, in decoding steps on a CPU."""
 
     def __call__(
         self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: RowCache, keep: int, shared: SharedPrefix | None
@@ -148,12 +147,12 @@ class DirectDecoder:
         turned = self._heads + self._key_heads
         states = cast(Tensor, self._embed(token_ids))
         for layer in self.layers:
-            heads = layer.queries_keys_values(layer.before_attention(states)).view(rows, new, -1, self._size)
+            heads = layer.queries_keys_values(layer.before_attention(states)).view(rows, new, -1, self.size)
             turning = heads[:, :, :turned]
             if layer.of_queries and layer.of_keys:
                 queries, keys = turning.split([self._heads, self._key_heads], 2)
                 turning = torch.cat([layer.of_queries(queries), layer.of_keys(keys)], 2)
-            turning = turning * cosines + turning.roll(self._size // 2, -1) * sines
+            turning = turning * cosines + turning.roll(self.size // 2, -1) * sines
             queries, keys, values = turning[:, :, : self._heads], turning[:, :, self._heads :], heads[:, :, turned:]
             mixed = attention(layer, queries.contiguous().transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
             states = states + layer.out(mixed.view(rows, new, -1))

@@ -16,7 +16,7 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import SharedPrefix, acting
+from msgrpo_hub.models.attention import SharedPrefix, acting, has_kernel
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
 from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps
 from msgrpo_hub.models.row_cache import RowCache
@@ -132,8 +132,10 @@ class FastForward:
 
     def are_few(self, rows: int) -> bool:
         """Whether each row holds the shared prefix itself in decoding steps, which then take one kernel of attention, not two."""
-        shared = self._prefix_cache is not None and self.passes == "direct" and self.model.device.type == "cpu"
-        return shared and rows * self.prefix_length <= FEW and self._decoder is not None and self._decoder.has_kernel
+        if self._prefix_cache is None or self._decoder is None or self.passes != "direct":
+            return False
+        by_kernel = self._decoder.sees_all and has_kernel(self.model.device, self._decoder.size)
+        return by_kernel and rows * self.prefix_length <= FEW
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
         """The prompts dealt out to batches in their order, by their indices."""

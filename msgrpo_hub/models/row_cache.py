@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -26,8 +25,7 @@ class RowLayer(DynamicLayer):
             self._buffers = [self._widened(buffer, start, end) for buffer in self._buffers]
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, start:end] = states
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
-        return self.keys, self.values
+        return self._show(end)
 
     @staticmethod
     def _widened(states: Tensor, filled: int, needed: int) -> Tensor:
@@ -40,21 +38,29 @@ class RowLayer(DynamicLayer):
         """Keeps these rows, in this order; a row may be selected several times."""
         end = self.get_seq_length()
         self._buffers = [buffer.index_select(0, rows.to(buffer.device)) for buffer in self._buffers]  # layers on several GPUs
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+        self._show(end)
 
     def hold(self, prefix: RowLayer) -> None:
         """Puts a prefix, which has one row, before the tokens of every row."""
-        rows, end = len(self._buffers[0]), self.get_seq_length() + prefix.get_seq_length()
-        pairs = zip((prefix.keys, prefix.values), (self.keys, self.values), strict=True)
-        wholes = [torch.cat([cast(Tensor, of_all).expand(rows, -1, -1, -1), cast(Tensor, own)], 2) for of_all, own in pairs]
-        self._buffers = [self._widened(whole, end, end) for whole in wholes]
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+        shared, end = prefix.get_seq_length(), prefix.get_seq_length() + self.get_seq_length()
+        rows, own = len(self._buffers[0]), cast("tuple[Tensor, Tensor]", (self.keys, self.values))
+        of_all = [cast(Tensor, states).expand(rows, -1, -1, -1) for states in (prefix.keys, prefix.values)]
+        self._buffers = [self._widened(states, shared, end) for states in of_all]
+        for buffer, states in zip(self._buffers, own, strict=True):
+            buffer[:, :, shared:end] = states
+        self._show(end)
 
     def drop(self, tokens: int) -> None:
         """Leaves out the first tokens of every row."""
-        end = self.get_seq_length()
+        end = self.get_seq_length() - tokens
         self._buffers = [buffer[:, :, tokens:] for buffer in self._buffers]
-        self.keys, self.values = (buffer[:, :, : end - tokens] for buffer in self._buffers)
+        self._show(end)
+
+    def _show(self, end: int) -> tuple[Tensor, Tensor]:
+        """Makes the first tokens of the buffers the keys and values."""
+        keys, values = (buffer[:, :, :end] for buffer in self._buffers)
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 class RowCache(Cache):

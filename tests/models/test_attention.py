@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.models import attention, direct_decoder, fast_forward
+from msgrpo_hub.models import attention, fast_forward
 from msgrpo_hub.models.attention import acting, attend
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
@@ -55,7 +55,7 @@ def test_attention_is_one_softmax_over_the_shared_keys_and_the_rows_own_keys(
     q_, k_, v_, first_k_, first_v_ = (torch.from_numpy(states).float() for states in (q, k, v, first_k, first_v))
     prefix = (first_k_, first_v_) if shared else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_has_kernel", lambda _: kernel)
+        patch.setattr(attention, "KERNEL_FROM", 0 if kernel else math.inf)
         ours = attend(q_, k_, v_, mask, prefix, scaling, softcap).numpy()
 
     for row in range(rows):
@@ -82,7 +82,7 @@ def test_a_decoding_step_in_bfloat16_is_as_exact_by_kernels_as_by_products(rows:
         return float((mixed - exact).abs().max())
 
     by_kernels = error()
-    monkeypatch.setattr(attention, "_has_kernel", lambda _: False)
+    monkeypatch.setattr(attention, "KERNEL_FROM", math.inf)
     assert 0 < by_kernels < 0.02
     assert by_kernels < 2 * error()
 
@@ -91,7 +91,6 @@ def test_a_decoding_step_in_bfloat16_is_as_exact_by_kernels_as_by_products(rows:
 def test_few_rows_hold_the_shared_prefix_themselves_and_many_share_it(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight replies to two prompts: two rows at first, then more, at last few again."""
     monkeypatch.setattr(attention, "KERNEL_FROM", 1)
-    monkeypatch.setattr(direct_decoder, "KERNEL_FROM", 1)
     model, done = adapted_model(), list[str]()
     rules = tuple(np.random.default_rng(0).integers(3, 20, 30).tolist())
     prompts = [rules + (number, 9) * (1 + number) for number in (5, 6) for _ in range(4)]
