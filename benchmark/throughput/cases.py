@@ -27,7 +27,7 @@ from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.start_states import Start
-from msgrpo_hub.training.trainer import Trainer
+from msgrpo_hub.training.trainer import PackLoss, Trainer
 
 PRESETS = {"FrozenLake-NotSlippery-v1": "quickstart", "Snake-Solo-v1": "quickstart-snake"}
 
@@ -138,9 +138,9 @@ class MeasuredTrainer(Trainer):
         """Acts as this side does."""
         return super().act(starts)
 
-    def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
+    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss | None = None) -> Metrics:
         self.packs = packs
-        return super().optimizer_step(packs, index)
+        return super().optimizer_step(packs, index, loss_of)
 
 
 def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:

@@ -42,25 +42,28 @@ def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
     """
     if not metrics:
         raise ValueError("no updates to draw: metrics is empty")
-    updates = [float(line["update"]) for line in metrics]
-    rewards = [float(line["reward"]) for line in metrics]
+    played = [line for line in metrics if "reward" in line]  # not those that were taught
+    updates, rewards = [float(line["update"]) for line in played], [float(line["reward"]) for line in played]
     validated = [(float(m["update"]), float(m["validation_reward"])) for m in metrics if "validation_reward" in m]
     smooth = [float(value) for value in rolling_mean(np.array(rewards))]
     low, high = _span([*rewards, *(value for _, value in validated), *marks.values()])
-    plot = _Plot(updates[-1], low, high)
-    told = ", ".join(f"{name} {value:.2f}" for name, value in marks.items())
-    ends = f"from {smooth[0]:.2f} to {smooth[-1]:.2f}" + (f"; validation ends at {validated[-1][1]:.2f}" if validated else "")
+    last = float(metrics[-1]["update"])
+    plot = _Plot(last, low, high)
+    marked = ", ".join(f"{name} {value:.2f}" for name, value in marks.items())
+    told = [f"from {smooth[0]:.2f} to {smooth[-1]:.2f}"] if smooth else []
+    told += [f"validation ends at {validated[-1][1]:.2f}"] if validated else []
+    ends = "; ".join([*told, marked])
     size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-            f"<title>{escape(f'Mean reward over {len(metrics)} updates, {ends}; {told}')}</title>",
+            f"<title>{escape(f'Mean reward over {len(metrics)} updates, {ends}')}</title>",
             f'<rect class="card" x=".5" y=".5" width="{_WIDTH - 1}" height="{_HEIGHT - 1}" rx="12"/>',
             '<text class="title" x="22" y="40">Reward while it learns</text>',
             '<rect class="line" x="22" y="59" width="26" height="4" rx="2"/><text x="56" y="68">training</text>',
             '<circle class="dot" cx="170" cy="61" r="7"/><text x="184" y="68">validation</text>' if validated else "",
             *(plot.tick(value) for value in _ticks(low, high)),
-            *(plot.update(value, anchor) for value, anchor in ((updates[-1] / 2, "middle"), (updates[-1], "end"))),
+            *(plot.update(value, anchor) for value, anchor in ((last / 2, "middle"), (last, "end"))),
             f'<path class="raw" d="{plot.path(updates, rewards)}"/><path class="mean" d="{plot.path(updates, smooth)}"/>',
             *(plot.mark(name, value) for name, value in marks.items()),
             *(f'<circle class="dot" cx="{plot.x(update):.1f}" cy="{plot.y(value):.1f}" r="7"/>' for update, value in validated),

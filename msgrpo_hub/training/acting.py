@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from peft import PeftModel
 
-from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.agent.policy import Policy, format_of
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
@@ -70,9 +70,9 @@ MakeActor = Callable[[LanguageModel], Actor]
 
 @dataclass
 class EngineActor:
-    """Acts with the trainer's own engine, all episodes of a game in lockstep."""
+    """Acts in this process, all episodes of a game in lockstep."""
 
-    agent: LanguageModel
+    agent: Policy
     name: str = "engine"
     is_exact: bool = True
 

@@ -19,11 +19,14 @@ from msgrpo_hub.downloads.inspection import LARGEST_RANK
 from msgrpo_hub.downloads.play_settings import PlaySettings, Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
+from msgrpo_hub.games import make_game
 from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temperature
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
+from msgrpo_hub.players.registry import KNOWS
 from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.paper import PRESETS as PAPER_PRESETS
 from msgrpo_hub.training.paper import preset_values
+from msgrpo_hub.training.quickstart import QUICKSTART_PRESETS
 from msgrpo_hub.training.temperature import COLDEST
 
 Episodes = Annotated[int, Range(0, 100_000)]
@@ -56,6 +59,10 @@ class TrainConfig:
     """Base model: `pocket`, a Hub id or a folder; `name@revision` is allowed."""
     init_adapter: str = ""
     """LoRA adapter to begin with, a built-in name such as `lake`, a Hub id or a folder; by default a fresh one."""
+    teacher: Literal["none", "greedy", "planner", "optimal"] = "none"
+    """Scripted player whose moves the first updates are taught, by maximum likelihood of one episode per group."""
+    taught: Updates = 0
+    """How many of the updates are taught, from the first."""
     seed: Seed = 0
     """Seed of the run: its initial states, its sampling and its adapter's first weights follow from it."""
     updates: Count = 100
@@ -154,9 +161,29 @@ class TrainConfig:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if self.keeps_best and not self.eval_every:
             raise UserError("keep = 'best' with eval_every = 0: expected validation episodes to choose by; raise --eval-every")
+        self._check_teacher()
         if (selected := self.selected_per_group) > self.group_size:
             raise UserError(
                 f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower --selected-per-group"
+            )
+
+    def _check_teacher(self) -> None:
+        if (self.teacher == "none") != (self.taught == 0):
+            raise UserError(
+                f"teacher = {self.teacher!r} with taught = {self.taught}: expected both or neither, as in --teacher optimal "
+                "--taught 100"
+            )
+        if unknown_to := [game for game in parse_games(self.game) if self.taught and not KNOWS[self.teacher](make_game(game))]:
+            able = [name for name, knows in KNOWS.items() if knows(make_game(unknown_to[0]))]
+            raise UserError(
+                f"teacher = {self.teacher!r} does not know {unknown_to[0]}: expected {' or '.join(able) or 'a game of ours'}"
+            )
+        if self.taught > self.updates:
+            raise UserError(f"taught = {self.taught} of updates = {self.updates}: expected at most all; raise --updates")
+        if self.taught and self.save_rollouts:
+            raise UserError(
+                "save_rollouts with a teacher, whose episodes are not the policy's: expected one of the two; teach first, then "
+                "train from its adapter with --init-adapter and --save-rollouts"
             )
 
     @property
@@ -179,45 +206,17 @@ class TrainConfig:
         """What the adapter stores, to be prompted as it was trained."""
         return PlaySettings(prompt_format=self.prompt_format, chat_template_kwargs=self.chat_template_kwargs)
 
+    def episodes(self, updates: int) -> int:
+        """How many episodes the first `updates` updates play; one that is taught plays one per group."""
+        taught = min(updates, self.taught)
+        return self.groups * (taught + (updates - taught) * self.group_size)
+
     def choice(self, name: str) -> Any:
         """The variant that a field of `CHOICES` names; `module:object` is imported here, and only here."""
         return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
 
 
-_QUICK: dict[str, Any] = {
-    "beta": 0.04,
-    "learning_rate": 3e-3,
-    "learning_rate_end": 0.1,
-    "warmup": 5,
-    "max_new_tokens": 32,
-}
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "quickstart": {**_QUICK, "updates": 100},
-    "quickstart-slippery": {
-        **_QUICK,
-        "game": "FrozenLake-Slippery-v1",
-        "init_adapter": "lake",  # chance hides what a move is worth: the dry lake first, and large groups
-        "updates": 40,
-        "groups": 16,
-        "group_size": 512,
-        "selected_per_group": 512,
-        "credit": "anchor-state",
-        "beta": 0.003,
-        "learning_rate": 1.5e-3,
-        "eval_every": 10,
-    },
-    "quickstart-snake": {
-        **_QUICK,
-        "game": "Snake-Solo-v1",
-        "updates": 100,
-        "group_size": 16,
-        "selected_per_group": 4,
-        "sampler": "max-variance",
-        "eval_every": 10,
-    },
-    **{name: preset_values(name) for name in PAPER_PRESETS},
-}
+PRESETS: dict[str, dict[str, Any]] = {**QUICKSTART_PRESETS, **{name: preset_values(name) for name in PAPER_PRESETS}}
 
 
 def preset(name: str) -> TrainConfig:

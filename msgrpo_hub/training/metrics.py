@@ -52,6 +52,15 @@ def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages:
     }
 
 
+def teacher_metrics(groups: Sequence[Group]) -> Metrics:
+    """What a teacher reaches. The policy's own figures are missing from an update that is taught: it has not played."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    return {
+        "teacher_reward": float(np.mean([episode.reward for episode in episodes])),
+        "teacher_success": float(np.mean([episode.success for episode in episodes])),
+    }
+
+
 def _entropy(reply: Completion) -> float:
     """The summed entropies of a reply's tokens; where a server samples, their estimate −Σ log p, which is right in the mean."""
     return sum(reply.entropies) if reply.entropies else -sum(reply.log_probs)

@@ -45,6 +45,8 @@ SCENARIOS = (*PRESETS.values(), "FrozenLake-Slippery-v1", "Snake-PoisonApple-v1"
 SETTINGS: dict[str, Setting] = {
     "model": _later("Qwen/Qwen2.5-3B-Instruct", "the paper: 3 billion parameters"),
     "init_adapter": Setting(""),
+    "teacher": Setting("none"),
+    "taught": Setting(0),
     "seed": Setting(0, "the paper: 8 runs"),
     "updates": _paper(700),
     "groups": _paper(1),

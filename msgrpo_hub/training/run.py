@@ -171,7 +171,8 @@ def _learn(
                 append_metrics(folder.metrics, update.metrics)
                 _save(trainer, folder, progress)
             bar.update()
-            bar.set_postfix(reward=f"{update.metrics['reward']:.2f}", success=f"{update.metrics['success']:.2f}")
+            shown = ("loss",) if index <= config.taught else ("reward", "success")
+            bar.set_postfix({name: f"{update.metrics[name]:.2f}" for name in shown})
     return progress
 
 

@@ -18,7 +18,7 @@ def _updates(run: SeedRun) -> Floats:
 
 
 def _episodes(run: SeedRun) -> Floats:
-    return _updates(run) * run.config.groups * run.config.group_size
+    return np.array([run.config.episodes(int(line["update"])) for line in run.metrics], dtype=np.float64)
 
 
 def _seconds(run: SeedRun) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -28,15 +28,20 @@ from msgrpo_hub.games.game import return_range
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.acting import LARGEST_RATIO, EngineActor, MakeActor, check_distance
+from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, check_distance
 from msgrpo_hub.training.adapter import load_agent
 from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.information import information_of
-from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics
+from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics, teacher_metrics
+from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.start_states import Start, StartStates
+from msgrpo_hub.training.teacher import teacher_of
 from msgrpo_hub.training.temperature import AdaptiveTemperature
+
+PackLoss = Callable[[Pack], LossTerms]
+"""The loss terms of one tree."""
 
 
 class Trainer:
@@ -52,6 +57,7 @@ class Trainer:
         self.temperature = config.first_temperature
         self.adaptive = AdaptiveTemperature() if config.fixed_temperature is None else None
         self.actor = make_actor(self.agent)
+        self.teacher = None if config.teacher == "none" else EngineActor(teacher_of(config.teacher, self.agent))
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
@@ -62,6 +68,8 @@ class Trainer:
 
     def update(self, index: int) -> Update:
         """Update number `index` (the first is 1): plays the groups, credits their steps, selects episodes, learns from them."""
+        if index <= self.config.taught:
+            return self.teach(index)
         started = time.monotonic()
         if self.adaptive:
             self.temperature = self.agent.temperature = self.adaptive.value
@@ -92,6 +100,32 @@ class Trainer:
         }
         return Update(index=index, groups=groups, metrics=metrics, **parts)
 
+    def teach(self, index: int) -> Update:
+        """Update `index` of those that are taught: the most likely weights for the moves of a teacher, one episode a group."""
+        assert self.teacher
+        started = time.monotonic()
+        with self.model.disable_adapter():  # the thoughts are those of the base
+            groups = self.played_by(self.teacher, self.starts.of_update(index), 1)
+        acted = time.monotonic()
+        selected = [SelectedEpisode(episode, (1.0,) * len(episode.steps)) for group in groups for episode in group.episodes]
+        learned = self.fit([self.packed(selected)], index, self.likelihood)
+        metrics = {
+            "update": float(index),
+            **teacher_metrics(groups),
+            "loss": learned["loss"],
+            "gradient_norm": learned["gradient_norm"],
+            "learning_rate": learned["learning_rate"],
+            "seconds_acting": acted - started,
+            "seconds_training": time.monotonic() - acted,
+            "memory_mb": memory_mb(self.model.device.type),
+        }
+        parts: dict[str, Any] = {
+            "advantages": [torch.ones(1) for _ in groups],
+            "step_advantages": [[torch.ones(len(episode.steps)) for episode in group.episodes] for group in groups],
+            "selected": selected,
+        }
+        return Update(index=index, groups=groups, metrics=metrics, **parts)
+
     def select(self, groups: Sequence[Group], index: int) -> Selection:
         """What update `index` makes of its episodes, and those that it learns from."""
         config = self.config
@@ -99,12 +133,15 @@ class Trainer:
         return select(groups, self.credit, self.sampler, context, config.selected_per_group, config.seed)
 
     def act(self, starts: Sequence[Start]) -> list[Group]:
-        """Plays G episodes from each start; every process plays its share and gets all."""
-        size = self.config.group_size
+        """Plays G episodes from each start."""
+        return self.played_by(self.actor, starts, self.config.group_size)
+
+    def played_by(self, actor: Actor, starts: Sequence[Start], size: int) -> list[Group]:
+        """Groups of an actor; every process plays its share and gets all."""
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
-        mine = self.actor.share(keys, self.accelerator.process_index, self.accelerator.num_processes)
+        mine = actor.share(keys, self.accelerator.process_index, self.accelerator.num_processes)
         with _memory("acting", "--max-rows"):
-            episodes: list[Episode] = self.actor.play(self.starts.games, mine)
+            episodes: list[Episode] = actor.play(self.starts.games, mine)
         if self.accelerator.num_processes > 1:
             episodes = gather_object(episodes)
         played = {(episode.game_id, episode.seed, episode.member): episode for episode in episodes}
@@ -124,13 +161,17 @@ class Trainer:
         """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""
         parts = [selected[number :: self.config.minibatches] for number in range(self.config.minibatches)]
         batches = [self.packed(part) for part in parts if part]
-        if self.config.lora_dropout:
-            torch.manual_seed(int(stream(self.config.seed, "dropout", index).integers(2**62)))
         distance = {} if self.actor.is_exact else {"sampler_k3": self.sampler_distance(batches, index) if batches else 0.0}
         if not batches:
             return {"kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0, **distance}
-        steps = [self.optimizer_step(packs, index) for packs in batches]
-        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} | distance
+        return self.fit(batches, index, self.loss) | distance
+
+    def fit(self, batches: Sequence[Sequence[Pack]], index: int, loss: PackLoss) -> Metrics:
+        """One optimiser step for each batch; means of their metrics."""
+        if self.config.lora_dropout:
+            torch.manual_seed(int(stream(self.config.seed, "dropout", index).integers(2**62)))
+        steps = [self.optimizer_step(packs, index, loss) for packs in batches]
+        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
 
     @torch.no_grad()
     def sampler_distance(self, batches: Sequence[Sequence[Pack]], index: int) -> float:
@@ -160,12 +201,12 @@ class Trainer:
         trees = self.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
         return pack(samples, self.config.token_budget, TREE_SIZE if trees else 0)
 
-    def optimizer_step(self, packs: Sequence[Pack], index: int) -> Metrics:
+    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss | None = None) -> Metrics:
         """One optimiser step on the summed loss of all trees."""
         rate = learning_rate(self.config, index)
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
-        loss, kl, clipped = self.backward(packs)
+        loss, kl, clipped = self.backward(packs, loss_of)
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip).item()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise UserError(
@@ -175,14 +216,14 @@ class Trainer:
         self.optimizer.step()
         return {"loss": loss, "kl": kl, "clip_fraction": clipped, "gradient_norm": norm, "learning_rate": rate}
 
-    def backward(self, packs: Sequence[Pack]) -> tuple[float, float, float]:
+    def backward(self, packs: Sequence[Pack], loss_of: PackLoss | None = None) -> tuple[float, float, float]:
         """Adds the gradient of all packs, over all processes. Returns loss, KL and clipped share."""
         totals = torch.zeros(3, dtype=torch.float64)
         self.model.train()
         knob = "--token-budget, or add --gradient-checkpointing"
         with _memory("training", knob), self.engine.learning():
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
-                terms = self.loss(packed)
+                terms = (loss_of or self.loss)(packed)
                 terms.loss.backward()
                 totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).cpu().double()
         self.model.eval()
@@ -218,6 +259,13 @@ class Trainer:
             largest_ratio=math.inf if self.actor.is_exact else LARGEST_RATIO,
         )
 
+    def likelihood(self, packed: Pack) -> LossTerms:
+        """The loss terms of one tree that is taught: −Σ n·log p_θ, at temperature 1."""
+        log_probs = self.engine.log_probs(packed, 1.0)
+        tokens, weights = packed.tokens.to(log_probs.device), packed.weights.to(log_probs.device)
+        none = torch.zeros((), device=log_probs.device)
+        return LossTerms(loss=-(weights * log_probs[tokens]).sum(), kl=none, clipped=none)
+
     def evaluate(self) -> Metrics:
         """Plays the validation episodes of every game, the same each time, with the adapter as it is."""
         agent = replace(self.agent, temperature=self.config.eval_temperature)
@@ -235,13 +283,6 @@ def _mean_over_games(metrics: Metrics) -> Metrics:
     values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
     means = {name: sum(given) / len(given) for name, given in values.items()}
     return means | (metrics if len(metrics) > len(means) else {})
-
-
-def learning_rate(config: TrainConfig, index: int) -> float:
-    """Linear warm-up, then linear decay to `learning_rate_end` of the peak at the last update."""
-    warm = min(index / config.warmup, 1.0) if config.warmup else 1.0
-    done = (index - 1) / max(config.updates - 1, 1)
-    return config.learning_rate * warm * (1.0 - (1.0 - config.learning_rate_end) * done)
 
 
 @contextmanager

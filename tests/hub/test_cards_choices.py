@@ -90,6 +90,16 @@ def test_the_card_names_each_choice_that_is_not_the_default() -> None:
     )
 
 
+def test_the_card_tells_which_updates_were_taught() -> None:
+    how = {"groups": 2, "group_size": 8, "selected_per_group": 2, "teacher": "optimal", "taught": 3}
+    for updates, said in ((3, "The episodes are of `FrozenLake-NotSlippery-v1`."), (5, "2 updates more of 2 × 8 episodes of")):
+        text = render_adapter(card_with(updates=updates, **how))
+        assert "The first 3 updates were taught the moves of the player `optimal` by maximum likelihood, from 6 episodes" in text
+        assert said in text
+    assert "(32 in all)" in text
+    assert [TrainConfig(**how, updates=5).episodes(updates) for updates in (0, 2, 3, 4, 5)] == [0, 4, 6, 22, 38]
+
+
 def test_the_card_names_the_adapter_that_training_started_from_and_no_local_folder() -> None:
     assert "started from" not in render_adapter(CARD).split("## Training")[1].split("## Limits")[0]
     published = public_config(TrainConfig(init_adapter="ada/first"), BASE, "0123abcd")

@@ -40,12 +40,13 @@ def best(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFac
     return once(tmp_path_factory, "keeps-best", train)
 
 
-def test_a_run_that_keeps_the_last_is_the_same_run_as_before_there_was_a_choice() -> None:
+def test_a_run_that_keeps_the_last_and_has_no_teacher_is_the_same_run_as_before_there_was_a_choice() -> None:
     config = TrainConfig()
-    before = {name: value for name, value in fixed_fields(config).items() if name != "keep"}
+    before = {name: value for name, value in fixed_fields(config).items() if name not in ("keep", "teacher", "taught")}
     assert fingerprint(config) == hashlib.sha256(repr(sorted(before.items())).encode()).hexdigest()
     assert fingerprint(TrainConfig(keep="best")) != fingerprint(config)
-    assert "keep" in asdict(config)
+    assert fingerprint(TrainConfig(teacher="optimal", taught=1)) != fingerprint(TrainConfig(teacher="greedy", taught=1))
+    assert {"keep", "teacher", "taught"} < asdict(config).keys()
 
 
 @pytest.mark.slow

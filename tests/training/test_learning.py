@@ -49,7 +49,7 @@ def test_minibatches_deal_the_selected_episodes_out_and_normalise_each_part_by_i
     trainer = trainer_of(replace(config, minibatches=3))
     parts: list[float] = []
 
-    def count(packs: Any, _: int) -> dict[str, float]:
+    def count(packs: Any, *_: object) -> dict[str, float]:
         parts.append(sum(packed.weights.sum().item() for packed in packs))
         return {"loss": float(len(parts)), "kl": 0.0, "clip_fraction": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
 

@@ -21,7 +21,7 @@ from msgrpo_hub.msgrpo import token_mean
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.trainer import learning_rate
+from msgrpo_hub.training.schedule import learning_rate
 from tests.training.trainers import farthest, trained, trainer_of, weights
 
 pytestmark = pytest.mark.lowest

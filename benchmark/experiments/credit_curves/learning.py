@@ -28,8 +28,9 @@ from benchmark.experiments.experiment import Settings, Values
 from benchmark.experiments.training import drawn
 from msgrpo_hub.credit import CreditContext, LearningCredit
 from msgrpo_hub.episode import Group
+from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.start_states import StartStates
-from msgrpo_hub.training.trainer import Trainer, learning_rate
+from msgrpo_hub.training.trainer import Trainer
 
 
 def learning_curve(settings: Settings, scratch: Path) -> Values:  # noqa: ARG001

@@ -27,7 +27,8 @@ from msgrpo_hub.episode import Group
 from msgrpo_hub.games import stream
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.training.config import preset
-from msgrpo_hub.training.trainer import Trainer, learning_rate
+from msgrpo_hub.training.schedule import learning_rate
+from msgrpo_hub.training.trainer import Trainer
 
 TRAINED = Estimator(MS_GRPO, "AAW")
 """The estimator of the run: the paper's."""

@@ -20,6 +20,7 @@ from msgrpo_hub.players import can_play, make_player
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.training.config import stored_config
 
 TRAINING, COOLER = 1.0, 0.5
 """Sampling temperatures: that of training, and that of the evaluation in the authors' later experiments."""
@@ -41,12 +42,13 @@ def run(settings: Settings, scratch: Path) -> Values:
         return {"player": name, "games": {game: plays(name, game, settings["episodes"])}}
     adapter = trained(settings["stages"], settings["seed"], scratch)
     summary = read_json(adapter.parent / "summary.json", "what a run leaves")
-    games = [summary["config"]["game"], *settings.get("also", [])]
+    config = stored_config(adapter.parent / "config.toml")
+    games = [config.game, *settings.get("also", [])]
     return {
         "player": f"trained: {settings['run']}",
         **sampled(str(adapter), games, settings["episodes"]),
         "seconds": seconds_of(summary),
-        "training_episodes": summary["config"]["updates"] * summary["config"]["groups"] * summary["config"]["group_size"],
+        "training_episodes": config.episodes(config.updates),
     }
 
 
@@ -58,7 +60,7 @@ def supervised(settings: Settings) -> Values:
         "player": f"taught by {settings['teacher']}",
         "games": {config.game: scores(test_episodes(trainer, TRAINING))},
         "cooler": {config.game: scores(test_episodes(trainer, COOLER))},
-        "training_episodes": config.updates * config.groups,
+        "training_episodes": config.episodes(config.updates),
     }
 
 

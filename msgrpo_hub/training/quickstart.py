@@ -1,0 +1,39 @@
+"""The presets that train the built-in base in minutes (ours): what was found on validation boards, in benchmark/experiments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_QUICK: dict[str, Any] = {
+    "beta": 0.04,
+    "learning_rate": 3e-3,
+    "learning_rate_end": 0.1,
+    "warmup": 5,
+    "max_new_tokens": 32,
+}
+
+QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
+    "quickstart": {**_QUICK, "updates": 100},
+    "quickstart-slippery": {
+        **_QUICK,
+        "game": "FrozenLake-Slippery-v1",
+        "init_adapter": "lake",  # chance hides what a move is worth: the dry lake first, and large groups
+        "updates": 40,
+        "groups": 16,
+        "group_size": 512,
+        "selected_per_group": 512,
+        "credit": "anchor-state",
+        "beta": 0.003,
+        "learning_rate": 1.5e-3,
+        "eval_every": 10,
+    },
+    "quickstart-snake": {
+        **_QUICK,
+        "game": "Snake-Solo-v1",
+        "updates": 100,
+        "group_size": 16,
+        "selected_per_group": 4,
+        "sampler": "max-variance",
+        "eval_every": 10,
+    },
+}

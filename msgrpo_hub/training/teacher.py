@@ -1,0 +1,69 @@
+"""A teacher for the first updates of a run (ours): the thoughts of the model, and the moves of a player that knows the game.
+
+Whole replies are taught. Taught the moves alone, at the learning rate of `quickstart`, the built-in base forgets within 20
+updates how its thoughts end. A reply becomes tokens as a whole, since a token may hold the end of the thoughts and the start
+of the action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from msgrpo_hub.agent.policy import ScriptedPolicy, format_of
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.players.registry import SCRIPTED
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Replies as a model does, with the move of a scripted player in place of its own."""
+
+    model: LanguageModel
+    player: ScriptedPolicy
+
+    @property
+    def prompt_format(self) -> PromptFormat:
+        return format_of(self.model)
+
+    def caching(self) -> AbstractContextManager[None]:
+        return self.model.caching()
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        own = self.model.complete(prompts, rngs)
+        moves = self.player.complete(prompts, rngs)
+        return [self._reply(prompt, reply, move.text) for prompt, reply, move in zip(prompts, own, moves, strict=True)]
+
+    def _reply(self, prompt: Prompt, own: Completion, move: str) -> Completion:
+        text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions)
+        tokenizer = self.model.tokenizer
+        ids = (*tokenizer(text, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id))
+        # A log-probability of 0: the teacher is sure. The entropies are those of the reply that it replaces.
+        return replace(own, text=text, finish="stop", token_ids=ids, log_probs=(0.0,) * len(ids), entropies=())
+
+
+def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequence[str]) -> str:
+    """A reply with its action exchanged for that of another reply, which is taken as it is where that cannot be done.
+
+    >>> from msgrpo_hub.agent.prompt_formats import THINK_ACTION
+    >>> with_move("<think>Left?</think><action>Left</action>", "<action>Down</action>", THINK_ACTION, ["Left", "Down"])
+    '<think>Left?</think><action>Down</action>'
+    """
+    own, wanted = prompt_format.parse(text, actions), prompt_format.parse(move, actions)
+    if own is None or wanted is None:
+        return move
+    begin = text.casefold().rfind(own.casefold())
+    exchanged = text[:begin] + wanted + text[begin + len(own) :]
+    return exchanged if prompt_format.parse(exchanged, actions) == wanted else move
+
+
+def teacher_of(name: str, model: LanguageModel) -> Teacher:
+    """The teacher of a name, one of the scripted players."""
+    return Teacher(model, ScriptedPolicy(SCRIPTED[name]))

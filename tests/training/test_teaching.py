@@ -1,0 +1,200 @@
+"""The first updates of a run can be taught: what a teacher replies, what is learned from it, and how a run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, PromptFormat
+from msgrpo_hub.episode import Completion
+from msgrpo_hub.games import make_game
+from msgrpo_hub.training import Callback, TrainConfig, train
+from msgrpo_hub.training.callbacks import Update
+from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.schedule import learning_rate
+from msgrpo_hub.training.teacher import with_move
+from tests.command import Command
+from tests.training.conftest import TWO
+from tests.training.interrupted import metrics
+from tests.training.trainers import trainer_of
+
+LAKE = make_game("FrozenLake-NotSlippery-v1")
+TAUGHT = {"teacher": "optimal", "taught": 3}
+POLICY = {"reward", "success", "entropy", "kl", "mutual_information", "zero_variance_groups", "unreadable_rate"}
+"""Some of the figures of a policy that plays."""
+
+
+@pytest.fixture
+def config(tiny_model: Path) -> TrainConfig:
+    small: dict[str, Any] = {"updates": 4, "groups": 2, "group_size": 4, "selected_per_group": 2, "max_new_tokens": 4}
+    return TrainConfig(model=str(tiny_model), lora_rank=4, learning_rate=1e-2, eval_every=2, eval_episodes=2, **small, **TAUGHT)
+
+
+# ---- what the teacher replies
+
+
+@pytest.mark.parametrize("prompt_format", PROMPT_FORMATS.values(), ids=PROMPT_FORMATS)
+def test_a_teacher_keeps_what_was_thought_and_exchanges_the_action(prompt_format: PromptFormat) -> None:
+    if isinstance(prompt_format, JsonFormat):
+        own = '{"thought": "Left, not Left of left", "action": "Left"}'
+    else:
+        thoughts = "".join(f"<{tag}>Left, or Down?</{tag}>" for tag in getattr(prompt_format, "parts", ()))
+        own = f"{thoughts}<action>Left</action>"
+    text = with_move(own, prompt_format.reply("Down"), prompt_format, LAKE.actions)
+    assert prompt_format.parse(text, LAKE.actions) == "Down"
+    assert prompt_format.thought(text) == prompt_format.thought(own)
+    assert len(text) == len(own)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "",
+        "I go left.",
+        "<think>No end",
+        "<action>Jump</action>",
+        "<action>Left</action> and never Left again",  # the last name is not the action
+    ],
+)
+def test_a_reply_whose_action_cannot_be_exchanged_gives_way_to_the_move_alone(own: str) -> None:
+    assert with_move(own, "<action>Down</action>", THINK_ACTION, LAKE.actions) == "<action>Down</action>"
+
+
+def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(config: TrainConfig) -> None:
+    trainer = trainer_of(config)
+    assert trainer.teacher
+    episodes = trainer.teacher.play(trainer.starts.games, [(LAKE.id, seed, 0) for _, seed in trainer.starts.of_update(1)])
+    replies = [step.completion for episode in episodes for step in episode.steps]
+    assert all(episode.success for episode in episodes)
+    for reply in replies:
+        assert trainer.agent.tokenizer.decode(reply.token_ids[:-1]) == reply.text
+        assert reply.token_ids[-1] == trainer.agent.tokenizer.eos_token_id
+        assert len(reply.log_probs) == len(reply.token_ids)
+        assert reply.prompt_ids
+
+
+# ---- what is learned
+
+
+def test_the_loss_of_a_taught_update_is_the_mean_negative_log_likelihood_of_its_replies(config: TrainConfig) -> None:
+    """Against the model's own forward, one reply at a time."""
+    trainer = trainer_of(replace(config, lora_dropout=0.0))
+    played: list[Completion] = []
+
+    def naive() -> float:
+        losses = []
+        for reply in played:
+            logits = trainer.model(torch.tensor([reply.prompt_ids + reply.token_ids])).logits[0].float()
+            log_probs = logits.log_softmax(-1)[len(reply.prompt_ids) - 1 : -1]
+            losses += (-log_probs.gather(1, torch.tensor(reply.token_ids)[:, None])).flatten().tolist()
+        return sum(losses) / len(losses)
+
+    groups = trainer.played_by(trainer.teacher, trainer.starts.of_update(1), 1)  # type: ignore[arg-type]
+    played = [step.completion for group in groups for episode in group.episodes for step in episode.steps]
+    with torch.no_grad():
+        expected = naive()
+    update = trainer.update(1)
+    assert update.metrics["loss"] == pytest.approx(expected, rel=1e-5)
+    assert [group.episodes for group in update.groups] == [group.episodes for group in groups]
+    assert [len(item.episode.steps) for item in update.selected] == [len(group.episodes[0].steps) for group in groups]
+    with torch.no_grad():
+        assert naive() < expected
+
+
+@pytest.mark.slow
+def test_the_built_in_base_soon_replies_as_its_teacher() -> None:
+    trainer = trainer_of(replace(preset("quickstart"), teacher="optimal", taught=12, updates=12))
+    losses = [trainer.update(index).metrics["loss"] for index in range(1, 13)]
+    assert sum(losses[-3:]) < sum(losses[:3]) / 2
+
+
+def test_the_learning_rate_warms_up_and_decays_once_while_taught_and_once_after(config: TrainConfig) -> None:
+    config = replace(config, updates=8, taught=5, warmup=2, learning_rate=0.1, learning_rate_end=0.2)
+    rates = [learning_rate(config, index) for index in range(1, 9)]
+    assert rates == pytest.approx([0.05, 0.08, 0.06, 0.04, 0.02, 0.05, 0.06, 0.02])
+    assert learning_rate(replace(config, updates=1, taught=1, warmup=0), 1) == 0.1
+
+
+# ---- a whole run
+
+
+class Stops(Callback):
+    """Ends a run after an update, before it is saved."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def on_update(self, update: Update) -> None:
+        if update.index == self.index:
+            raise KeyboardInterrupt
+
+
+def test_a_taught_run_resumes_in_either_part_and_tells_them_apart(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, tmp_path / "whole", show_progress=False)
+    for index in (2, 4):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run", resume=True, show_progress=False, callbacks=[Stops(index)])
+    summary = train(config, tmp_path / "run", resume=True, show_progress=False)
+    adapters = [(tmp_path / name / "adapter" / "adapter_model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert adapters[0] == adapters[1]
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "run")
+    *taught, played = metrics(tmp_path / "run")
+    assert all(line["teacher_success"] == 1.0 and not POLICY & line.keys() for line in taught)
+    assert played.keys() > POLICY
+    assert "teacher_reward" not in played
+    assert [line["update"] for line in (*taught, played) if "validation_reward" in line] == [2, 4]
+    assert "learned_nothing" not in summary
+
+
+def test_a_run_can_be_taught_to_its_end(config: TrainConfig, tmp_path: Path) -> None:
+    """The card's picture of such a run has its validations alone."""
+    from msgrpo_hub.rendering.learning_svg import learning_svg
+
+    train(replace(config, updates=3), tmp_path / "run", show_progress=False)
+    lines = metrics(tmp_path / "run")
+    assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
+    drawn = learning_svg(lines, {"base": 0.1})
+    assert "Mean reward over 3 updates, validation ends at" in drawn
+    assert drawn.count('class="dot"') == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--teacher optimal", "teacher = 'optimal' with taught = 0: expected both or neither"),
+        ("--taught 3", "teacher = 'none' with taught = 3: expected both or neither"),
+        ("--teacher optimal --taught 101", "taught = 101 of updates = 100: expected at most all"),
+        (
+            "--teacher planner --taught 3",
+            "teacher = 'planner' does not know FrozenLake-NotSlippery-v1: expected greedy or",
+        ),
+        ("--teacher optimal --taught 3 --save-rollouts", "save_rollouts with a teacher"),
+        ("--teacher best --taught 3", "'best'"),
+    ],
+)
+def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_loaded(
+    flags: str, said: str, msgrpo: Command, tmp_path: Path
+) -> None:
+    refused = msgrpo("train", *flags.split(), "--output-dir", tmp_path / "run")
+    assert refused.code == 2
+    assert said in refused.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_teach_what_one_does(msgrpo: Command, tiny_model: Path, tmp_path: Path) -> None:
+    small = (
+        "--teacher optimal --taught 2 --updates 2 --groups 3 --lora-rank 4 --learning-rate 3e-3 --eval-every 0 --test-episodes 0"
+    )
+    arguments = ["train", "--model", str(tiny_model), *small.split(), "--token-budget", "256", "--output-dir"]
+    assert msgrpo(*arguments, tmp_path / "one").code == 0
+    two = msgrpo(*arguments, tmp_path / "two", program=TWO)
+    assert two.code == 0, two.err
+    one, both = (load_file(tmp_path / name / "adapter" / "adapter_model.safetensors") for name in ("one", "two"))
+    assert all(torch.allclose(weights, both[name], atol=1e-5) for name, weights in one.items())
+    assert [line["teacher_reward"] for line in metrics(tmp_path / "two")] == [1.0, 1.0]
