@@ -81,8 +81,9 @@ def drawn(
 
 
 def configured(fields: Settings) -> TrainConfig:
-    """A configuration from `preset` and the fields that differ from it."""
-    return replace(preset(fields["preset"]), **{name: value for name, value in fields.items() if name != "preset"})
+    """A configuration from `preset` and the fields that differ from it. Every run here ends with its last weights."""
+    values = {"keep": "last", **fields}
+    return replace(preset(fields["preset"]), **{name: value for name, value in values.items() if name != "preset"})
 
 
 def adapter_of(config: TrainConfig, scratch: Path) -> Path:

@@ -160,7 +160,9 @@ class TrainConfig:
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if self.keeps_best and not self.eval_every:
-            raise UserError("keep = 'best' with eval_every = 0: expected validation episodes to choose by; raise --eval-every")
+            raise UserError(
+                "keep = 'best' with eval_every = 0: expected validation episodes to choose by; raise --eval-every, or --keep last"
+            )
         self._check_teacher()
         if (selected := self.selected_per_group) > self.group_size:
             raise UserError(

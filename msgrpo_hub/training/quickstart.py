@@ -13,7 +13,7 @@ _QUICK: dict[str, Any] = {
 }
 
 QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
-    "quickstart": {**_QUICK, "updates": 100},
+    "quickstart": {**_QUICK, "updates": 100, "keep": "best"},  # a run that rounds otherwise may collapse late
     "quickstart-slippery": {
         **_QUICK,
         "game": "FrozenLake-Slippery-v1",

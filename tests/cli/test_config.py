@@ -50,7 +50,11 @@ def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
 
 
 HINTS = get_type_hints(TrainConfig, include_extras=True)
-CONFIGS = st.builds(TrainConfig, **{field.name: some(field, HINTS[field.name]) for field in dataclasses.fields(TrainConfig)})
+FIELDS = {field.name: some(field, HINTS[field.name]) for field in dataclasses.fields(TrainConfig)}
+ALONE = {**FIELDS, "teacher": st.just("none"), "taught": st.just(0)}
+LAKE = st.just("FrozenLake-NotSlippery-v1")
+TEACHER = {"teacher": st.sampled_from(["optimal", "greedy"]), "taught": st.just(1), "game": LAKE, "save_rollouts": st.just(False)}
+CONFIGS = st.builds(TrainConfig, **ALONE) | st.builds(TrainConfig, **(FIELDS | TEACHER))
 
 
 @given(config=CONFIGS)

@@ -14,13 +14,12 @@ from benchmark.experiments.arms import unit_name
 from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.runs import trained
-from benchmark.experiments.training import learning_curve
+from benchmark.experiments.training import configured, learning_curve
 from benchmark.experiments.transfer.experiment import UNREADABLE
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import make_player
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.config import preset
 
 CREDITS = load("credit_curves")
 
@@ -44,7 +43,7 @@ SNAKE = {"game": "Snake-Solo-v1", "group_size": 16, "selected_per_group": 4, "sa
 @pytest.mark.parametrize(("name", "values"), [("quickstart", QUICKSTART), ("quickstart-snake", QUICKSTART | SNAKE)])
 def test_rows_name_presets_which_are_what_they_were_when_the_rows_ran(name: str, values: dict[str, object]) -> None:
     """Who changes a preset has to name its former values in config.toml and the rows of each experiment that ran with it."""
-    config = asdict(preset(name))
+    config = asdict(configured({"preset": name}))
     assert {field: config[field] for field in values} == values
 
 

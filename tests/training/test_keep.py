@@ -17,6 +17,7 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import fingerprint, fixed_fields
 from tests.files import once, sha256
@@ -38,6 +39,10 @@ def best(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFac
         (folder / "said.txt").write_text(done.out)
 
     return once(tmp_path_factory, "keeps-best", train)
+
+
+def test_the_first_command_of_all_does_not_end_with_a_collapsed_adapter() -> None:
+    assert preset("quickstart").keeps_best
 
 
 def test_a_run_that_keeps_the_last_and_has_no_teacher_is_the_same_run_as_before_there_was_a_choice() -> None:
