@@ -17,15 +17,16 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
     "quickstart-slippery": {
         **_QUICK,
         "game": "FrozenLake-Slippery-v1",
-        "init_adapter": "lake",  # chance hides what a move is worth: the dry lake first, and large groups
-        "updates": 40,
+        "teacher": "optimal",  # chance hides what a move is worth: first a teacher, then large groups
+        "taught": 300,
+        "updates": 340,
         "groups": 16,
         "group_size": 512,
         "selected_per_group": 512,
         "credit": "anchor-state",
-        "beta": 0.003,
+        "beta": 0.0,
         "learning_rate": 1.5e-3,
-        "eval_every": 10,
+        "learning_rate_end": 0.3,
     },
     "quickstart-snake": {
         **_QUICK,
