@@ -38,9 +38,17 @@ QUICKSTART = (
     | {"lora_targets": "all-linear", "lora_rank": 16, "lora_alpha": 32, "lora_dropout": 0.0, "rslora": False}
 )
 SNAKE = {"game": "Snake-Solo-v1", "group_size": 16, "selected_per_group": 4, "sampler": "max-variance"}
+SLIPPERY = (
+    {"game": "FrozenLake-Slippery-v1", "teacher": "optimal", "taught": 300, "updates": 340, "credit": "anchor-state"}
+    | {"groups": 16, "group_size": 512, "selected_per_group": 512}
+    | {"beta": 0.0, "learning_rate": 0.0015, "learning_rate_end": 0.3}
+)
 
 
-@pytest.mark.parametrize(("name", "values"), [("quickstart", QUICKSTART), ("quickstart-snake", QUICKSTART | SNAKE)])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("quickstart", QUICKSTART), ("quickstart-snake", QUICKSTART | SNAKE), ("quickstart-slippery", QUICKSTART | SLIPPERY)],
+)
 def test_rows_name_presets_which_are_what_they_were_when_the_rows_ran(name: str, values: dict[str, object]) -> None:
     """Who changes a preset has to name its former values in config.toml and the rows of each experiment that ran with it."""
     config = asdict(configured({"preset": name}))
