@@ -39,11 +39,21 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
     for axis, draw in zip(axes, (_reward, _success, _replies, _policy, _signal, _seconds), strict=True):
         plain(axis)
         draw(axis, metrics)
+        _taught(axis, metrics, named=draw in (_replies, _policy))
     for axis in figure.axes:
         _legend(axis)
     for axis in figure.axes[3:6]:
         axis.set_xlabel("update", color=GREY)
     figure.savefig(path, format="png", facecolor="white")
+
+
+def _taught(axis: Axes, metrics: Metrics, named: bool) -> None:
+    """Shades the updates that were taught, in which the policy did not play, and names them where nothing else is drawn there."""
+    taught = sum("teacher_reward" in line for line in metrics)
+    if taught:
+        axis.axvspan(0.5, taught + 0.5, color=GREY, alpha=0.1, linewidth=0, zorder=0)
+    if taught and named:
+        axis.text(taught / 2 + 0.5, 0.5, "taught", color=GREY, ha="center", va="center", transform=axis.get_xaxis_transform())
 
 
 def _reward(axis: Axes, metrics: Metrics) -> None:
@@ -140,9 +150,10 @@ def _column(metrics: Metrics, key: str) -> npt.NDArray[np.float64]:
 
 
 def rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean of each value and those before it, over a window of a twentieth of the run."""
+    """The mean of each value and those before it, over a window of a twentieth of the run. NaN stays NaN and is in no mean."""
     window = max(1, len(values) // 20)
-    return np.array([values[max(0, end - window) : end].mean() for end in range(1, len(values) + 1)])
+    parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
+    return np.array([np.nan if np.isnan(part[-1]) else np.nanmean(part) for part in parts])
 
 
 def plain(axis: Axes) -> None:

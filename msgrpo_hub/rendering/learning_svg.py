@@ -53,6 +53,7 @@ def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
     told = [f"from {smooth[0]:.2f} to {smooth[-1]:.2f}"] if smooth else []
     told += [f"validation ends at {validated[-1][1]:.2f}"] if validated else []
     ends = "; ".join([*told, marked])
+    drawn = {"raw": rewards, "mean": smooth} if played else {}
     size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
     return "\n".join(
         [
@@ -64,7 +65,7 @@ def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
             '<circle class="dot" cx="170" cy="61" r="7"/><text x="184" y="68">validation</text>' if validated else "",
             *(plot.tick(value) for value in _ticks(low, high)),
             *(plot.update(value, anchor) for value, anchor in ((last / 2, "middle"), (last, "end"))),
-            f'<path class="raw" d="{plot.path(updates, rewards)}"/><path class="mean" d="{plot.path(updates, smooth)}"/>',
+            *(f'<path class="{name}" d="{plot.path(updates, line)}"/>' for name, line in drawn.items()),
             *(plot.mark(name, value) for name, value in marks.items()),
             *(f'<circle class="dot" cx="{plot.x(update):.1f}" cy="{plot.y(value):.1f}" r="7"/>' for update, value in validated),
             f"<style>{_STYLE}</style>",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from msgrpo_hub.rendering.curves import plot_curves
+from msgrpo_hub.rendering.curves import plot_curves, rolling_mean
 
 KEYS = [
     *("reward", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
@@ -65,3 +65,16 @@ def test_no_update_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
 def test_drawing_leaves_a_users_own_plots_alone() -> None:
     code = "import msgrpo_hub.rendering.curves, sys; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_part_that_was_taught_is_shaded_and_the_curves_begin_after_it(tmp_path: Path) -> None:
+    """A window that reaches into the taught part counts what was played alone."""
+    metrics = logged(40)
+    for line in metrics[:20]:
+        for key in KEYS[:8]:
+            del line[key]
+    plain = drawn(metrics, tmp_path)
+    shaded = drawn([*({**line, "teacher_reward": 1.0} for line in metrics[:20]), *metrics[20:]], tmp_path)
+    assert not np.array_equal(plain, shaded)
+    values = np.array([np.nan] * 20 + [1.0, 3.0] + [2.0] * 18)
+    assert rolling_mean(values)[19:23].tolist() == pytest.approx([np.nan, 1.0, 2.0, 2.5], nan_ok=True)

@@ -160,7 +160,7 @@ def test_a_run_can_be_taught_to_its_end(config: TrainConfig, tmp_path: Path) -> 
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
     drawn = learning_svg(lines, {"base": 0.1})
     assert "Mean reward over 3 updates, validation ends at" in drawn
-    assert drawn.count('class="dot"') == 1 + 2
+    assert (drawn.count('class="dot"'), drawn.count('d="M"')) == (1 + 2, 0)
 
 
 @pytest.mark.parametrize(
