@@ -32,7 +32,7 @@ from tests.training.vllm_runs import acting_on, impatient, replies_of
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Path) -> TrainConfig:
-    small = {"groups": 1, "group_size": 3, "selected_per_group": 2, "max_new_tokens": 2, "lora_rank": 4, "learning_rate": 1e-2}
+    small = {"groups": 1, "group_size": 6, "selected_per_group": 2, "max_new_tokens": 2, "lora_rank": 4, "learning_rate": 1e-2}
     return TrainConfig(model=str(tiny_model), updates=3, temperature=1.25, **small)  # type: ignore[arg-type]
 
 
@@ -67,7 +67,7 @@ def test_an_update_is_played_by_the_server_with_the_weights_of_the_trainer(
         assert {reply.finish for reply in replies} <= {"stop", "length"}
         game = make_game(config.game)
         for group in groups:
-            assert [episode.member for episode in group.episodes] == [0, 1, 2]
+            assert [episode.member for episode in group.episodes] == [*range(6)]
             for episode in group.episodes:
                 replayed_states(game, episode)
         update = trainer.update(2)

@@ -27,7 +27,7 @@ Fault = Callable[[VllmLoopback], Answered | None]
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Path) -> TrainConfig:
-    small = {"groups": 1, "group_size": 3, "selected_per_group": 2, "max_new_tokens": 2, "lora_rank": 4, "learning_rate": 1e-2}
+    small = {"groups": 1, "group_size": 6, "selected_per_group": 2, "max_new_tokens": 2, "lora_rank": 4, "learning_rate": 1e-2}
     return TrainConfig(model=str(tiny_model), updates=3, temperature=1.25, **small)  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ def test_a_lost_server_is_given_the_adapter_anew_and_its_turns_are_repeated(
         groups = trainer.act(trainer.starts.of_update(2))
         assert happened.is_set()
         assert f"{server.url} is lost" in caplog.text
-        assert sum(len(group.episodes) for group in groups) == 3
+        assert sum(len(group.episodes) for group in groups) == 6
         assert not [episode.error for group in groups for episode in group.episodes if episode.error]
         assert_all_of_this_version(trainer, groups)
         assert trainer.update(3).metrics["sampler_k3"] < 1e-8
@@ -134,7 +134,7 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
         happened = at_request(server, 5, drops)
         groups = trainer.act(trainer.starts.of_update(2))
         assert happened.is_set()
-        assert "3 episodes are played again" in caplog.text
+        assert "6 episodes are played again" in caplog.text
         assert_all_of_this_version(trainer, groups)
 
 
