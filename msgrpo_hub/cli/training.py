@@ -229,6 +229,8 @@ def train_config(options: argparse.Namespace) -> Any:
         base = load_config(options.config, typed=flags)
     else:
         base = _begun(options, own, flags) or TrainConfig()
+    if flags.get("eval_every") == 0:
+        flags = {"keep": "last"} | flags  # without validation no weights are the best, which a preset may keep
     return from_values(asdict(base) | flags)
 
 

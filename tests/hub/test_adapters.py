@@ -179,7 +179,7 @@ def plant(run: Path, base: Path) -> None:
     shutil.copy(pocket_path() / "chat_template.jinja", template)
     text = (run / "config.toml").read_text().replace(f'"{config.model}"', f'"{base}"')
     (run / "config.toml").write_text(
-        text.replace('chat_template = ""', f'chat_template = "{template}"').replace('"none"', '"wandb"')
+        text.replace('chat_template = ""', f'chat_template = "{template}"').replace('report_to = "none"', 'report_to = "wandb"')
     )
     summary = json.loads((run / "summary.json").read_text()) | told
     summary |= {"model": str(base), "adapter": summary["adapter"] | told, "config": told, "players": list(told.values())}
