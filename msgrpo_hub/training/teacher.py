@@ -45,7 +45,7 @@ class Teacher:
         text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions)
         tokenizer = self.model.tokenizer
         ids = (*tokenizer(text, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id))
-        # A log-probability of 0: the teacher is sure. The entropies are those of the reply that it replaces.
+        # A log-probability of 0, and no entropies: the teacher is sure, and nothing was drawn.
         return replace(own, text=text, finish="stop", token_ids=ids, log_probs=(0.0,) * len(ids), entropies=())
 
 
