@@ -197,7 +197,7 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     print(f", {summary['seconds']:.0f} s in all with the evaluation\n")
     if why := summary.get("learned_nothing"):
         print(f"It learned nothing: {why}")
-    if summary["config"].get("keep") == "best":
+    if summary["config"].get("keep") == "best" and summary["best_update"]:
         print(f"Kept: update {summary['adapter_update']}, the best on the validation episodes")
     print(f"The adapter is in {folder}/adapter, the learning curves in {folder}/curves.png, a replay in {folder}/replay.svg")
 
@@ -229,8 +229,6 @@ def train_config(options: argparse.Namespace) -> Any:
         base = load_config(options.config, typed=flags)
     else:
         base = _begun(options, own, flags) or TrainConfig()
-    if flags.get("eval_every") == 0:
-        flags = {"keep": "last"} | flags  # without validation no weights are the best, which a preset may keep
     return from_values(asdict(base) | flags)
 
 

@@ -122,7 +122,7 @@ class TrainConfig:
     test_episodes: Episodes = 200
     """Number of test episodes of the final table; 0 leaves it out."""
     keep: Literal["last", "best"] = "last"
-    """Which weights adapter/ and the final table have: the last, or the best on the validation episodes."""
+    """Which weights adapter/ and the final table have: the last, or the best on the validation episodes, where there are any."""
     token_budget: Annotated[int, Range(1, 1_000_000_000)] = 2048
     """Most tokens in one forward and backward pass of training; bounds memory, without effect on the gradient beyond rounding."""
     max_rows: Annotated[int, Range(1, 1_000_000_000)] = 512
@@ -159,10 +159,6 @@ class TrainConfig:
                 resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
-        if self.keeps_best and not self.eval_every:
-            raise UserError(
-                "keep = 'best' with eval_every = 0: expected validation episodes to choose by; raise --eval-every, or --keep last"
-            )
         self._check_teacher()
         if (selected := self.selected_per_group) > self.group_size:
             raise UserError(
@@ -191,7 +187,7 @@ class TrainConfig:
     @property
     def keeps_best(self) -> bool:
         """Whether the run ends with the weights that were best on the validation episodes."""
-        return self.keep == "best"
+        return self.keep == "best" and self.eval_every > 0
 
     @property
     def fixed_temperature(self) -> float | None:

@@ -148,7 +148,6 @@ WORDS: dict[str, list[str]] = {
         *("", ",", "-", "a", "0,", "1-", "-1", "3-1", "0-1000", "0,0", "0-3,2", "1.5", "0x1", LONG, DIGITS, f"0-{DIGITS}", "0–4"),
     ],
     "train --output-dir out --seeds 0-1 *": ["--seed=1", "--push-to-hub=a/b", "--private", "--base=a/b", "--parallel=0", "extra"],
-    "train --output-dir out --keep best *": ["--eval-every=0", "--eval-episodes=0"],
     "train --seeds 0-1 *": ["", "--output-dir", "--output-dir=", "--output-dir=file", f"--output-dir={LONG}"],
     "curves *": ["", "none", "file", "empty", LONG, "a\nb", "--json", "--x=updates"],
     "curves empty *": ["--x=steps", "--x=", "--output=", "--output=a.pdf", "--output=none/a.png", "--output=empty", "none"],

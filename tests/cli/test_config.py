@@ -72,9 +72,6 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     assert config() == TrainConfig()
     assert config("--preset", "quickstart-snake") == preset("quickstart-snake")
     assert config("--preset", "quickstart", "--beta", "0.5") == dataclasses.replace(preset("quickstart"), beta=0.5)
-    assert config("--preset", "quickstart", "--eval-every", "0") == dataclasses.replace(
-        preset("quickstart"), eval_every=0, keep="last"
-    )
     assert config("--config", str(tmp_path / "some.toml"), "--groups", "5") == TrainConfig(groups=5, beta=1.0)
     assert config("--chat-template-kwargs", '{"enable_thinking": false}').chat_template_kwargs == {"enable_thinking": False}
     assert config("--gradient-checkpointing", "--no-save-rollouts") == TrainConfig(gradient_checkpointing=True)

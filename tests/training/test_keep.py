@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,10 @@ def best(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFac
 
 def test_the_first_command_of_all_does_not_end_with_a_collapsed_adapter() -> None:
     assert preset("quickstart").keeps_best
+
+
+def test_without_validation_the_last_weights_are_kept_since_none_are_known_to_be_the_best() -> None:
+    assert not replace(preset("quickstart"), eval_every=0).keeps_best
 
 
 def test_a_run_that_keeps_the_last_and_has_no_teacher_is_the_same_run_as_before_there_was_a_choice() -> None:
