@@ -260,8 +260,8 @@ class Trainer:
         )
 
     def likelihood(self, packed: Pack) -> LossTerms:
-        """The loss terms of one tree that is taught: −Σ n·log p_θ, at temperature 1."""
-        log_probs = self.engine.log_probs(packed, 1.0)
+        """The loss terms of one tree that is taught: −Σ n·log p_θ, at the temperature that the run then acts at."""
+        log_probs = self.engine.log_probs(packed, self.temperature)
         tokens, weights = packed.tokens.to(log_probs.device), packed.weights.to(log_probs.device)
         none = torch.zeros((), device=log_probs.device)
         return LossTerms(loss=-(weights * log_probs[tokens]).sum(), kl=none, clipped=none)

@@ -81,16 +81,19 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(co
 # ---- what is learned
 
 
-def test_the_loss_of_a_taught_update_is_the_mean_negative_log_likelihood_of_its_replies(config: TrainConfig) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 1.3])
+def test_the_loss_of_a_taught_update_is_the_mean_negative_log_likelihood_of_its_replies_at_the_temperature_of_the_run(
+    config: TrainConfig, temperature: float
+) -> None:
     """Against the model's own forward, one reply at a time."""
-    trainer = trainer_of(replace(config, lora_dropout=0.0))
+    trainer = trainer_of(replace(config, lora_dropout=0.0, temperature=temperature))
     played: list[Completion] = []
 
     def naive() -> float:
         losses = []
         for reply in played:
             logits = trainer.model(torch.tensor([reply.prompt_ids + reply.token_ids])).logits[0].float()
-            log_probs = logits.log_softmax(-1)[len(reply.prompt_ids) - 1 : -1]
+            log_probs = (logits / temperature).log_softmax(-1)[len(reply.prompt_ids) - 1 : -1]
             losses += (-log_probs.gather(1, torch.tensor(reply.token_ids)[:, None])).flatten().tolist()
         return sum(losses) / len(losses)
 
