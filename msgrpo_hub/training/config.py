@@ -60,7 +60,7 @@ class TrainConfig:
     init_adapter: str = ""
     """LoRA adapter to begin with, a built-in name such as `lake`, a Hub id or a folder; by default a fresh one."""
     teacher: Literal["none", "greedy", "planner", "optimal"] = "none"
-    """Scripted player whose moves the first updates are taught, by maximum likelihood of one episode per group."""
+    """Scripted player whose moves the first updates are taught: maximum likelihood at `temperature`, one episode per group."""
     taught: Updates = 0
     """How many of the updates are taught, from the first."""
     seed: Seed = 0
