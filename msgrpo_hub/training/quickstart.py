@@ -19,7 +19,8 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
         "game": "FrozenLake-Slippery-v1",
         "teacher": "optimal",  # chance hides what a move is worth: first a teacher, then large groups
         "taught": 300,
-        "updates": 340,
+        "updates": 360,
+        "temperature": 1.25,  # as in the later experiments of the authors
         "groups": 16,
         "group_size": 512,
         "selected_per_group": 512,

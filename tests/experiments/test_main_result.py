@@ -34,7 +34,7 @@ def test_a_run_is_trained_with_its_own_seeds_or_else_with_all(name: str, seeds: 
 
 
 def test_the_preset_of_the_slippery_lake_is_what_the_main_result_has() -> None:
-    [stage] = UNITS["slippery-taught-seed0"]["stages"]
+    [stage] = UNITS["slippery-taught-and-reinforced-longer-seed0"]["stages"]
     assert replace(configured(stage), eval_every=20, test_episodes=200) == preset("quickstart-slippery")
 
 

@@ -39,9 +39,9 @@ QUICKSTART = (
 )
 SNAKE = {"game": "Snake-Solo-v1", "group_size": 16, "selected_per_group": 4, "sampler": "max-variance"}
 SLIPPERY = (
-    {"game": "FrozenLake-Slippery-v1", "teacher": "optimal", "taught": 300, "updates": 340, "credit": "anchor-state"}
+    {"game": "FrozenLake-Slippery-v1", "teacher": "optimal", "taught": 300, "updates": 360, "credit": "anchor-state"}
     | {"groups": 16, "group_size": 512, "selected_per_group": 512}
-    | {"beta": 0.0, "learning_rate": 0.0015, "learning_rate_end": 0.3}
+    | {"beta": 0.0, "learning_rate": 0.0015, "learning_rate_end": 0.3, "temperature": 1.25}
 )
 
 
