@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+import game_tables
 import lake_tables
 import numpy as np
 
@@ -31,7 +32,7 @@ from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origi
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "lakes", "json", "sizing", "results", "vllm")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "json", "sizing", "results", "vllm")),
     "benchmark/throughput/results/README.md",
 )
 
@@ -90,14 +91,14 @@ def _shown(value: object) -> str:
 def suites() -> str:
     """What a suite costs, and the smallest difference of success rates that a comparison of two players finds on it."""
     rows = []
-    for name in ("quick", "standard", "precise", "semantic"):
+    for name in game_tables.SUITES:
         suite = load_suite(name)
         games = [base_game(make_game(task)) for task in suite.tasks]
         family = sum(1 if is_solvable(game) else 2 for game in games)  # where reward is success, one hypothesis
         calls = suite.episodes * sum(game.horizon for game in games)
         found = [_detectable(suite.episodes, rate, family) for rate in (0.1, 0.5)]
-        rows.append([f"`{name}`", str(len(games)), str(suite.episodes), f"{calls:,}", str(family), *found])
-    head = ["suite", "tasks", "n: episodes of a task", "calls at most", "hypotheses", "found at 0.1", "found at 0.5"]
+        rows.append([f"`{name}`", suite.split, str(len(games)), str(suite.episodes), f"{calls:,}", str(family), *found])
+    head = ["suite", "boards", "tasks", "n: episodes of a task", "calls at most", "hypotheses", "found at 0.1", "found at 0.5"]
     return markdown(head, rows)
 
 
@@ -206,6 +207,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "presets": presets,
     "suites": suites,
     "seeds": seeds,
+    **game_tables.TABLES,
     **lake_tables.TABLES,
     "outputs": outputs,
     "output-types": output_types,

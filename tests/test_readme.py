@@ -24,5 +24,11 @@ def test_the_example_in_the_readme_runs(msgrpo: Command, tmp_path: Path) -> None
     assert re.fullmatch(r"\[[01]\.0(, [01]\.0){3}\]", rewards), rewards
 
 
+def test_the_loop_over_a_gymnasium_environment_in_the_guide_runs(msgrpo: Command, tmp_path: Path) -> None:
+    done = msgrpo(program=example("docs/guide/games.md"), folder=tmp_path)
+    assert done.code == 0, done.err
+    assert re.match(r"┌─+┐\n(│ .* │\n){6}└─+┘ -?\d+\.0\n$", done.out), done.out
+
+
 def test_the_guide_shows_the_same_example() -> None:
     assert example("docs/guide/train.md") == example("README.md")

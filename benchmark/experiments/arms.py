@@ -21,6 +21,9 @@ from msgrpo_hub.training.config import PRESETS, preset
 MOST_CURVES = 8
 """Arms that a figure shows the curves of; of more it shows how they end."""
 
+MEASURES = ("eval_episodes", "test_episodes", "init_adapter")
+"""Settings that a page does not name: how often an arm is measured, and a folder."""
+
 Run = Callable[[Settings, Path], Values]
 
 
@@ -95,6 +98,16 @@ def is_preset(config: Mapping[str, Any], case: str, arm: str, but: Collection[st
     return all(own[name] == value for name, value in fields.items() if name not in but)
 
 
+def unlike_preset(config: Mapping[str, Any], case: str) -> dict[str, tuple[Any, Any]]:
+    """Field → (value of the arms, value of the preset that is their case), where they differ; arms may name other values."""
+    if case not in PRESETS:
+        return {}
+    arms = [{**config["settings"], **_in_case(case, changes)} for changes in config["arm"].values()]
+    common = {name: value for name, value in arms[0].items() if all(arm.get(name) == value for arm in arms)}
+    own = asdict(preset(case))
+    return {name: (value, own[name]) for name, value in {**common, **config["settings"]}.items() if own.get(name, value) != value}
+
+
 def best_on_validation(arms: Arms) -> tuple[str, float]:
     """The arm with the highest mean of the last validation rewards, and this mean."""
     means = {arm: float(np.mean([values["curve"][-1][1] for values in seeds.values()])) for arm, seeds in arms.items()}
@@ -146,7 +159,7 @@ def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     head = (
         "Every arm trains with the same seeds, for the number of updates in the heading unless its name has another. Differences"
         " are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected"
-        f" for the number of arms. {len(rows)} of {len(units(config))} runs are in."
+        f" for the number of arms. {len(rows)} of {len(units(config))} runs are in.{_unlike_presets(config)}"
     )
     found = [
         f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"
@@ -154,6 +167,16 @@ def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
         for game in config.get("also", [""])
     ]
     return "\n".join([head, "", *found])
+
+
+def _unlike_presets(config: Mapping[str, Any]) -> str:
+    """What the arms have in place of a preset's values, but for what only measures them."""
+    told = ""
+    for case in config["updates"]:
+        apart = {name: both for name, both in unlike_preset(config, case).items() if name not in MEASURES}
+        fields = ", ".join(f"`{name}` {arms} (the preset: {own})" for name, (arms, own) in apart.items())
+        told += f" Arms of `{case}` have {fields}, unless their names say otherwise." if fields else ""
+    return told
 
 
 def _figure(config: Mapping[str, Any], rows: Mapping[str, Values]) -> Figure:

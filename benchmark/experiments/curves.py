@@ -21,6 +21,8 @@ from msgrpo_hub.games import make_game
 
 TOO_FEW, NOTHING = "(n < 3)", "nothing yet"
 """What stands for an interval of fewer than three seeds, and for a comparison without any."""
+NO_SPREAD = "(every seed)"
+"""What stands for the interval of a difference that is the same for all seeds."""
 
 Arms = Mapping[str, Mapping[int, Values]]
 """Arm → seed → the values of `training.learning_curve`."""
@@ -51,10 +53,12 @@ def with_interval(of_seeds: Sequence[float], form: str = ".3f", game: str = "") 
 
     >>> with_interval([0.0, 1.0]), with_interval([0.9, 1.0, 0.95], ".2f", "FrozenLake-NotSlippery-v1")
     ('0.500 (n < 3)', '0.95 [0.826, 1.000]')
+    >>> with_interval([1.0, 1.0, 1.0])
+    '1.000 (every seed)'
     """
     bounds = make_game(game).reward_range if game.startswith("FrozenLake") else None  # means in other games stay far from theirs
     found = over_seeds(dict(enumerate(of_seeds)), bounds)
-    return f"{found.mean:{form}} {found.interval or TOO_FEW}"
+    return f"{found.mean:{form}} {TOO_FEW if len(of_seeds) < FEWEST_SEEDS else found.range}"
 
 
 def mean_with_interval(seeds: Mapping[int, Values], game: str) -> str:
@@ -69,7 +73,8 @@ class Difference(NamedTuple):
     arm: str
     mean: float
     interval: Interval | None
-    """95 %; None for fewer than three seeds."""
+    """95 %; None for fewer than three seeds, or if all have the same."""
+    seeds: int
 
     @property
     def side(self) -> int:
@@ -77,7 +82,7 @@ class Difference(NamedTuple):
         return int(self.interval.low > 0) - int(self.interval.high < 0) if self.interval else 0
 
     def __str__(self) -> str:
-        return f"{self.mean:+.3f} {self.interval or TOO_FEW}"
+        return f"{self.mean:+.3f} {self.interval or (TOO_FEW if self.seeds < FEWEST_SEEDS else NO_SPREAD)}"
 
 
 def differences(arms: Arms, game: str = "") -> list[Difference]:
@@ -100,10 +105,10 @@ def _difference(arm: str, seeds: Mapping[int, Values], reference: Mapping[int, V
         return None
     apart = [own[seed] - means[seed] for seed in common]
     if updates_of(reference) and updates_of(seeds):
-        return Difference(arm, float(np.mean(apart)), method_interval(apart))
+        return Difference(arm, float(np.mean(apart)), method_interval(apart), len(common))
     before, after = (_sample(each, common, game) for each in (reference, seeds))
     interval = welch(before, after) if min(len(before), len(after)) >= FEWEST_SEEDS else None
-    return Difference(arm, float(np.mean(apart)), interval)
+    return Difference(arm, float(np.mean(apart)), interval, len(common))
 
 
 def _sample(seeds: Mapping[int, Values], common: Sequence[int], game: str) -> NDArray[np.float64]:

@@ -126,22 +126,24 @@ def _estimates(distinct: Sequence[Floats], resampled: Sequence[Counts]) -> Float
 def method_interval(means: Scores, level: float = LEVEL) -> Interval | None:
     """The t interval of a method's mean score, from the mean scores of its training seeds.
 
-    Episodes of one training run are correlated, so the sample is the seed means, not the episodes. Their spread includes
-    the randomness of training and of the episodes. The interval assumes that seed means are roughly normal; if some runs
-    collapse and most do not, it is too narrow. Resampling whole seeds covers 0.83 at 5 seeds and 0.74 at 3.
+    Episodes of one training run are correlated, so the sample is the seed means, not the episodes. If all seeds play the same
+    episodes, as `msgrpo train --seeds` and `msgrpo eval` have them do, the interval is about other training seeds on these
+    episodes: what luck they have is common to all means, and not in their spread. It assumes that seed means are roughly normal;
+    if some runs collapse and most do not, it is too narrow. Resampling whole seeds covers 0.83 at 5 seeds and 0.74 at 3.
 
     Args:
         means: one per training seed, shape [seeds]; every seed has the same weight.
         level: coverage of the interval.
 
     Returns:
-        The interval around the mean of the seed means; None for fewer than 3 seeds.
+        The interval around the mean of the seed means; None for fewer than 3 seeds, and if all means are equal: their spread
+        says nothing then.
 
     Raises:
         ValueError: there are no seeds, or the means are not a flat list of finite numbers.
     """
     (values,) = _samples({"seeds": means})
-    if len(values) < FEWEST_SEEDS:
+    if len(values) < FEWEST_SEEDS or np.ptp(values) == 0:
         return None
     half = student_t(len(values) - 1, level) * values.std(ddof=1) / math.sqrt(len(values))
     return Interval(float(values.mean() - half), float(values.mean() + half), level)

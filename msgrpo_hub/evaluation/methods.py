@@ -7,10 +7,11 @@ reward of a checkpoint is one value, and more episodes cannot replace seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +20,20 @@ from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, student_t
 from msgrpo_hub.evaluation.comparison import check_rules, tasks_in_common
 from msgrpo_hub.evaluation.paired import Floats, Verdict, holm, verdict
 from msgrpo_hub.evaluation.power import SIZE
-from msgrpo_hub.evaluation.results import Result, find_results, player_key
+from msgrpo_hub.evaluation.results import Result, find_results, identity_of
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Interval
 from msgrpo_hub.evaluation.tables import aligned
 
 MOST_DEALS = 20_000
 """The largest number of ways to deal the seeds to two methods that is enumerated; beyond it, 9,999 are sampled."""
+
+
+CHECKPOINT = ("base_commit", "adapter_commit", "weights", "server", "player")
+"""Fields of an identity that another training seed changes."""
+NAMES = ("base", "adapter")
+"""Fields that may change with it: the names of folders or repositories."""
+MACHINE = ("device", "engine", "batch_size", "torch", "transformers", "peft", "huggingface_hub")
+"""Fields that change results by rounding at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +45,8 @@ class MethodComparison:
     """Mean rewards of a's checkpoints, one per training seed, ascending."""
     second: tuple[float, ...]
     """The same of b."""
-    interval: Interval
-    """95 % for the difference of the means of the seeds (Welch 1947)."""
+    interval: Interval | None
+    """95 % for the difference of the means of the seeds (Welch 1947); None if the seeds of neither method differ."""
     p: float
     """Two-sided p of the permutation test on the means of the seeds."""
     p_adjusted: float
@@ -62,7 +71,8 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
         second: the same of the other method.
 
     Raises:
-        UserError: a side has fewer than 3 checkpoints of a task, they have no task in common, or their rules or episodes differ.
+        UserError: a side has fewer than 3 checkpoints, or such as differ in more than the training seed or have not all played
+            the same tasks; or the sides have no task in common, or their rules or episodes differ.
     """
     a, b = _by_task(first), _by_task(second)
     alone = [_compared(task, a[task], b[task]) for task in tasks_in_common(a, b)]
@@ -85,11 +95,46 @@ def _compared(task: str, a: Sequence[Result], b: Sequence[Result]) -> MethodComp
 
 
 def _by_task(folder: Path) -> dict[str, list[Result]]:
+    """The results of a method, one per checkpoint and task. Raises `UserError` if they are not checkpoints of one method."""
     tasks: dict[str, dict[str, Result]] = {}
-    for result in find_results(folder):
-        if tasks.setdefault(result.task, {}).setdefault(player_key(result), result) is not result:
-            raise UserError(f"two runs of one player on {result.task} in {str(folder)!r}: expected one run per training seed")
-    return {task: list(players.values()) for task, players in tasks.items()}
+    results = find_results(folder)
+    for result in results:
+        check_same_method(results[0], result)
+        if tasks.setdefault(result.task, {}).setdefault(_checkpoint(result), result) is not result:
+            raise UserError(f"two runs of one checkpoint on {result.task} in {str(folder)!r}: expected one run per training seed")
+    all_of_them = {checkpoint: result for of_task in tasks.values() for checkpoint, result in of_task.items()}
+    for task, of_task in tasks.items():
+        for checkpoint in all_of_them.keys() - of_task.keys():
+            raise UserError(
+                f"{all_of_them[checkpoint].player} has not played {task}: expected one suite for all of {str(folder)!r}"
+            )
+    return {task: list(of_task.values()) for task, of_task in tasks.items()}
+
+
+def _checkpoint(result: Result) -> str:
+    """What another training seed changes: commits and hashes of weights; of players without any, what they are called."""
+    identity = result.config["identity"]
+    return str([identity.get(field) for field in CHECKPOINT])
+
+
+def _method(identity: Mapping[str, Any]) -> dict[str, str]:
+    """What all checkpoints of a method have in common. The base of an adapter is among it; a base may itself be a checkpoint."""
+    has_adapter = "adapter_commit" in identity
+    changes = {*CHECKPOINT, *NAMES, *MACHINE} - ({"base_commit"} if has_adapter else set())
+    common = {field: str(value) for field, value in identity.items() if field not in changes}
+    return {**common, "a trained adapter": str(has_adapter)}
+
+
+def check_same_method(first: Result, other: Result) -> None:
+    """Raises `UserError` unless two results are of one method: adapters of one base or none, and sampled the same way."""
+    identities = [_method(identity_of(result)) for result in (first, other)]
+    for field in sorted(identities[0].keys() | identities[1].keys()):
+        one, two = (identity.get(field, "none") for identity in identities)
+        if one != two:
+            raise UserError(
+                f"{first.folder} and {other.folder} differ in {field} ({one} and {two}):"
+                " expected checkpoints of one method, which differ in the training seed alone"
+            )
 
 
 def _mean_reward(result: Result) -> float:
@@ -133,12 +178,14 @@ def smallest_p(a: int, b: int) -> float:
     return (2 if a == b else 1) / math.comb(a + b, a)
 
 
-def welch(a: Floats, b: Floats, level: float = LEVEL) -> Interval:
-    """The interval of mean(b) − mean(a) for methods that may differ in spread (Welch 1947)."""
+def welch(a: Floats, b: Floats, level: float = LEVEL) -> Interval | None:
+    """The interval of mean(b) − mean(a) for methods that may differ in spread (Welch 1947); None if neither has any."""
     parts = np.array([values.var(ddof=1) / len(values) for values in (a, b)])
     difference, variance = float(b.mean() - a.mean()), float(parts.sum())
     freedoms = np.array([len(a) - 1, len(b) - 1])
-    degrees = variance**2 / float((parts**2 / freedoms).sum()) if variance else float(freedoms.sum())
+    if not variance:
+        return None
+    degrees = variance**2 / float((parts**2 / freedoms).sum())
     half = student_t(degrees, level) * math.sqrt(variance)
     return Interval(difference - half, difference + half, level)
 
@@ -154,7 +201,7 @@ def methods_table(rows: Sequence[MethodComparison]) -> str:
 
 
 def _difference(row: MethodComparison) -> list[str]:
-    return [f"{row.difference:+.3f} {row.interval}", f"{row.p_adjusted:.4f}"]
+    return [f"{row.difference:+.3f} {row.interval or '(no spread)'}", f"{row.p_adjusted:.4f}"]
 
 
 def _seeds(means: Sequence[float]) -> str:

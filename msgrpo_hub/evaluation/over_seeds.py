@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.evaluation.aggregate import method_interval
+from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, method_interval
 from msgrpo_hub.evaluation.statistics import Interval, Range
 
 
@@ -22,10 +22,15 @@ class OverSeeds:
     std: float | None
     """Sample standard deviation over the seeds; None for one seed."""
     interval: Interval | None
-    """Of the mean, over training seeds (see `method_interval`); None for fewer than 3 seeds."""
+    """Of the mean, over training seeds (see `method_interval`); None for fewer than 3 seeds, or if all have the same figure."""
 
     def __str__(self) -> str:
-        return f"{self.mean:z.3f} {self.interval or '(under 3 seeds)'}"
+        return f"{self.mean:z.3f} {self.range}"
+
+    @property
+    def range(self) -> str:
+        """The interval, or why there is none."""
+        return str(self.interval or ("(under 3 seeds)" if len(self.by_seed) < FEWEST_SEEDS else "(every seed)"))
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -42,6 +47,8 @@ def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> Ove
 
     >>> print(over_seeds({0: 0.9, 1: 1.0, 2: 0.95}, (0.0, 1.0)))
     0.950 [0.826, 1.000]
+    >>> print(over_seeds({0: 1.0, 1: 1.0, 2: 1.0}))
+    1.000 (every seed)
     """
     values = np.array([*by_seed.values()])
     interval = method_interval(values)

@@ -182,8 +182,8 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
     identities = {player_key(result): result for result in results}
     names = {}
     for key, result in identities.items():
-        namesakes = [_identity(other) for other in identities.values() if other.player == result.player]
-        own = _identity(result).items()
+        namesakes = [identity_of(other) for other in identities.values() if other.player == result.player]
+        own = identity_of(result).items()
         differing = [(what, value) for what, value in own if any(other.get(what) != value for other in namesakes)]
         suffix = ", ".join(f"{what} {str(value)[:_DISPLAYED]}" for what, value in differing)
         names[key] = f"{result.player} ({suffix})" if suffix else result.player
@@ -191,9 +191,9 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
 
 
 def player_key(result: Result) -> str:
-    return json.dumps([result.player, _identity(result)], sort_keys=True)
+    return json.dumps([result.player, identity_of(result)], sort_keys=True)
 
 
-def _identity(result: Result) -> dict[str, Any]:
+def identity_of(result: Result) -> dict[str, Any]:
     """Everything that determines the replies: the player's identity and the prompt format."""
     return {**result.config["identity"], "prompt_format": result.prompt_format}

@@ -206,5 +206,6 @@ def test_resampling_whole_seeds_would_be_too_narrow(seeds: int, coverage: float)
 
 def test_no_method_interval_under_3_seeds() -> None:
     assert method_interval([0.0, 1.0]) is None
+    assert method_interval([1.0, 1.0, 1.0]) is None, "equal seeds say nothing of others"
     with pytest.raises(ValueError, match="one or more groups"):
         method_interval([])

@@ -48,6 +48,7 @@ def test_three_seeds_can_give_no_verdict_however_far_apart_and_the_table_says_so
 def test_the_interval_is_welch_s() -> None:
     """t.test(c(1, 2, 3, 4), c(2, 4, 6, 8)) in R: degrees of freedom 4.41, interval of mean(a) − mean(b) [−6.25, 1.25]."""
     interval = welch(np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 4.0, 6.0, 8.0]))
+    assert interval
     assert interval.low + interval.high == pytest.approx(5.0)
     degrees = (1.25 / 3 + 5 / 3) ** 2 / ((1.25 / 3) ** 2 / 3 + (5 / 3) ** 2 / 3)
     assert degrees == pytest.approx(4.412, abs=1e-3)
@@ -81,5 +82,57 @@ def test_too_few_seeds_and_the_same_checkpoint_twice_are_refused(tmp_path: Path)
     with pytest.raises(UserError, match=r"2 players of .*: expected at least 3 training seeds"):
         compare_methods(few, enough)
     shutil.copytree(enough / "seed-0", enough / "again")
-    with pytest.raises(UserError, match="two runs of one player"):
+    with pytest.raises(UserError, match="two runs of one checkpoint"):
         compare_methods(seeds(tmp_path / "three", "random", 3), enough)
+
+
+def changed(folder: Path, seed: int, **fields: object) -> None:
+    """The result of a seed with other fields in its identity; None takes one away."""
+    [run] = (folder / f"seed-{seed}").iterdir()
+    config = json.loads((run / "config.lock.json").read_text())
+    identity = {**config["identity"], **fields}
+    config["identity"] = {field: value for field, value in identity.items() if value is not None}
+    (run / "config.lock.json").write_text(json.dumps(config))
+    run.rename(run.with_name(run_hash(config)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"temperature": 0.9}, r"differ in temperature \(.* and 0\.9\)"),
+        ({"adapter_commit": None}, r"differ in a trained adapter \(True and False\)"),
+        ({"adapter_commit": "pocket-0", "torch": "another"}, "two runs of one checkpoint"),
+    ],
+)
+def test_what_differs_in_more_than_the_training_seed_is_no_seed_of_a_method(
+    fields: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
+    changed(second, 2, **fields)
+    with pytest.raises(UserError, match=said):
+        compare_methods(first, second)
+
+
+def test_a_checkpoint_that_was_evaluated_elsewhere_is_a_seed_like_another(tmp_path: Path) -> None:
+    first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
+    changed(second, 2, torch="another", device="cuda", adapter="you/seed-2")
+    [row] = compare_methods(first, second)
+    assert len(row.second) == 3
+
+
+def test_a_checkpoint_that_lacks_a_task_is_named(tmp_path: Path) -> None:
+    first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
+    [run] = (STORED / "pocket").glob("*/FrozenLake-Slippery-v1/*")
+    config = json.loads((run / "config.lock.json").read_text())
+    config["identity"]["adapter_commit"] = "pocket-0"
+    copy = Path(shutil.copytree(run, second / "more" / run_hash(config)))
+    (copy / "config.lock.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="has not played FrozenLake-Slippery-v1: expected one suite"):
+        compare_methods(first, second)
+
+
+def test_seeds_that_all_score_the_same_have_no_interval() -> None:
+    equal = compare_seeds(LAKE, np.zeros(5), np.ones(5))
+    assert equal.interval is None
+    assert equal.verdict == "better"
+    assert "+1.000 (no spread)" in methods_table([equal])

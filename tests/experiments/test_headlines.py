@@ -105,7 +105,7 @@ def test_training_on_several_rules_is_held_against_the_adapter_it_goes_on_from(n
     said = of_rules(rows)
     assert said.startswith(f"An adapter that trains on several rules {verdict}")
     assert "before -4.000" in said
-    assert "which has trained on these words, is better than before" in said
+    assert "has trained on these words, and is better than before" in said
     kept, of_poison = said.partition("Its skill on the plain game is ")[2].split(", and where apples are poison it gets ")
     assert kept.startswith("kept within 5 %")
     assert of_poison.startswith("more than the base (-0.90 and -2.00)")

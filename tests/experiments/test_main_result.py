@@ -103,6 +103,23 @@ def test_a_share_of_the_best_player_is_said_only_where_that_player_gains_somethi
     assert tables(rows(4.0)).splitlines()[4].endswith("| -2.000 (n < 3) | – | – | – | – | – | -50% |")
 
 
+def test_a_run_on_a_game_that_it_was_not_trained_on_has_a_line_of_its_own() -> None:
+    games = {game: {"rewards": [reward, reward]} for game, reward in (("Snake-Standard-v1", 4.0), ("Snake-PoisonApple-v1", -4.0))}
+    rows: dict[str, Values] = {f"seed{seed}": {"player": "trained: x", "games": games} for seed in range(3)}
+    rows["planner"] = {"player": "planner", "games": {game: {"rewards": [5.0, 5.0]} for game in list(games)[1:]}}
+    assert "| trained: x, not on this game | 3 |" in tables(rows)
+    assert headline(rows).splitlines()[-1].startswith("- **Snake-PoisonApple**, of *planner*: trained: x, not on this game -80%")
+
+
+def test_of_runs_of_a_kind_the_headline_has_the_best() -> None:
+    def row(player: str, reward: float) -> Values:
+        return {"player": player, "games": {"Snake-Solo-v1": {"rewards": [reward, reward]}}}
+
+    rows = {f"{name}{seed}": row(f"trained: {name}", reward) for name, reward in (("x", 2.0), ("y", 3.0)) for seed in range(3)}
+    rows |= {"planner": row("planner", 4.0), "random": row("random", 1.0)}
+    assert headline(rows).splitlines()[-1] == "- **Snake-Solo**, of *planner*: trained: y 75% (worst of 3 seeds 75%); random 25%."
+
+
 def test_where_the_best_player_gains_nothing_the_headline_tells_rewards() -> None:
     game = "Snake-PoisonApple-v1"
     rows: dict[str, Values] = {

@@ -58,7 +58,7 @@ def test_arms_that_train_on_different_games_are_compared_on_the_games_they_all_p
     told = answer(rows)
     first = next(line for line in told.splitlines() if line.startswith("- "))
     assert f"its own words {with_interval([-0.8] * 5)} and {with_interval([-0.8] * 5)}" in first
-    assert "a trap 0.000 [0.000, 0.000] and 0.000" in first
+    assert "a trap 0.000 (every seed) and 0.000" in first
     assert "many words 0.600" in first
-    assert "FrozenLake-Trap-v1.** its own words: -0.800. Against it: a trap +0.800 [0.800, 0.800]; many words +0.800" in told
+    assert "FrozenLake-Trap-v1.** its own words: -0.800. Against it: a trap +0.800 (every seed); many words +0.800" in told
     assert "77" not in told

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmark.experiments.arms import unit_name
+from benchmark.experiments.arms import unit_name, unlike_preset
 from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.runs import trained
@@ -53,6 +53,20 @@ def test_rows_name_presets_which_are_what_they_were_when_the_rows_ran(name: str,
     """Who changes a preset has to name its former values in config.toml and the rows of each experiment that ran with it."""
     config = asdict(configured({"preset": name}))
     assert {field: config[field] for field in values} == values
+
+
+def test_a_page_says_what_all_arms_have_in_place_of_their_preset_s_values() -> None:
+    config = {
+        "updates": {"quickstart": 60},
+        "settings": {"learning_rate": 0.001, "test_episodes": 5, "groups": 8},
+        "arm": {"one": {"beta": 0.5, "sampler": "top"}, "two": {"beta": 0.5, "learning_rate": 0.002}},
+    }
+    assert unlike_preset(config, "quickstart") == {
+        "beta": (0.5, 0.04),
+        "learning_rate": (0.001, 0.003),
+        "test_episodes": (5, 200),
+    }
+    assert unlike_preset(config, "FrozenLake-NotSlippery-v1") == {}
 
 
 def values(reward: float) -> dict[str, object]:

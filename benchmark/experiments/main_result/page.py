@@ -13,12 +13,17 @@ from benchmark.experiments.curves import with_interval
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from benchmark.experiments.headlines import LEAST
+from benchmark.experiments.main_result.ceilings import CEILING
 from benchmark.experiments.main_result.runs import COOLER
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.tables import markdown
 
 TRAINED = ("trained", "taught", "TRL", "DQN")
 """How the names of players begin that are trained here, and have one mean per training seed."""
+
+
+ELSEWHERE = ", not on this game"
+"""What follows the name of a run where it plays a game that it was not trained on."""
 
 
 class Line(NamedTuple):
@@ -38,6 +43,12 @@ class Line(NamedTuple):
     def trained(self) -> bool:
         return self.name.startswith(TRAINED)
 
+    @property
+    def kind(self) -> str:
+        """What the headline has one line of: a way to train at a temperature, a scripted player, players without some moves."""
+        way = next((name for name in (*TRAINED, CEILING) if self.name.startswith(name)), self.name)
+        return f"{way} {ELSEWHERE in self.name} {self.name.endswith(f' at {COOLER}')}"
+
     def told(self, means: Sequence[float]) -> str:
         """The mean of its means, with its interval over training seeds where it has some."""
         return with_interval(means, game=self.game) if self.trained else f"{means[0]:.3f}"
@@ -47,7 +58,8 @@ HEAD = (
     "Shares of the best player's reward, or rewards where it gains none; on the slippery lake without the luck of the ice."
     " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`;"
     f" *at {COOLER}*: replies sampled at this temperature, at which the authors evaluated later, and not at 1 as in training;"
-    " *best …*: exactly, the most that a player can reach which leaves out some moves."
+    " *best …*: exactly, the most that a player can reach which leaves out some moves. Of several runs of a kind this is the"
+    " best; the tables have all."
 )
 
 REFERENCES = ("optimal", "planner", "greedy")
@@ -59,9 +71,10 @@ def lines_of(rows: Mapping[str, Values]) -> dict[str, list[Line]]:
     found: dict[str, dict[str, list[tuple[Values, Values]]]] = {}
     for values in rows.values():
         for key, apart in (("games", ""), ("cooler", f" at {COOLER}")):
-            for game, played in values.get(key, {}).items():
+            for place, (game, played) in enumerate(values.get(key, {}).items()):
                 if played["rewards"]:
-                    found.setdefault(game, {}).setdefault(f"{values['player']}{apart}", []).append((values, played))
+                    name = f"{values['player']}{ELSEWHERE * (place > 0)}{apart}"
+                    found.setdefault(game, {}).setdefault(name, []).append((values, played))
     return {game: [_line(game, name, of_line) for name, of_line in lines.items()] for game, lines in found.items()}
 
 
@@ -88,13 +101,14 @@ def reference(lines: Sequence[Line]) -> Line | None:
 
 
 def headline(rows: Mapping[str, Values]) -> str:
-    """Game by game, what every other player reaches of the best one's reward, the most first; rewards if that gains nothing."""
+    """Game by game, what other players reach of the best one's reward, the most first; rewards if that gains nothing."""
     said = []
     for game, lines in lines_of(rows).items():
         best = reference(lines)
-        others = sorted(
+        ranked = sorted(
             (line for line in lines if line is not best and _counts(line)), key=lambda line: -np.mean(without_luck(line, best))
         )
+        others = [line for place, line in enumerate(ranked) if line.kind not in {other.kind for other in ranked[:place]}]
         if best and any(line.trained for line in others):
             gains = share(best, lines) is not None
             of_best = f"of *{best.name}*" if gains else f"rewards; *{best.name}* {best.means[0]:.2f}"
@@ -127,9 +141,10 @@ def answer(_: Mapping[str, Values]) -> str:
     """How to read the tables."""
     return (
         "Intervals are over training seeds (Student's t). “Std by chance” is what sampled replies and slipping ice alone make of"
-        " it; where the std over seeds is below that, the seeds agree by luck, and their interval is too narrow. “Learned from”"
-        " leaves out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`, of the same seed."
-        " Some runs were repeated to play at 0.5 as well and round differently; those that go on from them were not."
+        " it. All seeds play the same test episodes with the same chance in them, so intervals are about other training seeds,"
+        " not about other boards, and the std of adapters that hardly differ can be below that of chance. “Learned from” leaves"
+        " out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`, of the same seed. Some runs"
+        " were repeated to play at 0.5 as well and round differently; those that go on from them were not."
     )
 
 

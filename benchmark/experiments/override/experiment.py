@@ -36,13 +36,14 @@ def headline(rows: Mapping[str, Values]) -> str:
         if min(new) > 0
         else "An adapter that trains on several rules has not learned to read"
     )
-    told = [f"{name} {mean_with_interval(seeds, POISON)}" for name, seeds in arms.items()]
+    first = ("the base", "before")
+    told = [f"{name} {mean_with_interval(arms[name], POISON)}" for name in (*first, *(arm for arm in arms if arm not in first))]
     change = {1: "is better than before", 0: "is not told apart from before", -1: "is worse than before"}
     others = ", ".join(f"on {game.removesuffix('-v1')} it {change[side]}" for game, side in zip(NEW, new, strict=True))
     return (
-        f"{verdict}. Where apples are poison, with 0 for an adapter that leaves them alone: {'; '.join(told)}. “several rules”,"
-        f" which has trained on these words, {change[poison]}; on games with words that no arm has trained on: {others}."
-        f" {_criteria(arms)} All but the base go on from the same adapter, a former `snake-standard`."
+        f"{verdict}. Where apples are poison, an adapter that leaves them alone gets 0. Measured: {'; '.join(told)}. “before” is"
+        f" a former `snake-standard`, from which all others go on. “several rules” has trained on these words, and"
+        f" {change[poison]}; on games with words that no arm has trained on, {others}. {_criteria(arms)}"
     )
 
 

@@ -43,9 +43,9 @@ def headline(rows: Mapping[str, Values]) -> str:
         else "An adapter has learned sentences, not to read"
     )
     return (
-        f"{verdict}. Trained on both rules, each in one wording, it gets {trap:.2f} where the goal is a trap and {goal:.2f} where"
-        f" it is to be reached, if told so in these words; in others {other_trap:.2f} and {other_goal:.2f}, where obeying brings"
-        f" 0 and 1.{_many_words(arms)}{_control(arms)}"
+        f"{verdict}. Obeying brings 0 where the goal is a trap, and 1 where it is to be reached. Trained on both rules, each in"
+        f" one wording, it gets {trap:.2f} and {goal:.2f} in the words of its training, and {other_trap:.2f} and {other_goal:.2f}"
+        f" in other words.{_many_words(arms)}{_control(arms)}"
     )
 
 

@@ -22,10 +22,10 @@ SEEDS = CONFIG["seeds"][:3]
 NOTHING = 0.1
 """A test reward below which a run has learned nothing."""
 IN_WORDS = {
-    "setting": "the setting",
-    "seed": "the seed, whatever the setting",
-    "both": "how a seed fares under one setting",
-    "chance": "chance in the test episodes",
+    "setting": "from the setting",
+    "seed": "from the seed, whatever the setting",
+    "both": "from luck of a seed that differs from setting to setting",
+    "chance": "from chance in the test episodes",
 }
 
 
@@ -65,7 +65,7 @@ def _causes(arms: Arms) -> str:
     rewards = [values["test_rewards"] for seeds in learned.values() for values in seeds.values()]
     chance = by_chance(rewards, boards_of_tests(preset(CASE).game, len(rewards[0])))
     found = causes(means, (chance or 0.0) ** 2).shares()
-    parts = ", ".join(f"{share:.0%} are {IN_WORDS[name]}" for name, share in found.items())
+    parts = ", ".join(f"{share:.0%} come {IN_WORDS[name]}" for name, share in found.items())
     apart = f" (without {left}, of which one of these seeds learned nothing)" if left else ""
     return f"Of the variance of the test reward over {len(learned)} settings{apart} and the first {len(SEEDS)} seeds, {parts}."
 
