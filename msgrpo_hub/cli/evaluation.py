@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -58,7 +59,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         text = f"with --estimate: what a server charges for {what}, in dollars per million tokens"
         parser.add_argument(f"--price-{way}", type=read_as(Price), metavar="RATE", help=text)
     add_json(parser)
-    parser.add_argument("--push-to-hub", metavar="REPO", help="push the results to the dataset USER/NAME afterwards")
+    parser.add_argument("--push-to-hub", metavar="REPO", help="push the results of this command to the dataset USER/NAME")
     add_visibility(parser)
     parser.add_argument(
         "--checkpoint-repo",
@@ -106,7 +107,7 @@ def _eval(options: argparse.Namespace) -> None:
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     if options.push_to_hub:
-        _push(options)
+        _push(options, [result.folder for result in results])
     print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
 
 
@@ -128,12 +129,12 @@ def _checkpoints(options: argparse.Namespace) -> dict[str, Any]:
     return {"on_task": partial(push_evaluation, options.output_dir, options.checkpoint_repo)}
 
 
-def _push(options: argparse.Namespace) -> None:
-    """Pushes the results, as `msgrpo push results` does."""
+def _push(options: argparse.Namespace, runs: Sequence[Path]) -> None:
+    """Pushes the results of these folders, as `msgrpo push results` does."""
     from msgrpo_hub.cli.hub import show_pushed
     from msgrpo_hub.hub.results import push_results
 
-    pushed = push_results(options.output_dir, options.push_to_hub, private=getattr(options, "private", None))
+    pushed = push_results(options.output_dir, options.push_to_hub, private=getattr(options, "private", None), runs=runs)
     show_pushed(pushed, quiet=options.json, next_command=f"msgrpo leaderboard {options.push_to_hub}")
 
 

@@ -10,11 +10,15 @@ that episode is not scored.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
@@ -105,23 +109,51 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
     config = run_config(player, suite, task, batch_size)
     folder = _run_folder(player, task, config, output_dir)
-    if (folder / run_files.RESULTS).exists():
-        done = load_result(folder)
-        if done.config != config:
-            raise UserError(
-                f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
-            )
-        if done.complete:
-            _clear(folder)  # the call that completed the run may have been killed before this
-            return done
+    if done := _completed(folder, config):
+        return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
-    with disk_errors(folder, lambda: f"{len(run_files.logged(folder / run_files.LOG))} finished episodes are safe there"):
+    with (
+        disk_errors(folder, lambda: f"{len(run_files.logged(folder / run_files.LOG))} finished episodes are safe there"),
+        _alone(folder, f"{player.name} on {task}"),
+    ):
+        if done := _completed(folder, config):  # by the process that held the folder
+            return done
         write_json(folder / run_files.CONFIG, config)
         _play(player, suite, task, folder, batch_size)
         return finish(folder, config)
+
+
+def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
+    """The result of a run that has all its episodes; None if it lacks some. Raises `UserError` if the folder has another run."""
+    if not (folder / run_files.RESULTS).exists():
+        return None
+    done = load_result(folder)
+    if done.config != config:
+        raise UserError(
+            f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
+        )
+    if not done.complete:
+        return None
+    _clear(folder)  # the call that completed the run may have been killed before this
+    return done
+
+
+@contextmanager
+def _alone(folder: Path, what: str) -> Iterator[None]:
+    """Waits until no other process plays the run of a folder."""
+    lock = FileLock(folder / run_files.LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        print(f"another process plays {what}: waiting for its result", file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _run_folder(player: Player, task: str, config: dict[str, Any], output_dir: Path) -> Path:
@@ -249,6 +281,6 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
 
 def _clear(folder: Path) -> None:
     """Deletes the files of a complete run that only an interrupted one needs."""
-    for left in (folder / run_files.LOG, folder / run_files.FAILURES):
+    for left in (folder / run_files.LOG, folder / run_files.FAILURES, folder / run_files.LOCK):
         if left.exists():  # a read-only disk refuses even the removal of nothing
             left.unlink()

@@ -133,7 +133,7 @@ def stage_adapter(
     settings, tensors = read_adapter(run.folder.adapter)
     published = find_base(run.config, base, run.trained_on, token)
     if rollouts:
-        check_rollouts(rollouts, run_origin(run.config, run.folder).run, token)
+        check_rollouts(rollouts, run_origin(run.folder).run, token)
     check_effect(run, published)
     config = public_config(run.config, published, run.init_adapter_commit)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})

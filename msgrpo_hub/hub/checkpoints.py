@@ -11,7 +11,7 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -116,9 +116,11 @@ def _name_base(settings_file: Path) -> None:
 
 
 def fetch_state(
-    repo_id: str, folder: Path, names: tuple[str, ...], *, below: str = "", unless: str = "", token: str | None = None
+    repo_id: str, folder: Path, names: tuple[str, ...], *, below: str = "", end: str = "", token: str | None = None
 ) -> bool:
-    """Puts the run of a repository into a folder. Arguments as for `push_state`; beside a file named `unless` all stays as it is.
+    """Puts the run of a repository into a folder. Arguments as for `push_state`.
+
+    With the name of a file as `end`, what comes are the folders that have such a file there and not here.
 
     A kill leaves nothing that counts as a run, because `config.toml` is moved into place last.
 
@@ -136,7 +138,7 @@ def fetch_state(
     wanted = {
         path: file.size
         for path, file in there.items()
-        if _among(path, paths) and not (unless and (folder / path.removeprefix(below)).with_name(unless).is_file())
+        if _among(path, paths) and (not end or _lacks(folder / path.removeprefix(below), end, ended=path, there=there))
     }
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".fetched-") as beside:
@@ -150,6 +152,11 @@ def fetch_state(
             place.parent.mkdir(parents=True, exist_ok=True)
             arrived.replace(place)
     return bool(wanted)
+
+
+def _lacks(place: Path, end: str, *, ended: str, there: Mapping[str, object]) -> bool:
+    """Whether a file belongs to a folder that is finished in the repository and not in `place`."""
+    return PurePosixPath(ended).with_name(end).as_posix() in there and not place.with_name(end).is_file()
 
 
 def _among(path: str, names: list[str]) -> bool:
@@ -236,17 +243,17 @@ class HubCheckpoints(Callback):
 
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
-    """Keeps what `msgrpo eval` has written into its folder so far in a private repository."""
+    """Keeps the tasks that `msgrpo eval` has finished in its folder so far in a private repository."""
     push_state(folder, repo_id, _tasks(folder), f"{sum(1 for _ in folder.rglob(RESULTS))} finished tasks", below=EVALUATED)
 
 
 def _tasks(folder: Path) -> tuple[str, ...]:
-    """The folders that hold files: one per player, version, task and settings. A push leaves alone those of other machines."""
-    found = {path.parent.relative_to(folder) for path in folder.rglob("*") if path.is_file()} - {Path()}
+    """The folders of finished tasks: one per player, version, task and settings. A push leaves alone those of other machines."""
+    found = {path.parent.relative_to(folder) for path in folder.rglob(RESULTS)} - {Path()}
     return tuple(f"{path.as_posix()}/" for path in sorted(found) if not any(part.startswith(".") for part in path.parts))
 
 
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
     """Puts the runs of a repository into the folder of an evaluation, but for the finished ones that it already holds."""
-    if fetch_state(repo_id, folder, ("",), below=EVALUATED, unless=RESULTS):
+    if fetch_state(repo_id, folder, ("",), below=EVALUATED, end=RESULTS):
         log.warning("going on with the evaluation of %s: %d tasks are done", repo_id, sum(1 for _ in folder.rglob(RESULTS)))

@@ -117,10 +117,17 @@ def place(folder: Path) -> str:
     return name
 
 
-def read_folder(path: Path) -> Leaderboard:
-    """Reads the runs under a folder as `read_leaderboard` reads those of a dataset. Raises `UserError` without runs."""
+def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard:
+    """Reads the runs under a folder, or some of them, as `read_leaderboard` reads those of a dataset.
+
+    Raises `UserError` without runs.
+    """
     folders = {str(file.parent.relative_to(path)): file.parent for file in path.rglob(run_files.RESULTS)}
-    runs = {name: folder for name, folder in folders.items() if (folder / run_files.CONFIG).exists()}
+    runs = {
+        name: folder
+        for name, folder in folders.items()
+        if (folder / run_files.CONFIG).exists() and (only is None or folder in only)
+    }
     if not runs:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` wrote")
     return _judged(str(path), "", runs, {})

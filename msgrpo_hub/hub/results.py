@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,6 +80,7 @@ def push_results(
     token: str | None = None,
     create_pr: bool = False,
     commit_message: str | None = None,
+    runs: Collection[Path] | None = None,
 ) -> Pushed:
     """Adds the runs of a folder to a results dataset, in one commit.
 
@@ -94,6 +95,7 @@ def push_results(
         token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead, which holds runs only.
         commit_message: title of the commit.
+        runs: the folders of the runs to push; None is all in `folder`.
 
     Returns:
         The dataset, the commit and what was sent.
@@ -103,11 +105,11 @@ def push_results(
             leave this machine; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
-    runs = own_runs(Path(folder))
+    own = own_runs(Path(folder), runs)
     with TemporaryDirectory() as staged:
-        _stage(runs, Path(staged))
-        message = commit_message or f"Results of {', '.join(sorted({result.player for result in runs.values()}))}"[:120]
-        prepare = partial(_prepare, runs, target, Path(staged))
+        _stage(own, Path(staged))
+        message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
+        prepare = partial(_prepare, own, target, Path(staged))
         return upload(Path(staged), target, message=message, marker=TABLE, prepare=prepare)
 
 
@@ -132,9 +134,9 @@ def stage_results(
         _prepare(runs, target, into, head, there)
 
 
-def own_runs(folder: Path) -> dict[str, Result]:
+def own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Result]:
     """The runs to push, by place. Raises `UserError` for the first run that does not replay or is misplaced."""
-    board = read_folder(folder)
+    board = read_folder(folder, only)
     for name, why in board.refused.items():
         raise UserError(f"{name!r} is not pushed: {why}; play it again or move it away (`msgrpo verify {folder}` shows details)")
     runs: dict[str, Result] = {}

@@ -167,7 +167,7 @@ def shards_of(folder: Path) -> list[Shard]:
     """The shards of a run's training episodes, then those of the evaluations in its folder."""
     run = RunFolder(folder)
     shards = [_trained(origin, block) for origin, own in [blocks(folder)] for block in own] if run.rollouts.is_dir() else []
-    results = find_results(folder) if any(folder.rglob(run_files.CONFIG)) else []
+    results = find_results(folder) if any(folder.rglob(run_files.RESULTS)) else []
     shards += [_evaluated(result) for result in results if result.complete]
     if not shards:
         raise UserError(

@@ -81,7 +81,7 @@ def token_log_probs(
         mine = (rows // size == number).nonzero()[:, 0]
         chosen.append(mine)
         given = chunk, rows[mine] - number * size, targets[mine]
-        log_probs.append(cast(Tensor, checkpoint(of_chunk, *given, use_reentrant=False, preserve_rng_state=False)))
+        log_probs.append(cast(Tensor, checkpoint(of_chunk, *given, use_reentrant=False)))
     return torch.cat(log_probs)[torch.cat(chosen).argsort()]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,10 +31,11 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
     For a small model LoRA's products cost more than those of the base. On exit the base gets its original tensors back,
     because adding and then subtracting would not restore the same bits. Merging applies in float32 and for plain LoRA on
     linear layers; otherwise the context does nothing. In bfloat16 the sum would be rounded to 8 bits, an error larger than
-    the change an adapter makes early in training.
+    the change an adapter makes early in training. Nor does it apply to a weight that another module has too, such as an output
+    head tied to the embedding: the sum would be added there as well.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))):
+    if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))) or _shares_weights(model, layers):
         yield
         return
     originals = [layer.weight.data for layer in layers]
@@ -48,6 +50,13 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for layer, weight in zip(layers, originals, strict=True):
             layer.weight.data = weight
+
+
+def _shares_weights(model: torch.nn.Module, layers: Sequence[Any]) -> bool:
+    """Whether a module beside these layers has the weight of one of them."""
+    parameters = [tensor for module in model.modules() for tensor in module._parameters.values() if tensor is not None]
+    uses = Counter(tensor.data_ptr() for tensor in parameters)
+    return any(uses[layer.weight.data_ptr()] > 1 for layer in layers)
 
 
 def _mergeable(layer: Any) -> bool:

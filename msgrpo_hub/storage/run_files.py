@@ -9,6 +9,7 @@ One run is one player on one task; its folder is `<player>/<commit>/<task>/<run 
     results.json       the summary, with intervals
     timing.json        seconds; the only file that differs if a run is repeated
     failures.jsonl     one line per episode that a server failed, with the reason; only in a run that is not complete
+    .lock              held by the process that plays; only in a run that is not complete
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.shards import read_table, write_table
 from msgrpo_hub.storage.tables import rollout_of, scores_of, step_of, step_row
 
-CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING, FAILURES = (
+CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING, FAILURES, LOCK = (
     "config.lock.json",
     "episodes.jsonl",
     "episodes.parquet",
@@ -38,6 +39,7 @@ CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING, FAILURES = (
     "results.json",
     "timing.json",
     "failures.jsonl",
+    ".lock",
 )
 
 TABLES = {"default": EPISODES, "steps": STEPS}

@@ -81,25 +81,33 @@ def fresh_lora(model: PreTrainedModel, config: TrainConfig) -> PeftModel:
     Raises:
         UserError: PEFT cannot adapt the layers that were asked for.
     """
-    every = config.lora_targets == "all-linear"
+    every, named = config.lora_targets == "all-linear", lora_targets(config)
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
         lora_dropout=config.lora_dropout,
         use_rslora=config.rslora,
-        target_modules="all-linear" if every else config.lora_targets.split(","),
+        target_modules="all-linear" if every else named,
         exclude_modules=_excluded(model) if every else None,
         task_type="CAUSAL_LM",
         revision=split_revision(config.model, None)[1],  # of the base: the adapter is loaded on just this commit
     )
+    known = sorted({name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)})
+    expected = f"expected all-linear, or some of {', '.join(known)}"
+    layers = [f".{name}" for name, _ in model.named_modules()]
+    if missing := [name for name in named if not every and not any(layer.endswith(f".{name}") for layer in layers)]:
+        raise UserError(f"lora_targets = {config.lora_targets!r}: {config.model!r} has no layer {missing[0]!r}; {expected}")
     try:
         return cast(PeftModel, get_peft_model(model, lora))
     except ValueError as error:
-        names = sorted({name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)})
         raise UserError(
-            f"lora_targets = {config.lora_targets!r} does not fit {config.model!r} ({first_line(error)}): "
-            f"expected all-linear, or some of {', '.join(names)}"
+            f"lora_targets = {config.lora_targets!r} does not fit {config.model!r} ({first_line(error)}): {expected}"
         ) from error
+
+
+def lora_targets(config: TrainConfig) -> list[str]:
+    """The names in `lora_targets`."""
+    return [name.strip() for name in config.lora_targets.split(",")]
 
 
 def _excluded(model: PreTrainedModel) -> list[str] | None:
@@ -142,7 +150,7 @@ def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
             f"init_adapter = {config.init_adapter!r} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
             f"expected the same of the run, with {' '.join(flags.values())}"
         )
-    if config.lora_targets != "all-linear" and {*config.lora_targets.split(",")} != {*found.adapter.get("target_modules", ())}:
+    if config.lora_targets != "all-linear" and {*lora_targets(config)} != {*found.adapter.get("target_modules", ())}:
         raise UserError(
             f"lora_targets = {config.lora_targets!r}, and init_adapter = {config.init_adapter!r} has its own layers: "
             "expected --lora-targets all-linear, which takes those"

@@ -22,7 +22,7 @@ from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temperature
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
-from msgrpo_hub.players.registry import KNOWS
+from msgrpo_hub.players.registry import KNOWS, can_play
 from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.paper import PRESETS as PAPER_PRESETS
 from msgrpo_hub.training.paper import preset_values
@@ -152,6 +152,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name, kind in get_type_hints(TrainConfig).items():
+            if type(value := getattr(self, name)) is int and float in (kind, *get_args(kind)):
+                object.__setattr__(self, name, float(value))  # 1 is 1.0, as TOML reads it: one run, one fingerprint
         parse_games(self.game)
         check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
         for name, built_in in CHOICES.items():
@@ -171,8 +174,8 @@ class TrainConfig:
                 f"teacher = {self.teacher!r} with taught = {self.taught}: expected both or neither, as in --teacher optimal "
                 "--taught 100"
             )
-        if unknown_to := [game for game in parse_games(self.game) if self.taught and not KNOWS[self.teacher](make_game(game))]:
-            able = [name for name, knows in KNOWS.items() if knows(make_game(unknown_to[0]))]
+        if unknown_to := [game for game in parse_games(self.game) if self.taught and not can_play(self.teacher, make_game(game))]:
+            able = [name for name in KNOWS if can_play(name, make_game(unknown_to[0]))]
             raise UserError(
                 f"teacher = {self.teacher!r} does not know {unknown_to[0]}: expected {' or '.join(able) or 'a game of ours'}"
             )
@@ -271,12 +274,7 @@ def from_values(values: dict[str, Any], source: str = "") -> TrainConfig:
         if name not in names:
             raise unknown(f"field in {source}", name, names)
         check(name, value, hints[name], source and f" in {source}")
-    kinds = get_type_hints(TrainConfig)
-    converted: dict[str, Any] = {
-        name: float(value) if type(value) is int and float in (kinds[name], *get_args(kinds[name])) else value
-        for name, value in values.items()
-    }
-    return TrainConfig(**converted)
+    return TrainConfig(**values)
 
 
 def to_toml(config: TrainConfig) -> str:

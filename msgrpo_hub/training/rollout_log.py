@@ -104,7 +104,7 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     if not config.save_rollouts:
         raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
     pieces = check_shards(folder, done := run.updates())
-    origin, size = run_origin(config, run), math.ceil(config.updates / BLOCKS)
+    origin, size = run_origin(run), math.ceil(config.updates / BLOCKS)
     complete = []
     for first in range(1, done + 1, size):
         last = min(first + size - 1, config.updates)
@@ -114,8 +114,9 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     return origin, complete
 
 
-def run_origin(config: TrainConfig, run: RunFolder) -> Origin:
-    """The origin of a run's training episodes."""
+def run_origin(run: RunFolder) -> Origin:
+    """The origin of a run's training episodes, by the configuration that its folder has."""
+    config = stored_config(run.config)
     base = public_name(split_revision(config.model, None)[0])
     commit = read_provenance(run.provenance)["base_commit"]
     is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: the folder's name stays private
@@ -132,7 +133,7 @@ def run_origin(config: TrainConfig, run: RunFolder) -> Origin:
 
 def update_rules(config: TrainConfig, run: RunFolder) -> UpdateRules:
     """The rules of a run's updates, as they are on this machine."""
-    origin = run_origin(config, run)
+    origin = run_origin(run)
     names = ("seed", "groups", "group_size", "selected_per_group", "format_penalty", "advantage_scale", "credit", "sampler")
     return UpdateRules(
         **{name: getattr(config, name) for name in names},

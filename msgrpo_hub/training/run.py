@@ -248,7 +248,7 @@ def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
         table = {"game": name, "boards": boards, "players": list(rows), **rows}
         tables[name] = table | ({"left_out": unknown} if unknown else {})
     first, *others = trainer.starts.games
-    origin = replace(run_origin(config, folder), split="test", temperature=config.eval_temperature)
+    origin = replace(run_origin(folder), split="test", temperature=config.eval_temperature)
     everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])
     write_atomically(folder.test_episodes, partial(write_table, everything))
     by_name = {player.name: player for player in played[first]}

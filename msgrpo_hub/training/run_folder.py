@@ -77,13 +77,20 @@ class RunFolder:
 
     def claim(self, config: TrainConfig) -> None:
         """Removes what a killed run left half-written, and writes the configuration. The folder now belongs to this run."""
-        for left in [*self.path.rglob(".tmp*"), *self.path.rglob(".*.new")]:
+        if not self.config.exists():
+            write_atomically(self.config, lambda beside: beside.write_text(to_toml(config), encoding="utf-8"))
+            return
+        for left in self._half_written():
             if left.is_dir():
                 shutil.rmtree(left)
             else:
                 left.unlink(missing_ok=True)
-        if not self.config.exists():
-            write_atomically(self.config, lambda beside: beside.write_text(to_toml(config), encoding="utf-8"))
+
+    def _half_written(self) -> list[Path]:
+        """What a killed run leaves under a name beside that of each of its files. Others may lie in the folder too."""
+        own = [getattr(self, name) for name, kind in vars(RunFolder).items() if isinstance(kind, property)]
+        inside = [left for folder in (self.adapter, self.best, self.rollouts) for left in folder.rglob(".*.new")]
+        return [*inside, *(beside for path in own if (beside := path.with_name(f".{path.name}.new")).exists()), self.acting]
 
     def disk_errors(self) -> AbstractContextManager[None]:
         """Turns a disk that is full, read-only or gone into a `UserError` that says how many updates are safe."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from msgrpo_hub.rendering.seed_curves import Line, SeedLines
+from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.seed_sets import SeedRun, Variant, bounds_of, figures
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +36,7 @@ X_AXES: dict[str, tuple[str, Callable[[SeedRun], Floats]]] = {
 
 
 def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
-    """The rewards of a variant: in training, in validation, and in the final test of its first game.
+    """The rewards of a variant on its first game: in training, in validation, and in the final test.
 
     Args:
         variant: some of whose runs have updates.
@@ -44,12 +45,13 @@ def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
     drawn = {seed: run for seed, run in variant.runs.items() if run.metrics}
     of = X_AXES[x][1]
     adapter = figures(variant.finished)
-    game = next(iter(adapter), "")
+    game, *others = parse_games(variant.config.game)
+    of_game = f"/{game}" if others else ""
     return SeedLines(
         name=variant.name,
-        game=variant.config.game,
-        training={seed: _line(run, of(run), "reward") for seed, run in drawn.items()},
-        validation={seed: _line(run, of(run), "validation_reward") for seed, run in drawn.items()},
+        game=f"{game} (of several games)" if others else game,
+        training={seed: _line(run, of(run), f"reward{of_game}") for seed, run in drawn.items()},
+        validation={seed: _line(run, of(run), f"validation_reward{of_game}") for seed, run in drawn.items()},
         test=adapter[game]["reward"].by_seed if adapter else {},
         references=_references(variant, game) if adapter else {},
         bounds=bounds_of(game, "reward") if adapter else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -33,6 +34,12 @@ class Teacher:
     def prompt_format(self) -> PromptFormat:
         return format_of(self.model)
 
+    @cached_property
+    def end(self) -> int:
+        """The token that ends a reply which the model has not ended itself; elsewhere it is the model's own."""
+        eos = self.model.tokenizer.eos_token_id
+        return cast(int, min(self.model.engine.end_ids) if eos is None else eos)
+
     def caching(self) -> AbstractContextManager[None]:
         return self.model.caching()
 
@@ -42,9 +49,10 @@ class Teacher:
         return [self._reply(prompt, reply, move.text) for prompt, reply, move in zip(prompts, own, moves, strict=True)]
 
     def _reply(self, prompt: Prompt, own: Completion, move: str) -> Completion:
-        text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions)
-        tokenizer = self.model.tokenizer
-        ids = (*tokenizer(text, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id))
+        whole = own.finish == "stop"  # a reply that was cut has no end to be taught
+        text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions) if whole else move
+        end = own.token_ids[-1] if whole else self.end
+        ids = (*self.model.tokenizer(text, add_special_tokens=False)["input_ids"], end)
         # A log-probability of 0, and no entropies: the teacher is sure, and nothing was drawn.
         return replace(own, text=text, finish="stop", token_ids=ids, log_probs=(0.0,) * len(ids), entropies=())
 

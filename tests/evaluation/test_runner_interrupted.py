@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -64,6 +67,60 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) ->
         assert contents(folder) == contents(tmp_path / "whole"), moment
         moment += max(1, moment // 6)
     assert died > 20
+
+
+def test_a_second_process_waits_for_the_run_that_the_first_plays_and_takes_its_result(tmp_path: Path) -> None:
+    """Whichever plays, both end with the whole result, and every episode is played once."""
+    suite = replace(LAKE, episodes=8)
+    read, write = os.pipe()
+    first = os.fork()
+    if first == 0:
+        signal.alarm(100)
+        slow = Slow(lambda: os.write(write, b"."))
+        run_task(talker(slow), suite, SLIPPERY, tmp_path / "runs", 2)
+        os._exit(0)
+    assert os.read(read, 1) == b"."  # it plays
+    policy = Talker()
+    with pytest.MonkeyPatch.context() as patch:
+        told = io.StringIO()
+        patch.setattr(sys, "stderr", told)
+        found = run_task(talker(policy), suite, SLIPPERY, tmp_path / "runs", 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) == 0
+    assert "another process plays talker on FrozenLake-Slippery-v1: waiting for its result" in told.getvalue()
+    assert policy.asked == 0
+    run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "alone", 2)
+    assert found.complete
+    assert contents(tmp_path / "runs") == contents(tmp_path / "alone")
+
+
+def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path: Path) -> None:
+    suite = replace(LAKE, episodes=8)
+    read, write = os.pipe()
+    first = os.fork()
+    if first == 0:
+        run_task(talker(Slow(lambda: os.write(write, b"."))), suite, SLIPPERY, tmp_path / "runs", 2)
+        os._exit(0)
+    for _ in range(8):
+        assert os.read(read, 1) == b"."
+    Timer(0.5, lambda: os.kill(first, signal.SIGKILL)).start()
+    run_task(talker(policy := Talker()), suite, SLIPPERY, tmp_path / "runs", 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) == -signal.SIGKILL
+    run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "alone", 2)
+    assert contents(tmp_path / "runs") == contents(tmp_path / "alone")
+    assert 0 < policy.asked <= 8
+
+
+class Slow(Talker):
+    """Says when it is asked, and takes its time to answer."""
+
+    def __init__(self, asked_for: Callable[[], object]) -> None:
+        super().__init__()
+        self.asked_for = asked_for
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        self.asked_for()
+        time.sleep(0.1)
+        return super().complete(prompts, rngs)
 
 
 def test_a_log_cut_at_any_byte_goes_on_to_the_same_bytes_and_plays_only_what_is_missing(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_an_evaluation_takes_from_the_repository_what_its_folder_lacks_and_leave
     before = loopback.files("ada/kept")
     tasks = sorted((tmp_path / "runs").rglob("results.json"))
     assert len(tasks) > 1
+    assert not [name for name in before if name.endswith("episodes.jsonl")]
     shutil.rmtree(tasks[0].parent)  # another machine, with only some of the results
     tasks[1].unlink()  # and with a task that was interrupted
     again = evaluate("quick")
@@ -126,6 +127,24 @@ def test_an_evaluation_takes_from_the_repository_what_its_folder_lacks_and_leave
     assert "going on with the evaluation of ada/kept" in again.err
     assert all(path.exists() for path in tasks)
     assert loopback.files("ada/kept") == before
+
+
+def test_what_an_interrupted_task_has_here_is_newer_than_what_any_repository_has(loopback: Loopback, tmp_path: Path) -> None:
+    """An unfinished task is neither pushed with another that ended nor fetched over the one that is here."""
+    kept = ["--checkpoint-repo", "ada/kept", "--output-dir", tmp_path / "runs"]
+    suites = {"one": 'episodes = 3\n[tasks]\n"{0}" = "{1}"', "two": 'episodes = 4\n[tasks]\n"{0}" = "{1}"'}
+    for name, text in suites.items():
+        (tmp_path / f"{name}.toml").write_text(text.format("FrozenLake-NotSlippery-v1", "3b5043755892e859"))
+    assert loopback.owner.attempt(msgrpo, "eval", "random", "--suite", tmp_path / "one.toml", *kept).code == 0
+    [finished] = (tmp_path / "runs").rglob("results.json")
+    unfinished = Path(shutil.copytree(finished.parent, finished.parent.with_name("0123456789abcdef")))
+    (unfinished / "results.json").unlink()
+    (unfinished / "episodes.jsonl").write_text("what has been played so far")
+    assert loopback.owner.attempt(msgrpo, "eval", "random", "--suite", tmp_path / "two.toml", *kept).code == 0
+    there = loopback.files("ada/kept")
+    assert not [name for name in there if unfinished.name in name]
+    assert len([name for name in there if name.endswith("results.json")]) == 2
+    assert (unfinished / "episodes.jsonl").read_text() == "what has been played so far"
 
 
 def test_a_kill_while_the_run_is_fetched_leaves_no_run(loopback: Loopback, kept: Path, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.suites import Suite, hash_of
 from tests.hub.conftest import msgrpo
 from tests.hub.pushed_results import FILES, TASKS, folder_as_files, load, push
 from tests.hub_server import app
@@ -43,6 +44,19 @@ def test_runs_become_one_commit_in_the_layout_of_eval(hub: Lane, played: Path) -
     assert kept.items() <= files.items()
     assert hub.commits(repo, "dataset") == ["Results of random", "initial commit"]
     assert pushed.private
+
+
+def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback: Loopback, played: Path, tmp_path: Path) -> None:
+    """The folder also holds another player's runs, and a run that was interrupted."""
+    repo, folder = loopback.repository("dataset"), tmp_path / "runs"
+    shutil.copytree(played / "random", folder)
+    run = next(folder.rglob("results.json"))
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"complete": False, "failed": 1}))
+    (tmp_path / "one.toml").write_text(f'episodes = 3\n[tasks]\n"{TASKS[0]}" = "{hash_of(TASKS[0])}"')
+    flags = ("--suite", tmp_path / "one.toml", "--output-dir", folder, "--push-to-hub", repo)
+    done = loopback.owner.attempt(msgrpo, "eval", "greedy", *flags)
+    assert done.code == 0, done.err
+    assert runs_in(loopback.files(repo, "dataset")) == {f"greedy/{TASKS[0]}"}
 
 
 def test_a_second_push_makes_no_commit(hub: Lane, played: Path) -> None:

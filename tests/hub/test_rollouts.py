@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,19 @@ def tag(repo: str, name: str) -> None:
 
 
 # ---- evaluations
+
+
+def test_an_evaluation_that_was_interrupted_does_not_hold_up_the_episodes_of_the_training(
+    loopback: Loopback, saved: Path, evaluated: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(saved, tmp_path / "run"))
+    results = Path(shutil.copytree(evaluated, run / "results"))
+    for path in results.rglob("results.json"):
+        path.unlink()
+    alone, both = (loopback.repository("dataset") for _ in range(2))
+    loopback.owner.call(push, saved, alone)
+    loopback.owner.call(push, run, both)
+    assert set(loopback.files(both, "dataset")) == set(loopback.files(alone, "dataset"))
 
 
 def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empty(loopback: Loopback, evaluated: Path) -> None:

@@ -46,6 +46,21 @@ def test_merged_weights_sample_the_same_tokens_with_the_same_log_probs() -> None
         assert max(abs(a - b) for a, b in zip(sampled(model)[1], log_probs, strict=False)) > 0.01  # the adapter has an effect
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_that_shares_its_weight_with_the_embedding_is_not_merged(tied: bool) -> None:
+    base = tiny_model(vocab_size=64, initializer_range=0.02, tie_word_embeddings=tied)
+    model = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "lm_head"])).eval()
+    stir(model, 1)
+    ids = torch.tensor([PROMPTS[0]])
+    with torch.no_grad():
+        expected = model(ids).logits
+        with merged(model):
+            found, with_base_alone = model(ids).logits, model.base_model.model(ids).logits
+    assert (found - expected).abs().max() < 1e-5
+    assert (with_base_alone - expected).abs().max() < 1e-5
+    assert len({layer.weight.data_ptr() for layer in (base.get_input_embeddings(), base.lm_head)}) == 2 - tied
+
+
 def test_the_base_is_restored_bit_for_bit_even_after_an_error() -> None:
     model = lora_model()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}

@@ -15,6 +15,7 @@ from msgrpo_hub.games.game import Game
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.metrics import append_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.summary import Played, references, scores
@@ -44,14 +45,19 @@ def write_run(folder: Path, seed: int, updates: int = 20, done: int | None = Non
     config = TrainConfig(**{"updates": updates, "seed": seed, "test_episodes": EPISODES, "eval_every": 5, **changes})
     folder.mkdir(parents=True, exist_ok=True)
     run, noise = RunFolder(folder), np.random.default_rng(seed).normal(size=updates)
+    first, *others = parse_games(config.game)
     run.claim(config)
     run.metrics.touch()
     for index in range(1, (updates if done is None else done) + 1):
         reward = 0.1 + gain * index / updates + 0.05 * float(noise[index - 1])
-        line = {"update": float(index), "reward": reward, "seconds_acting": 1.0 + 0.1 * seed, "seconds_training": 0.5}
-        append_metrics(run.metrics, line | ({"validation_reward": reward + 0.1} if index % 5 == 0 else {}))
+        of_all = {"reward": reward} | ({"validation_reward": reward + 0.1} if index % 5 == 0 else {})
+        if others:  # of which every one brings 8 more than the first
+            of_first = {f"{key}/{first}": value for key, value in of_all.items()}
+            of_all = {key: value + 8 * len(others) / (1 + len(others)) for key, value in of_all.items()} | of_first
+        times = {"seconds_acting": 1.0 + 0.1 * seed, "seconds_training": 0.5}
+        append_metrics(run.metrics, {"update": float(index), **of_all, **times})
     if done is None:
-        game = make_game(config.game)
+        game = make_game(first)
         _, [after] = references(game)
         known = {"random": row(game, "random", 0), "adapter": row(game, "random-legal", 50 * seed), after: row(game, after, 0)}
         times = {"seconds_acting": 1.0, "seconds_training": 1.0, "seconds": 2.0}

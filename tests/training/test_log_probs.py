@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from msgrpo_hub.models import log_probs
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums
+from tests.tiny import tiny_model
 from tests.training.test_batch import VOCABULARY, Ids, plain_log_probs, random_model, sample_of, slots_of, step_of
 from tests.training.test_batch_gradient import gradient_of, random_rows
 
@@ -75,6 +76,23 @@ def test_chunks_change_neither_log_probs_nor_gradient(model: PeftModel) -> None:
         whole, expected = scored(model, packed)
     assert ours.tolist() == pytest.approx(whole.tolist(), abs=3e-6)  # they are near -7, where float32 has steps of 5e-7
     assert expected.abs().max() > 1e-3
+    assert (slopes - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_dropout_on_the_head_is_the_same_in_the_gradient_as_in_the_log_probs(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tiny_model(vocab_size=VOCABULARY, initializer_range=0.1)
+    model = get_peft_model(base, LoraConfig(r=4, target_modules=["lm_head"], lora_dropout=0.5)).train()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(torch.linspace(-1, 1, weight.numel()).reshape(weight.shape))
+    _, packed = some_pack()
+    torch.manual_seed(5)
+    ours, slopes = scored(model, packed)
+    monkeypatch.setattr(log_probs, "checkpoint", lambda function, *given, **_: function(*given))
+    torch.manual_seed(5)
+    whole, expected = scored(model, packed)
+    assert ours.tolist() == whole.tolist()
     assert (slopes - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 

@@ -46,6 +46,8 @@ def test_all_linear_layers_but_the_head_are_the_default() -> None:
 
 def test_layers_are_chosen_by_name() -> None:
     assert adapted("llama", lora_targets="q_proj,v_proj") == {"q_proj", "v_proj"}
+    assert adapted("llama", lora_targets="q_proj, v_proj") == {"q_proj", "v_proj"}
+    assert adapted("llama", lora_targets="layers.0.self_attn.q_proj,lm_head") == {"q_proj", "lm_head"}
 
 
 def test_what_peft_refuses_or_cannot_wrap_stays_frozen() -> None:
@@ -54,8 +56,14 @@ def test_what_peft_refuses_or_cannot_wrap_stays_frozen() -> None:
 
 
 def test_a_name_that_no_layer_has_is_one_line_with_the_names_there_are() -> None:
-    with pytest.raises(UserError, match=r"lora_targets = 'q,v' does not fit .*expected all-linear, or some of .*k_proj.*q_proj"):
+    with pytest.raises(
+        UserError, match=r"lora_targets = 'q,v': .* has no layer 'q'; expected all-linear, or some of .*k_proj.*q_p"
+    ):
         adapted("llama", lora_targets="q,v")
+    with pytest.raises(UserError, match="has no layer 'v_porj'"):
+        adapted("llama", lora_targets="q_proj,v_porj")
+    with pytest.raises(UserError, match=r"does not fit .*expected all-linear"):
+        adapted("llama", lora_targets="self_attn")
 
 
 @pytest.mark.parametrize(("rslora", "scale"), [(False, 8 / 4), (True, 8 / 2)])

@@ -12,6 +12,7 @@ import pytest
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.aggregate import method_interval
 from msgrpo_hub.evaluation.over_seeds import over_seeds
+from msgrpo_hub.training.seed_lines import seed_lines
 from msgrpo_hub.training.seed_sets import data_of, figures, find_variants, siblings
 from msgrpo_hub.training.seed_table import seed_table
 from tests.training.seed_runs import LAKE, SNAKE, rewards, write_run, write_set
@@ -24,6 +25,17 @@ def snakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_set(folder / "aaw", 4, game=SNAKE)
     write_set(folder / "uniform", 3, game=SNAKE, sampler="uniform", gain=0.2)
     return folder
+
+
+def test_the_curves_of_runs_of_several_games_are_those_of_the_first_as_their_test_and_bounds_are(tmp_path: Path) -> None:
+    write_set(tmp_path / "both", 3, game=f"{LAKE},{SNAKE}")
+    write_set(tmp_path / "one", 3, game=LAKE)
+    both, one = (seed_lines(variant) for variant in find_variants([tmp_path / "both", tmp_path / "one"]))
+    for seed in range(3):
+        assert both.training[seed][1].tolist() == one.training[seed][1].tolist()
+        assert both.validation[seed][1].tolist() == one.validation[seed][1].tolist()
+    assert (both.test, both.bounds) == (one.test, one.bounds)
+    assert both.game == f"{LAKE} (of several games)"
 
 
 def test_a_folder_of_seeds_is_a_variant_with_the_name_of_the_folder(snakes: Path) -> None:

@@ -10,14 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, PromptFormat
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.schedule import learning_rate
-from msgrpo_hub.training.teacher import with_move
+from msgrpo_hub.training.teacher import teacher_of, with_move
 from tests.command import Command
 from tests.training.conftest import TWO
 from tests.training.interrupted import metrics
@@ -76,6 +77,32 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(co
         assert reply.token_ids[-1] == trainer.agent.tokenizer.eos_token_id
         assert len(reply.log_probs) == len(reply.token_ids)
         assert reply.prompt_ids
+
+
+def test_a_reply_ends_as_the_model_s_own_did_and_gives_way_to_the_move_where_the_limit_cut_it(config: TrainConfig) -> None:
+    trainer = trainer_of(config)
+    assert trainer.teacher
+    teacher, prompt = teacher_of("optimal", trainer.agent), build_prompt(LAKE, LAKE.initial_state(stream(7, "initial_state")))
+    text = "<action>Left</action> and"
+    ids = tuple(trainer.agent.tokenizer(text)["input_ids"])
+    other_end = max(trainer.agent.engine.end_ids) + 1  # a chat model ends its turn by a token of its own
+    own = Completion(text=text, finish="stop", prompt_ids=(1,), token_ids=(*ids, other_end), log_probs=(-1.0,) * (1 + len(ids)))
+    taught = teacher._reply(prompt, own, "<action>Down</action>")
+    assert (taught.text, taught.token_ids[-1]) == ("<action>Down</action> and", other_end)
+    cut = teacher._reply(
+        prompt, replace(own, finish="length", token_ids=ids, log_probs=(-1.0,) * len(ids)), "<action>Down</action>"
+    )
+    assert (cut.text, cut.token_ids[-1], cut.finish) == ("<action>Down</action>", trainer.agent.tokenizer.eos_token_id, "stop")
+
+
+@pytest.mark.parametrize(
+    ("game", "teacher"), [("FrozenLake-NotSlippery-v1:compass", "optimal"), ("Snake-Solo-v1:compass", "planner")]
+)
+def test_a_teacher_knows_the_variants_of_its_games(config: TrainConfig, game: str, teacher: str) -> None:
+    trainer = trainer_of(replace(config, game=game, teacher=teacher))
+    assert trainer.teacher
+    [episode] = trainer.teacher.play(trainer.starts.games, [(game, trainer.starts.of_update(1)[0][1], 0)])
+    assert episode.success
 
 
 # ---- what is learned

@@ -1,0 +1,46 @@
+"""A run and its folder: what identifies it, and what of the folder is its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.config import stored_config, to_toml
+from msgrpo_hub.training.run_folder import RunFolder, fingerprint
+
+LEFT = (
+    ".checkpoint.safetensors.new",
+    ".acting.new/weights",
+    ".adapter.new/file",
+    "rollouts/.one.parquet.new",
+    "adapter/.file.new",
+)
+"""What a killed run leaves."""
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_takes_away_what_a_killed_run_left_and_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    run, own = RunFolder(tmp_path), {".thesis.new", "mine/.tmp_work/data", "mine/.draft.new", ".tmp"}
+    make(tmp_path, *own, *LEFT)
+    run.claim(TrainConfig())
+    assert files(tmp_path) == {*own, *LEFT, "config.toml"}, "the first run of a folder has left nothing there"
+    run.claim(TrainConfig())
+    assert files(tmp_path) == {*own, "config.toml"}
+
+
+def test_a_whole_number_is_the_same_run_in_python_as_in_its_file(tmp_path: Path) -> None:
+    floats = {name for name, kind in get_type_hints(TrainConfig).items() if float in (kind, *get_args(kind))}
+    config = TrainConfig(**dict.fromkeys(floats - {"lora_dropout"}, 1))  # type: ignore[arg-type]
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert {type(getattr(config, name)) for name in floats} == {float}
+    assert fingerprint(config) == fingerprint(stored_config(tmp_path / "config.toml"))
