@@ -16,6 +16,7 @@ from compare import ends
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Comparison, compare_paired
 from msgrpo_hub.games import make_game
+from msgrpo_hub.games.snake import is_snake
 
 FEWEST_STARTS = 30
 """With fewer starts there is no verdict."""
@@ -77,7 +78,8 @@ def judged(asked: Asked, arms: Arms) -> dict[str, Any]:
 
 
 def _compared(a: Sequence[Episode], b: Sequence[Episode]) -> Comparison:
-    bounds = 0.0, float(make_game(a[0].game_id.partition(":")[0]).horizon)  # at most one pickup a turn
+    game = make_game(a[0].game_id.partition(":")[0])
+    bounds = 0.0, float(game.horizon) if is_snake(game) else 1.0  # at most one pickup a turn; a goal is reached once
     return compare_paired([pickups(e) for e in a], [pickups(e) for e in b], seed=0, bounds=bounds)
 
 
@@ -130,7 +132,7 @@ def _forbidden(low: float, high: float, control: float) -> tuple[str, str]:  # n
         return "follows the words", "It collects less than half of what it does after a sentence that says nothing."
     if high < 0:
         return "follows in part", "It collects less than after a sentence that says nothing, but not clearly less than half."
-    return NO_SIGN, "It collects no less than after a sentence that says nothing, so it shows no sign of reading."
+    return NO_SIGN, "That it collects less than after a sentence that says nothing is not shown, nor that it reads."
 
 
 def _renamed(low: float, high: float, control: float) -> tuple[str, str]:
@@ -148,4 +150,4 @@ def _other_words(low: float, high: float, control: float) -> tuple[str, str]:  #
         return "disturbed by the words", "It plays worse than after a sentence that says nothing."
     if low > 0:
         return "helped by the words", "It plays better than after a sentence that says nothing."
-    return NO_SIGN, "It plays as it does after a sentence that says nothing. So would an agent that reads nothing."
+    return NO_SIGN, "No difference from its play after a sentence that says nothing is shown: it may read nothing."

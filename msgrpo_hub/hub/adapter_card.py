@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.over_seeds import OverSeeds
+from msgrpo_hub.evaluation.paired import Verdict
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.games import Game, base_game, splits_of
 from msgrpo_hub.games.game import return_range
@@ -36,12 +37,6 @@ class Figure:
         wide = ", wide since nearly all episodes scored the same" if self.rule == BETTING else ""
         return f"{self.mean:z.3f} [{self.low:z.3f}, {self.high:z.3f}]{wide}"
 
-    def overlaps(self, other: Figure) -> bool:
-        """Whether the intervals share a value; True if an interval is unknown."""
-        if self.low is None or self.high is None or other.low is None or other.high is None:
-            return True
-        return self.low <= other.high and other.low <= self.high
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlayerRow:
@@ -65,6 +60,7 @@ class TaskScore:
     suite: str
     split: str
     episodes: int
+    """Starts: each is one value of the intervals."""
     mode: str
     temperature: float | None
     reward: Figure
@@ -73,6 +69,13 @@ class TaskScore:
     """Reward of the reference players on the same episodes."""
     folder: str
     """Folder of its episodes in the repository."""
+    repeats: int = 1
+    """Plays of each start."""
+
+    @property
+    def plays(self) -> str:
+        """How many starts, and how often each was played if more than once: `50`, or `50 × 4`."""
+        return f"{self.episodes}" + (f" × {self.repeats}" if self.repeats > 1 else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +107,8 @@ class GameTable:
     """Empty if the run had no test episodes."""
     boards: int | None
     """Boards of the test episodes; None for a run from before boards had splits."""
+    verdict: Verdict | None = None
+    """Of the adapter against its base, on the same test episodes; None for a run that does not have them."""
 
     @property
     def is_apart(self) -> bool:
@@ -127,17 +132,6 @@ class GameTable:
         """What the reward of the adapter is measured against: its base, and the reference, which is the last player."""
         names = [name for name in ("base", *list(self.players)[-1:]) if name in self.players and name != "adapter"]
         return {name: self.players[name].reward.mean for name in names}
-
-    @property
-    def verdict(self) -> Literal["better", "worse", "unclear", "too few"]:
-        """Compares the adapter with its base by whether their intervals overlap, which is a conservative test."""
-        mine, base = self.players["adapter"], self.players["base"]
-        if mine.reward.low is None:
-            return "too few"
-        for own, other in ((mine.reward, base.reward), (mine.success, base.success)):
-            if not own.overlaps(other):
-                return "better" if own.mean > other.mean else "worse"
-        return "unclear"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,7 +229,13 @@ def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base
     return AdapterCard(
         repo_id=repo_id,
         games=tuple(
-            GameTable(game=game, game_hash=task_hash(game), players=run.players[name], boards=run.boards.get(name))
+            GameTable(
+                game=game,
+                game_hash=task_hash(game),
+                players=run.players[name],
+                boards=run.boards.get(name),
+                verdict=run.verdicts.get(name),
+            )
             for name, game in games.items()
         ),
         config=config,

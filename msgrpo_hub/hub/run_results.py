@@ -12,8 +12,12 @@ from typing import Any
 
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.fields import check
+from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, RunFacts, TaskScore, Typical
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
@@ -44,6 +48,8 @@ class FinishedRun(RunFacts):
     """Game id → player → results on the test episodes, in the order of the configuration."""
     boards: Mapping[str, int]
     """Game id → boards of its test episodes; without the games of a run from before boards had splits."""
+    verdicts: Mapping[str, Verdict]
+    """Game id → adapter against base; without games whose test episodes the run does not have."""
     results: tuple[Result, ...]
     """Complete runs of `msgrpo eval` with exactly this adapter."""
 
@@ -87,6 +93,7 @@ def read_run(path: Path) -> FinishedRun:
         lora_layers=_lora_layers(folder),
         adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
         over_seeds=figures(siblings(path)),
+        verdicts=_verdicts(folder, config),
         results=_results(folder),
     )
 
@@ -94,15 +101,40 @@ def read_run(path: Path) -> FinishedRun:
 def _typical(folder: RunFolder, config: TrainConfig) -> Typical:
     if not folder.test_episodes.exists():
         return Typical(index=0)
-    game = next(iter(parse_games(config.game)))
-    rows = read_table(folder.test_episodes, "default", {"game": game}).to_pylist()
-    played = [row for row in rows if (row["player"], row["game"]) == ("adapter", game)]
-    sampled = [row for row in played if row["temperature"] != 0.0] or played  # none if the run's own temperature is 0
+    sampled = _sampled(folder, next(iter(parse_games(config.game))), "adapter")
     if not sampled:
         return Typical(index=0)
     middle = statistics.median(row["reward"] for row in sampled)
     row = min(sampled, key=lambda row: (abs(row["reward"] - middle), row["index"]))
     return Typical(index=int(row["index"]), end=f"{'success' if row['success'] else 'no success'} {float(row['reward'])}")
+
+
+def _verdicts(folder: RunFolder, config: TrainConfig) -> dict[str, Verdict]:
+    """Whether the adapter plays better than its base on the same episodes, by reward or else by success."""
+    if not folder.test_episodes.exists():
+        return {}
+    games, values, found = [*parse_games(config.game)], {}, {}
+    for game in games:
+        base, adapter = (_sampled(folder, game, player) for player in ("base", "adapter"))
+        if adapter and [row["index"] for row in base] == [row["index"] for row in adapter]:
+            both = [[float(row[key]) for row in rows] for key in ("reward", "success") for rows in (base, adapter)]
+            values[game] = (both[0], both[1], both[2], both[3])
+    bounds = {game: return_range(base_game(make_game(game))) for game in values}
+    try:
+        comparisons = compare_tasks(values, 0, bounds) if values else []
+    except ValueError as error:
+        raise UserError(f"{str(folder.test_episodes)!r} is damaged ({error}): expected what `msgrpo train` wrote") from error
+    for compared in comparisons:
+        by_reward, by_success = compared.rewards.verdict, compared.success.verdict
+        found[compared.task] = by_success if by_reward == "inconclusive" else by_reward
+    return found
+
+
+def _sampled(folder: RunFolder, game: str, player: str) -> list[dict[str, Any]]:
+    """A player's sampled test episodes of a game, in order; greedy ones if the run's own temperature is 0."""
+    rows = read_table(folder.test_episodes, "default", {"game": game}).to_pylist()
+    played = sorted((row for row in rows if (row["player"], row["game"]) == (player, game)), key=lambda row: row["index"])
+    return [row for row in played if row["temperature"] != 0.0] or played
 
 
 def _lora_layers(folder: RunFolder) -> tuple[str, ...]:
@@ -121,6 +153,7 @@ def task_score(result: Result) -> TaskScore:
         suite=str(config["suite"]),
         split=str(config["split"]),
         episodes=int(config["episodes"]),
+        repeats=repeats_of(config),
         mode=str(config["identity"].get("mode", "generate")),  # a served model has only this mode
         temperature=config["identity"]["temperature"],
         reward=Figure(**summary["reward"]),
@@ -186,7 +219,7 @@ def _figure(row: Mapping[str, Any], key: str) -> Figure:
     interval = row.get(f"{key}_interval")
     ends = dict(zip(("low", "high"), interval, strict=True)) if interval else {"low": None, "high": None}
     low, high = (None if end is None else _number(ends, name) for name, end in ends.items())
-    return Figure(mean=_number(row, key), low=low, high=high)
+    return Figure(mean=_number(row, key), low=low, high=high, rule=row.get(f"{key}_rule"))
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:

@@ -69,3 +69,12 @@ def test_newcombe_covers_the_difference_exactly_enumerated(n: int, rate_a: float
     intervals = [newcombe(*table) if p > 1e-9 else None for table, p in zip(tables, likely, strict=True)]
     held = [i is not None and i.low - 1e-9 <= rate_b - rate_a <= i.high + 1e-9 for i in intervals]
     assert likely[held].sum() >= 0.93
+
+
+def test_returns_that_could_have_been_others_are_no_successes_even_if_all_were_0_or_1() -> None:
+    a, b = [1.0] * 40 + [0.0] * 160, [1.0] * 38 + [0.0] * 162
+    interval, wide = (compare_paired(a, b, seed=0, bounds=bounds).interval for bounds in ((0.0, 1.0), (-2.0, 20.0)))
+    assert interval == newcombe(38, 2, 0, 160)
+    assert wide
+    assert wide.low < -0.2
+    assert wide.high > 0.2

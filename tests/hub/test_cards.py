@@ -11,6 +11,7 @@ from jinja2 import UndefinedError
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.over_seeds import over_seeds
+from msgrpo_hub.evaluation.paired import Verdict
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import AdapterCard, Base, Figure, GameTable, PlayerRow, TaskScore, Typical
 from msgrpo_hub.hub.adapter_metadata import adapter_metadata, render_adapter
@@ -151,18 +152,43 @@ def test_the_card_shows_every_player_with_intervals_and_the_rates_of_faulty_repl
 
 
 @pytest.mark.parametrize(
-    ("adapter", "words"),
+    ("adapter", "verdict", "words"),
     [
-        (row(0.75), None),
-        (row(0.28), "do not show that the adapter helps"),
-        (row(0.1), "plays worse than its base"),
-        (row(0.75, None), "say next to nothing"),
+        (row(0.75), "better", None),
+        (row(0.28), "inconclusive", "do not show that it helps"),
+        (row(0.1), "worse", "plays worse than its base"),
+        (row(0.75, None), "better", "say next to nothing"),
+        (row(0.75), None, None),
     ],
 )
-def test_the_card_warns_unless_the_adapter_is_shown_to_help(adapter: PlayerRow, words: str | None) -> None:
-    text = render_adapter(changed(games=with_players(**{**TABLE.players, "adapter": adapter})))
-    warnings = ["do not show that the adapter helps", "plays worse than its base", "say next to nothing"]
+def test_the_card_warns_unless_the_adapter_is_shown_to_help(
+    adapter: PlayerRow, verdict: Verdict | None, words: str | None
+) -> None:
+    [table] = with_players(**{**TABLE.players, "adapter": adapter})
+    text = render_adapter(changed(games=(dataclasses.replace(table, verdict=verdict),)))
+    warnings = ["do not show that it helps", "plays worse than its base", "say next to nothing"]
     assert [warning for warning in warnings if warning in text] == ([words] if words else [])
+
+
+def test_the_card_says_how_often_each_start_was_played() -> None:
+    for repeats, said in ((1, "| 100 |"), (4, "| 100 × 4 |")):
+        text = render_adapter(changed(scores=(dataclasses.replace(SCORE, repeats=repeats),)))
+        assert f"| Snake-PoisonApple-v1 | semantic, test {said} -2.250" in text
+
+
+@pytest.mark.parametrize(
+    ("how", "learned"),
+    [
+        ({}, "It learned from rewards alone, by playing"),
+        (
+            {"teacher": "optimal", "taught": 3, "updates": 5},
+            "It learned from the moves of a teacher, and then from rewards, ",
+        ),
+        ({"teacher": "optimal", "taught": 3, "updates": 3}, "It learned from the moves of a teacher, by playing"),
+    ],
+)
+def test_the_card_says_what_it_learned_from(how: dict[str, Any], learned: str) -> None:
+    assert learned in render_adapter(changed(config=dataclasses.replace(CARD.config, **how)))
 
 
 def test_the_card_says_what_was_not_measured() -> None:

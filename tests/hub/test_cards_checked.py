@@ -14,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.adapter_card import AdapterCard
@@ -103,16 +104,40 @@ def test_a_card_says_what_it_is_for_and_cites_with_full_names(cards: dict[str, s
 def test_the_quick_start_plays_a_typical_episode(finished_run: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished_run, tmp_path / "run"))
     table = pq.read_table(run / "test_episodes.parquet")
-    rewards = iter([-1.0, 5.0, 1.0, 1.0])
+    rewards = iter([0.0, 1.0, 1.0, 1.0])
     changed = [
         next(rewards) if (one["player"], one["temperature"]) == ("adapter", 1.0) else one["reward"] for one in table.to_pylist()
     ]
     place = table.column_names.index("reward")
     pq.write_table(table.set_column(place, table.field(place), pa.array(changed)), run / "test_episodes.parquet")
     typical = read_run(run).typical
-    assert typical.index == 2
+    assert typical.index == 1
     assert re.fullmatch(r"(no )?success 1\.0", typical.end)
     assert f'episode_seed(game.id, "test", {typical.index})]' in render_adapter(dataclasses.replace(CARD, typical=typical))
+
+
+@pytest.mark.parametrize(
+    ("wins", "verdict"),
+    [((20, 30), "better"), ((30, 20), "worse"), ((20, 22), "inconclusive"), ((20, 20), "inconclusive")],
+)
+def test_an_adapter_is_held_against_its_base_episode_by_episode(
+    wins: tuple[int, int], verdict: str, finished_run: Path, tmp_path: Path
+) -> None:
+    """20 and 30 of 50 have intervals that overlap; but where one wins in ten episodes and the other in none, they differ."""
+    run = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    table = pq.read_table(run / "test_episodes.parquet")
+    first = {row["player"]: row for row in table.to_pylist() if row["temperature"] == 1.0}
+    rows = [
+        first[player] | {"index": index, "success": index < won, "reward": float(index < won)}
+        for player, won in zip(("base", "adapter"), wins, strict=True)
+        for index in range(50)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), run / "test_episodes.parquet")
+    assert [*read_run(run).verdicts.values()] == [verdict]
+    rows[0]["reward"] = 7.0
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), run / "test_episodes.parquet")
+    with pytest.raises(UserError, match=r"test_episodes.parquet' is damaged \(.*expected 0.0 to 1.0"):
+        read_run(run)
 
 
 def test_rollouts_on_a_card_are_public_and_of_the_same_run(loopback: Loopback, saved: Path, evaluated: Path, base: str) -> None:

@@ -17,11 +17,14 @@ class PlayerScores(TypedDict):
     """95 %; null for too few episodes, like all intervals here."""
     reward: float
     reward_interval: Pair | None
+    reward_rule: NotRequired[str | None]
+    """How the interval was made, as for `eval`; absent in runs of earlier versions, like the one below."""
     success_greedy: float
     """At temperature 0, like the next three."""
     success_greedy_interval: Pair | None
     reward_greedy: float
     reward_greedy_interval: Pair | None
+    reward_greedy_rule: NotRequired[str | None]
     unreadable_rate: float
     """Shares of the replies, as for `eval`."""
     truncated_rate: float
