@@ -138,7 +138,7 @@ class MeasuredTrainer(Trainer):
         """Acts as this side does."""
         return super().act(starts)
 
-    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss | None = None) -> Metrics:
+    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss) -> Metrics:
         self.packs = packs
         return super().optimizer_step(packs, index, loss_of)
 

@@ -143,3 +143,11 @@ def _metrics(line: bytes, update: int) -> Metrics | None:
 
 
 _SECONDS = {"seconds_acting", "seconds_training"}
+
+
+def mean_over_games(metrics: Metrics) -> Metrics:
+    """Metrics named `METRIC/GAME`, with the mean of each over the games; of one game, its metrics alone."""
+    names = dict.fromkeys(name.partition("/")[0] for name in metrics)
+    values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
+    means = {name: sum(given) / len(given) for name, given in values.items()}
+    return means | (metrics if len(metrics) > len(means) else {})

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from accelerate import Accelerator
@@ -34,7 +34,7 @@ from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.information import information_of
-from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics, teacher_metrics
+from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, teacher_metrics
 from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.start_states import Start, StartStates
 from msgrpo_hub.training.teacher import teacher_of
@@ -90,15 +90,16 @@ class Trainer:
             **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started),
             "mutual_information": information,
             **learned,
-            "seconds_training": time.monotonic() - acted,
-            "memory_mb": memory_mb(self.model.device.type),
+            **self.cost(acted),
         }
-        parts: dict[str, Any] = {
-            "advantages": chosen.advantages,
-            "step_advantages": chosen.step_advantages,
-            "selected": chosen.selected,
-        }
-        return Update(index=index, groups=groups, metrics=metrics, **parts)
+        return Update(
+            index=index,
+            groups=groups,
+            advantages=chosen.advantages,
+            step_advantages=chosen.step_advantages,
+            selected=chosen.selected,
+            metrics=metrics,
+        )
 
     def teach(self, index: int) -> Update:
         """Update `index` of those that are taught: the most likely weights for the moves of a teacher, one episode a group."""
@@ -116,15 +117,20 @@ class Trainer:
             "gradient_norm": learned["gradient_norm"],
             "learning_rate": learned["learning_rate"],
             "seconds_acting": acted - started,
-            "seconds_training": time.monotonic() - acted,
-            "memory_mb": memory_mb(self.model.device.type),
+            **self.cost(acted),
         }
-        parts: dict[str, Any] = {
-            "advantages": [torch.ones(1) for _ in groups],
-            "step_advantages": [[torch.ones(len(episode.steps)) for episode in group.episodes] for group in groups],
-            "selected": selected,
-        }
-        return Update(index=index, groups=groups, metrics=metrics, **parts)
+        return Update(
+            index=index,
+            groups=groups,
+            advantages=[torch.ones(1) for _ in groups],
+            step_advantages=[[torch.ones(len(episode.steps)) for episode in group.episodes] for group in groups],
+            selected=selected,
+            metrics=metrics,
+        )
+
+    def cost(self, acted: float) -> Metrics:
+        """What learning has cost since the time at which acting had ended."""
+        return {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb(self.model.device.type)}
 
     def select(self, groups: Sequence[Group], index: int) -> Selection:
         """What update `index` makes of its episodes, and those that it learns from."""
@@ -201,7 +207,7 @@ class Trainer:
         trees = self.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
         return pack(samples, self.config.token_budget, TREE_SIZE if trees else 0)
 
-    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss | None = None) -> Metrics:
+    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss) -> Metrics:
         """One optimiser step on the summed loss of all trees."""
         rate = learning_rate(self.config, index)
         self.optimizer.param_groups[0]["lr"] = rate
@@ -216,14 +222,14 @@ class Trainer:
         self.optimizer.step()
         return {"loss": loss, "kl": kl, "clip_fraction": clipped, "gradient_norm": norm, "learning_rate": rate}
 
-    def backward(self, packs: Sequence[Pack], loss_of: PackLoss | None = None) -> tuple[float, float, float]:
+    def backward(self, packs: Sequence[Pack], loss_of: PackLoss) -> tuple[float, float, float]:
         """Adds the gradient of all packs, over all processes. Returns loss, KL and clipped share."""
         totals = torch.zeros(3, dtype=torch.float64)
         self.model.train()
         knob = "--token-budget, or add --gradient-checkpointing"
         with _memory("training", knob), self.engine.learning():
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
-                terms = (loss_of or self.loss)(packed)
+                terms = loss_of(packed)
                 terms.loss.backward()
                 totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).cpu().double()
         self.model.eval()
@@ -274,15 +280,7 @@ class Trainer:
             episodes = play_episodes(game, agent, [(seed, 0) for seed in self.starts.validation(name)])
             metrics[f"validation_reward/{name}"] = sum(episode.reward for episode in episodes) / len(episodes)
             metrics[f"validation_success/{name}"] = sum(episode.success for episode in episodes) / len(episodes)
-        return _mean_over_games(metrics)
-
-
-def _mean_over_games(metrics: Metrics) -> Metrics:
-    """Metrics named `METRIC/GAME`, with the mean of each over the games; of one game, its metrics alone."""
-    names = dict.fromkeys(name.partition("/")[0] for name in metrics)
-    values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
-    means = {name: sum(given) / len(given) for name, given in values.items()}
-    return means | (metrics if len(metrics) > len(means) else {})
+        return mean_over_games(metrics)
 
 
 @contextmanager

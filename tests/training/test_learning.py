@@ -64,7 +64,7 @@ def test_one_minibatch_is_the_update_as_a_whole(config: TrainConfig) -> None:
     trainer, other = trainer_of(config), trainer_of(config)
     trainer.update(1)
     selected = other.select(other.act(other.starts.of_update(1)), 1).selected
-    other.optimizer_step(pack(to_samples(selected, other.normalisation), other.config.token_budget), 1)
+    other.optimizer_step(pack(to_samples(selected, other.normalisation), other.config.token_budget), 1, other.loss)
     ours, theirs = weights(trainer), weights(other)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 

@@ -151,7 +151,7 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
     for budget in (300, 450, 1_000_000):
         packs = pack(samples, budget)
         trainer.optimizer.zero_grad()
-        terms = trainer.backward(packs)
+        terms = trainer.backward(packs, trainer.loss)
         gradients.append({name: parameter.grad for name, parameter in trainer.parameters.items()} | {"": torch.tensor(terms)})
         counts.append(len(packs))
     assert counts[0] > counts[1] > counts[2] == 1
@@ -175,7 +175,7 @@ def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: Tr
         calls: list[Any] = []
         layer = trainer.model.get_base_model().model.layers[0].mlp
         layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
-        trainer.backward(pack(samples, 100_000))
+        trainer.backward(pack(samples, 100_000), trainer.loss)
         passes.append(len(calls))
     assert passes == [1, 2]
     assert farthest(trained(replace(config, gradient_checkpointing=True)), trained(config)) < 1e-6
