@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-
-def number(value: float | None, decimals: int = 3) -> str:
-    """A number with a true minus sign, and no negative zero."""
-    if value is None:
-        return "–"
-    text = f"{value:.{decimals}f}"
-    return text.lstrip("-") if not float(text) else text.replace("-", "−")
+from msgrpo_hub.rendering.report_plots import number as number
 
 
 def interval(score: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from msgrpo_hub.evaluation.power import SIZE, detectable, pairs_needed
+from msgrpo_hub.evaluation.power import SIZE, binomial, detectable, pairs_needed
 from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Interval, Range, mean_interval, wilson
 
 MOST_OUTCOMES = 2**14
@@ -224,20 +224,13 @@ def _enumerated_p(sizes: Floats, counts: npt.NDArray[np.int64], farness: float) 
     sums, chances = np.zeros(1), np.ones(1)
     for size, count in zip(sizes, counts, strict=True):
         sums = np.add.outer(sums, size * np.arange(-count, count + 1, 2)).ravel()
-        chances = np.multiply.outer(chances, _coin_tosses(count)).ravel()
+        chances = np.multiply.outer(chances, binomial(count, 0.5)).ravel()
     return min(1.0, float(chances[_as_far(sums, farness, float(sizes @ counts))].sum()))
 
 
 def _as_far(sums: Floats, farness: float, scale: float) -> npt.NDArray[np.bool_]:
     """Whether sums are as far from zero; sums that differ only by rounding are ties, which count."""
     return np.abs(sums) >= farness - 1e-9 * scale
-
-
-def _coin_tosses(count: int) -> Floats:
-    """The probabilities of 0 … count heads in `count` tosses, from log factorials, so that no count overflows."""
-    log_factorials = np.concatenate([np.zeros(1), np.log(np.arange(1, count + 1)).cumsum()])
-    chances: Floats = np.exp(log_factorials[-1] - log_factorials - log_factorials[::-1] - count * math.log(2))
-    return chances
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

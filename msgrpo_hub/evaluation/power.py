@@ -137,19 +137,19 @@ def mcnemar_power(n: int, only_a: float, only_b: float, size: float) -> float:
     if n > MOST_EXACT:
         shift, spread = n * only_b - n * only_a, math.sqrt(n * (either - (only_b - only_a) ** 2))
         return _NORMAL.cdf((shift - 1 - _quantile(1 - size / 2) * math.sqrt(n * either)) / spread) if spread else 1.0
-    discordants = _binomial(n, either)
+    discordants = binomial(n, either)
     likely = np.flatnonzero(discordants > 1e-7)
-    return float(sum(discordants[d] * _binomial(int(d), share)[_needed(int(d), size) :].sum() for d in likely))
+    return float(sum(discordants[d] * binomial(int(d), share)[_needed(int(d), size) :].sum() for d in likely))
 
 
 @lru_cache(maxsize=100_000)
 def _needed(discordants: int, size: float) -> int:
     """How many of the discordant pairs b must win so that p < size; more than all of them if even that is not enough."""
-    tails = 2 * _binomial(discordants, 0.5)[::-1].cumsum()[::-1]
+    tails = 2 * binomial(discordants, 0.5)[::-1].cumsum()[::-1]
     return int(np.count_nonzero(tails >= size))
 
 
-def _binomial(n: int, p: float) -> Floats:
+def binomial(n: int, p: float) -> Floats:
     """The probabilities of 0 … n successes, from log factorials, so that no count overflows; shape [n + 1]."""
     k, logs = np.arange(n + 1), _log_factorials(n)
     if p in (0.0, 1.0):

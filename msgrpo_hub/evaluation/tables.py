@@ -212,5 +212,9 @@ def aligned(rows: Sequence[Row]) -> str:
 
 
 def short(name: str, width: int = 36) -> str:
-    """A name shortened in the middle, since the ends distinguish players."""
-    return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width // 2 - 1) :]}"
+    """A name shortened in the middle, since the ends distinguish players.
+
+    >>> short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
+    'Qwen/Qwen2…t+adapter'
+    """
+    return name if len(name) <= width else f"{name[: width // 2]}…{name[-((width - 1) // 2) :]}"

@@ -15,9 +15,11 @@ from unicodedata import east_asian_width
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Episode, Step
+from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.games import Game
 from msgrpo_hub.rendering.board_art import STYLE
 from msgrpo_hub.rendering.board_svg import board, definitions, moves
+from msgrpo_hub.rendering.endings import label
 from msgrpo_hub.rendering.timeline import Timeline
 from msgrpo_hub.rollout import replayed_states
 
@@ -113,7 +115,7 @@ def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_
     end = len(episode.steps)
     captions.append(_caption(_outcome(game, episode), "", rewards[end], timeline.shown(end, None)))
     return (
-        f'<text class="title" y="25">{_clean(_short(title, _TITLE_CHARACTERS))}</text>'
+        f'<text class="title" y="25">{_clean(short(title, _TITLE_CHARACTERS))}</text>'
         f'<g transform="translate({left:g} {_TITLE + top:g}) scale({cell:g})">{drawn}</g>'
         f'<g transform="translate(0 {_TITLE + _BOARD})">{"".join(captions)}</g>'
     )
@@ -143,17 +145,12 @@ def _turn(game: Game, step: Step, turn: int) -> str:
         action = f'<tspan class="none">{"truncated" if step.status == "truncated_reply" else "unparsed"}</tspan>'
     else:
         arrow = _ARROWS[moves(game)[step.action]] if step.action in moves(game) else ""
-        action = f"{arrow} {_clean(_short(step.action, _ACTION_CHARACTERS))}"
+        action = f"{arrow} {_clean(short(step.action, _ACTION_CHARACTERS))}"
     return f'<text class="status" y="30">{turn + 1}/{game.horizon} {action}</text>'
 
 
 def _outcome(game: Game, episode: Episode) -> str:
-    how = {
-        (True, True): "success",
-        (True, False): "survived",
-        (False, True): "lost",
-        (False, False): "out of turns",
-    }[episode.success, episode.terminated]
+    how = label(success=episode.success, terminated=episode.terminated)
     kind, mark = ("good", "M5.5 10.5L8.7 13.5L14.5 7") if episode.success else ("bad", "M6.5 6.5L13.5 13.5M13.5 6.5L6.5 13.5")
     badge = f'<g transform="translate(0 13.5)"><circle class="{kind}" cx="10" cy="10" r="10"/><path class="mark" d="{mark}"/></g>'
     return f'{badge}<text class="status" x="28" y="30">{len(episode.steps)}/{game.horizon} {how}</text>'
@@ -163,15 +160,6 @@ def _thought(step: Step, prompt_format: PromptFormat) -> str:
     """The thoughts of a reply; the whole reply if it is unparsed."""
     thought = prompt_format.thought(step.completion.text)
     return thought if thought is not None else "" if step.action else step.completion.text
-
-
-def _short(text: str, width: int) -> str:
-    """Shortens a text in the middle, since the ends distinguish players.
-
-    >>> _short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
-    'Qwen/Qwen2…t+adapter'
-    """
-    return text if len(text) <= width else f"{text[: width // 2]}…{text[-((width - 1) // 2) :]}"
 
 
 def _lines(text: str, characters: int) -> list[str]:

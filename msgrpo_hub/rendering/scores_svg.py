@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.rendering.learning_svg import signed
 
 _WIDTH, _LEFT, _RIGHT = 700, 236, 96
@@ -89,8 +90,8 @@ def _block(game: str, bars: Sequence[Bar]) -> str:
             interval = f'<path class="interval" d="M{x(bar.low):.1f} {y}H{x(bar.high):.1f}"/>'
         return (
             f'<rect class="bar" x="{left:.1f}" y="{y - 12}" width="{right - left:.1f}" height="24" rx="3"/>{interval}'
-            f'<text class="desk" x="22" y="{y + 6}">{escape(_short(bar.name, _NAME_CHARACTERS))}</text>'
-            f'<text class="phone" x="22" y="{y + 8}">{escape(_short(bar.name, _PHONE_CHARACTERS))}</text>'
+            f'<text class="desk" x="22" y="{y + 6}">{escape(short(bar.name, _NAME_CHARACTERS))}</text>'
+            f'<text class="phone" x="22" y="{y + 8}">{escape(short(bar.name, _PHONE_CHARACTERS))}</text>'
             f'<text class="end" x="{_WIDTH - 22}" y="{y + 7}">{signed(round(bar.mean, 2))}</text>'
         )
 
@@ -100,7 +101,3 @@ def _block(game: str, bars: Sequence[Bar]) -> str:
     more = f'<text class="more" x="22" y="{bottom + 26}">and {rest} more</text>' if rest else ""
     zero = f'<path class="zero" d="M{x(0.0):.1f} {_HEADING}V{bottom}"/>'
     return f'<text class="title" x="22" y="42">{escape(game)}</text>{zero}{"".join(rows)}{more}'
-
-
-def _short(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 1]}…"
