@@ -16,7 +16,7 @@ from compare import ends
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Comparison, compare_paired
 from msgrpo_hub.games import make_game
-from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.games.game import return_range
 
 FEWEST_STARTS = 30
 """With fewer starts there is no verdict."""
@@ -79,7 +79,7 @@ def judged(asked: Asked, arms: Arms) -> dict[str, Any]:
 
 def _compared(a: Sequence[Episode], b: Sequence[Episode]) -> Comparison:
     game = make_game(a[0].game_id.partition(":")[0])
-    bounds = 0.0, float(game.horizon) if is_snake(game) else 1.0  # at most one pickup a turn; a goal is reached once
+    bounds = 0.0, max(1.0, min(float(game.horizon), return_range(game)[1]))  # at most one pickup a turn; a goal is reached once
     return compare_paired([pickups(e) for e in a], [pickups(e) for e in b], seed=0, bounds=bounds)
 
 

@@ -30,6 +30,7 @@ PUBLIC = {
 SPACE = {
     "msgrpo_hub.rendering": ["Replay"],
     "msgrpo_hub.rendering.endings": ["how_it_ended"],
+    "msgrpo_hub.rendering.report_plots": ["number"],
     "msgrpo_hub.errors": ["unknown"],
     "msgrpo_hub.downloads.names": ["POCKET", "adapters_path", "built_in_adapters", "pocket_path"],
     "msgrpo_hub.downloads.sources": ["resolve"],
