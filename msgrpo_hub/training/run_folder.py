@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 from contextlib import AbstractContextManager
@@ -22,6 +23,10 @@ RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradien
 
 _LATER_FIELDS = {"keep": "last", "teacher": "none", "taught": 0}
 """Fields that are younger than some runs, with what those runs did: with this value a run is the same as before the field."""
+
+
+_TORN = re.compile(r"\.tmp[A-Za-z0-9]{6}")
+"""The name under which safetensors writes a file before it has its own."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +92,13 @@ class RunFolder:
                 left.unlink(missing_ok=True)
 
     def _half_written(self) -> list[Path]:
-        """What a killed run leaves under a name beside that of each of its files. Others may lie in the folder too."""
+        """What a killed run leaves: the names beside those of its files, and safetensors'. Others may lie in the folder too."""
         own = [getattr(self, name) for name, kind in vars(RunFolder).items() if isinstance(kind, property)]
-        inside = [left for folder in (self.adapter, self.best, self.rollouts) for left in folder.rglob(".*.new")]
-        return [*inside, *(beside for path in own if (beside := path.with_name(f".{path.name}.new")).exists()), self.acting]
+        beside = [path.with_name(f".{path.name}.new") for path in own]
+        folders = (self.adapter, self.best, self.rollouts)
+        inside = [left for folder in folders for left in folder.rglob(".*.new")]
+        torn = [path for folder in (self.path, *folders) for path in folder.glob(".tmp*") if _TORN.fullmatch(path.name)]
+        return [self.acting, *(path for path in (*beside, *inside, *torn) if path.exists())]
 
     def disk_errors(self) -> AbstractContextManager[None]:
         """Turns a disk that is full, read-only or gone into a `UserError` that says how many updates are safe."""

@@ -136,7 +136,7 @@ def test_an_adapter_is_held_against_its_base_episode_by_episode(
     assert [*read_run(run).verdicts.values()] == [verdict]
     rows[0]["reward"] = 7.0
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), run / "test_episodes.parquet")
-    with pytest.raises(UserError, match=r"test_episodes.parquet' is damaged \(.*expected 0.0 to 1.0"):
+    with pytest.raises(UserError, match=r"test_episodes.parquet' is damaged \(.*expected -1.0 to 1.0"):
         read_run(run)
 
 

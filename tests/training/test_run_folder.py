@@ -14,6 +14,7 @@ LEFT = (
     ".acting.new/weights",
     ".adapter.new/file",
     "rollouts/.one.parquet.new",
+    ".tmpX1y2Z3",
     "adapter/.file.new",
 )
 """What a killed run leaves."""
@@ -30,7 +31,10 @@ def files(folder: Path) -> set[str]:
 
 
 def test_a_run_takes_away_what_a_killed_run_left_and_nothing_that_is_not_its_own(tmp_path: Path) -> None:
-    run, own = RunFolder(tmp_path), {".thesis.new", "mine/.tmp_work/data", "mine/.draft.new", ".tmp"}
+    run, own = (
+        RunFolder(tmp_path),
+        {".thesis.new", "mine/.tmp_work/data", "mine/.draft.new", ".tmp", ".tmp_notes", "mine/.tmp1a2B3c"},
+    )
     make(tmp_path, *own, *LEFT)
     run.claim(TrainConfig())
     assert files(tmp_path) == {*own, *LEFT, "config.toml"}, "the first run of a folder has left nothing there"
