@@ -32,7 +32,7 @@ def snake_games() -> str:
 def _games(family: str) -> str:
     first = make_game(FIRST[family])
     rows = [_row(make_game(name), first) for name in GAMES if name.startswith(family)]
-    return markdown(["game", "board", "turns", "smallest and largest return", "what its rules say otherwise", "suites"], rows)
+    return markdown(["game", "board", "turns", "return", "rules of its own", "suites"], rows)
 
 
 def _row(game: Game, first: Game) -> list[str]:
@@ -40,7 +40,7 @@ def _row(game: Game, first: Game) -> list[str]:
     own = " ".join(rule for rule in game.rules if rule not in first.rules and not rule.startswith(told_elsewhere))
     low, high = return_range(game)
     suites = ", ".join(f"`{name}`" for name in SUITES if game.id in load_suite(name).tasks)
-    return [f"`{game.id}`", f"{game.rows}×{game.columns}", str(game.horizon), f"{low:g}, {high:g}", own or "–", suites or "–"]
+    return [f"`{game.id}`", f"{game.rows}×{game.columns}", str(game.horizon), f"{low:g} to {high:g}", own or "–", suites or "–"]
 
 
 def game_prompt() -> str:
