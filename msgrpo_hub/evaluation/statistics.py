@@ -24,7 +24,7 @@ SMALLEST_SAMPLE = 30
 FEWEST_OTHERS = 6
 """With fewer values that differ from the most frequent one, a sample is degenerate: its bootstrap says little."""
 
-WILSON, BOOTSTRAP, BETTING = "wilson", "studentised bootstrap", "betting on the return range"
+RULES = WILSON, BOOTSTRAP, BETTING = "wilson", "studentised bootstrap", "betting on the return range"
 """The rules of intervals, as `Interval.rule` names them."""
 
 ROUNDING = 1e-9

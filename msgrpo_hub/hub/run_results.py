@@ -14,6 +14,7 @@ from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.statistics import RULES
 from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import base_game, make_game
@@ -219,7 +220,8 @@ def _figure(row: Mapping[str, Any], key: str) -> Figure:
     interval = row.get(f"{key}_interval")
     ends = dict(zip(("low", "high"), interval, strict=True)) if interval else {"low": None, "high": None}
     low, high = (None if end is None else _number(ends, name) for name, end in ends.items())
-    return Figure(mean=_number(row, key), low=low, high=high, rule=row.get(f"{key}_rule"))
+    rule = row.get(f"{key}_rule")
+    return Figure(mean=_number(row, key), low=low, high=high, rule=rule if rule in RULES else None)
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:

@@ -57,6 +57,11 @@ def test_the_card_of_a_run_of_several_games_has_one_results_table_for_each(tiny_
     assert results["other_games"][0]["players"]["adapter"]["reward"]["mean"] == of_snake["adapter"]["reward"]
 
     assert run.verdicts == dict.fromkeys((LAKE, SNAKE), "inconclusive"), "two updates of a random model change nothing"
+    forged = json.loads((tmp_path / "summary.json").read_text())
+    assert run.players[LAKE]["adapter"].reward.rule == forged["adapter"]["reward_rule"] == "wilson"
+    forged["adapter"]["reward_rule"] = "made up"
+    (tmp_path / "summary.json").write_text(json.dumps(forged))
+    assert read_run(tmp_path).players[LAKE]["adapter"].reward.rule is None
     spoiled = json.loads((tmp_path / "summary.json").read_text()) | {"other_games": []}
     (tmp_path / "summary.json").write_text(json.dumps(spoiled))
     with pytest.raises(UserError, match=f"no results for {SNAKE}: expected one table per game"):
