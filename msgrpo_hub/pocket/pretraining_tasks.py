@@ -7,7 +7,7 @@ or the safe moves (in Snake) are equally likely, regardless of where they lead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,7 +75,11 @@ def local_view(game: Game, state: Any) -> dict[str, str]:
 
 def local_view_text(game: Game, state: Any) -> str:
     """The local view as text, such as `Left wall Down ice Right hole Up wall`."""
-    return " ".join(f"{action} {thing}" for action, thing in local_view(game, state).items())
+    return _in_words(local_view(game, state))
+
+
+def _in_words(view: Mapping[str, str]) -> str:
+    return " ".join(f"{action} {thing}" for action, thing in view.items())
 
 
 def direction_to(here: Cell, there: Cell) -> str:
@@ -95,9 +99,9 @@ def nearest(here: Cell, cells: Sequence[Cell]) -> Cell:
     return min(cells, key=lambda cell: (abs(cell[0] - here[0]) + abs(cell[1] - here[1]), cell))
 
 
-def thought(game: Game, state: Any) -> str:
-    """The thought before an action: the local view, and in Snake the nearest food with its direction."""
-    view = local_view_text(game, state)
+def thought(game: Game, state: Any, seen: Mapping[str, str] | None = None) -> str:
+    """The thought before an action: the local view, or what is `seen` in its place, and in Snake the nearest food."""
+    view = _in_words(seen or local_view(game, state))
     if is_snake(game) and (item := _nearest_item(game, state)):
         name, cell = item
         return f"{view} nearest {name} {cells_text([cell])} {direction_to(player_cell(game, state), cell)}"

@@ -20,6 +20,7 @@ from msgrpo_hub.downloads.play_settings import PlaySettings, Scalar, check_switc
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
 from msgrpo_hub.games import make_game
+from msgrpo_hub.games.scene import has_scene
 from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temperature
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.players.registry import KNOWS, can_play
@@ -63,6 +64,8 @@ class TrainConfig:
     """Scripted player whose moves the first updates are taught: maximum likelihood at `temperature`, one episode per group."""
     taught: Updates = 0
     """How many of the updates are taught, from the first."""
+    teacher_thoughts: bool = False
+    """Teach thoughts too, in place of the base's: what is where, as `pocket` thinks it, and where the opponent can go."""
     seed: Seed = 0
     """Seed of the run: its initial states, its sampling and its adapter's first weights follow from it."""
     updates: Count = 100
@@ -179,6 +182,12 @@ class TrainConfig:
             raise UserError(
                 f"teacher = {self.teacher!r} does not know {unknown_to[0]}: expected {' or '.join(able) or 'a game of ours'}"
             )
+        thinks = self.taught and self.prompt_format == THINK_ACTION.name and _are_thought_of(self.game)
+        if self.teacher_thoughts and not thinks:
+            raise UserError(
+                f"teacher_thoughts with teacher {self.teacher!r}, game {self.game!r}, prompt_format {self.prompt_format!r}: "
+                f"expected a teacher, lakes or Snakes without variants, and {THINK_ACTION.name!r}"
+            )
         if self.taught > self.updates:
             raise UserError(f"taught = {self.taught} of updates = {self.updates}: expected at most all; raise --updates")
         if self.taught and self.save_rollouts:
@@ -215,6 +224,11 @@ class TrainConfig:
     def choice(self, name: str) -> Any:
         """The variant that a field of `CHOICES` names; `module:object` is imported here, and only here."""
         return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
+
+
+def _are_thought_of(games: str) -> bool:
+    """Whether all games are such as `pocket` has thoughts for."""
+    return all(has_scene(make_game(name)) and ":" not in name for name in parse_games(games))
 
 
 PRESETS: dict[str, dict[str, Any]] = {**QUICKSTART_PRESETS, **{name: preset_values(name) for name in PAPER_PRESETS}}

@@ -47,6 +47,7 @@ SETTINGS: dict[str, Setting] = {
     "init_adapter": Setting(""),
     "teacher": Setting("none"),
     "taught": Setting(0),
+    "teacher_thoughts": Setting(False),
     "seed": Setting(0, "the paper: 8 runs"),
     "updates": _paper(700),
     "groups": _paper(1),

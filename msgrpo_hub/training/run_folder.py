@@ -21,7 +21,7 @@ from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
 
-_LATER_FIELDS = {"keep": "last", "teacher": "none", "taught": 0}
+_LATER_FIELDS = {"keep": "last", "teacher": "none", "taught": 0, "teacher_thoughts": False}
 """Fields that are younger than some runs, with what those runs did: with this value a run is the same as before the field."""
 
 

@@ -57,7 +57,8 @@ class Trainer:
         self.temperature = config.first_temperature
         self.adaptive = AdaptiveTemperature() if config.fixed_temperature is None else None
         self.actor = make_actor(self.agent)
-        self.teacher = None if config.teacher == "none" else EngineActor(teacher_of(config.teacher, self.agent))
+        teacher = teacher_of(config.teacher, self.agent, thinks=config.teacher_thoughts) if config.taught else None
+        self.teacher = EngineActor(teacher) if teacher else None
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)

@@ -51,10 +51,15 @@ def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
 
 HINTS = get_type_hints(TrainConfig, include_extras=True)
 FIELDS = {field.name: some(field, HINTS[field.name]) for field in dataclasses.fields(TrainConfig)}
-ALONE = {**FIELDS, "teacher": st.just("none"), "taught": st.just(0)}
+ALONE = {**FIELDS, "teacher": st.just("none"), "taught": st.just(0), "teacher_thoughts": st.just(False)}
 LAKE = st.just("FrozenLake-NotSlippery-v1")
 TEACHER = {"teacher": st.sampled_from(["optimal", "greedy"]), "taught": st.just(1), "game": LAKE, "save_rollouts": st.just(False)}
-CONFIGS = st.builds(TrainConfig, **ALONE) | st.builds(TrainConfig, **(FIELDS | TEACHER))
+THINKS = {"prompt_format": st.just("think-action"), "teacher_thoughts": st.just(True)}
+CONFIGS = st.one_of(
+    st.builds(TrainConfig, **ALONE),
+    st.builds(TrainConfig, **(FIELDS | TEACHER | {"teacher_thoughts": st.just(False)})),
+    st.builds(TrainConfig, **(FIELDS | TEACHER | THINKS)),
+)
 
 
 @given(config=CONFIGS)

@@ -14,6 +14,9 @@ from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.games.board import inside, neighbour
+from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import preset
@@ -93,6 +96,28 @@ def test_a_reply_ends_as_the_model_s_own_did_and_gives_way_to_the_move_where_the
         prompt, replace(own, finish="length", token_ids=ids, log_probs=(-1.0,) * len(ids)), "<action>Down</action>"
     )
     assert (cut.text, cut.token_ids[-1], cut.finish) == ("<action>Down</action>", trainer.agent.tokenizer.eos_token_id, "stop")
+
+
+def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_asks_the_model_for_no_thoughts(config: TrainConfig) -> None:
+    snake = replace(config, game="Snake-Standard-v1", teacher="greedy", teacher_thoughts=True)
+    trainer, game = trainer_of(snake), make_game("Snake-Standard-v1")
+    assert is_snake(game)
+    groups = trainer.played_by(trainer.teacher, trainer.starts.of_update(1), 1)  # type: ignore[arg-type]
+    told = 0
+    for group in groups:
+        states = replayed_states(game, group.episodes[0])
+        for step, state in zip(group.episodes[0].steps, states, strict=False):
+            thought = str(THINK_ACTION.thought(step.completion.text))
+            for action in game.actions:
+                cell = neighbour(state.snake[0], action)
+                free = cell not in {*state.snake, *state.opponent} and inside(cell, game.rows, game.columns)
+                if free and cell in game.scene(state).contested:
+                    told += 1
+                    assert f"{action} opponent" in thought
+            assert step.action is not None
+            assert step.completion.token_ids[-1] == trainer.agent.tokenizer.eos_token_id
+    assert told > 0
+    assert trainer.update(1).metrics["loss"] > 0
 
 
 @pytest.mark.parametrize(
@@ -205,6 +230,10 @@ def test_a_run_can_be_taught_to_its_end(config: TrainConfig, tmp_path: Path) -> 
         ),
         ("--teacher optimal --taught 3 --save-rollouts", "save_rollouts with a teacher"),
         ("--teacher best --taught 3", "'best'"),
+        ("--teacher-thoughts", "teacher_thoughts with teacher 'none'"),
+        ("--teacher optimal --taught 3 --teacher-thoughts --prompt-format json", "expected a teacher, lakes or Snakes without"),
+        ("--teacher optimal --taught 3 --teacher-thoughts --game CliffWalking-Gymnasium-v1", "expected a teacher, lakes or Sna"),
+        ("--teacher greedy --taught 3 --teacher-thoughts --game Snake-Solo-v1:compass", "expected a teacher, lakes or Snakes"),
     ],
 )
 def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_loaded(
