@@ -10,12 +10,12 @@ import pytest
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.ceilings import CEILING, best_value, ceiling, moves_left
 from benchmark.experiments.main_result.page import headline, tables
-from benchmark.experiments.main_result.runs import dqn, run, with_trl
+from benchmark.experiments.main_result.runs import dqn, run, trained, with_trl
 from benchmark.experiments.training import configured
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.solving import solve
-from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.config import TrainConfig, preset
 
 UNITS = load("main_result").units
 LAKE = "FrozenLake-NotSlippery-v1"
@@ -36,6 +36,20 @@ def test_a_run_is_trained_with_its_own_seeds_or_else_with_all(name: str, seeds: 
 def test_the_preset_of_the_slippery_lake_is_what_the_main_result_has() -> None:
     [stage] = UNITS["slippery-taught-and-reinforced-longer-seed0"]["stages"]
     assert replace(configured(stage), eval_every=20, test_episodes=200) == preset("quickstart-slippery")
+
+
+def test_a_run_with_a_teacher_is_a_run_and_not_what_is_taught_before_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = UNITS["snake-standard-taught-and-reinforced-seed1"]["stages"]
+    assert [configured(stage).taught for stage in stages] == [150, 0]
+    begun = []
+
+    def adapter_of(config: TrainConfig, _: Path) -> Path:
+        begun.append(config)
+        return tmp_path / str(len(begun))
+
+    monkeypatch.setattr("benchmark.experiments.main_result.runs.adapter_of", adapter_of)
+    assert trained(stages, 1, tmp_path) == tmp_path / "2"
+    assert [(config.seed, config.init_adapter) for config in begun] == [(1, ""), (1, str(tmp_path / "1"))]
 
 
 def test_a_ceiling_is_the_best_of_what_is_left_by_hand_and_all_moves_are_the_optimum() -> None:

@@ -51,10 +51,10 @@ def units() -> dict[str, Settings]:
 def stages(config: dict[str, Any], name: str) -> list[Settings]:
     """What leads to a run, the first first: a preset and fields that differ from it; with a `teacher`, it is taught so."""
     run = config["run"][name]
-    own = {field: value for field, value in run.items() if field not in ("after", "also", "seeds", "taught")}
+    own = {field: value for field, value in run.items() if field not in ("after", "also", "seeds", "before")}
     before = stages(config, run["after"]) if "after" in run else []
-    if "taught" in run:
-        before = [{"preset": run["preset"], "game": run["game"], **run["taught"]}]
+    if "before" in run:
+        before = [{"preset": run["preset"], "game": run["game"], **run["before"]}]
     return [*before, {**own, **config["stage"]}]
 
 

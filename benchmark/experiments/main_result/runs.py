@@ -125,7 +125,7 @@ def trained(stages: Sequence[Settings], seed: int, scratch: Path) -> Path:
     """The adapter of the last of some runs, each of which begins with the adapter of the one before."""
     adapter: Path | None = None
     for stage in stages:
-        if "teacher" in stage:
+        if "teacher" in stage and "taught" not in stage:  # no run, but an adapter that is taught before one
             adapter = taught_adapter({**stage, "seed": seed, "episodes": 0}, scratch)
             continue
         config = configured({**stage, "seed": seed})
