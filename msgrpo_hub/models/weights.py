@@ -15,13 +15,17 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
-    modules = list(model.modules())
-    parameters = [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
+    parameters = _held(model)
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
     trained = [tensor.detach().float().norm() for tensor in parameters if tensor.requires_grad]
     norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not increase the version
-    layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
+
+
+def _held(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters of every module; one that two modules share comes twice."""
+    return [tensor for module in model.modules() for tensor in module._parameters.values() if tensor is not None]
 
 
 @contextmanager
@@ -54,8 +58,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
 
 def _shares_weights(model: torch.nn.Module, layers: Sequence[Any]) -> bool:
     """Whether a module beside these layers has the weight of one of them."""
-    parameters = [tensor for module in model.modules() for tensor in module._parameters.values() if tensor is not None]
-    uses = Counter(tensor.data_ptr() for tensor in parameters)
+    uses = Counter(tensor.data_ptr() for tensor in _held(model))
     return any(uses[layer.weight.data_ptr()] > 1 for layer in layers)
 
 
