@@ -29,7 +29,11 @@ from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.start_states import Start
 from msgrpo_hub.training.trainer import PackLoss, Trainer
 
-PRESETS = {"FrozenLake-NotSlippery-v1": "quickstart", "Snake-Solo-v1": "quickstart-snake"}
+PRESETS = {
+    "FrozenLake-NotSlippery-v1": "quickstart",
+    "Snake-Solo-v1": "quickstart-snake",
+    "Snake-Standard-v1": "paper-snake",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

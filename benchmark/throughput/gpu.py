@@ -1,8 +1,9 @@
 """Engine and training step on a GPU: `benchmark/throughput/gpu.sh OUTPUT_DIR`, or with `--device cpu --tiny` to try it.
 
 First small models are compared with the CPU; then, for Qwen2.5's shapes with random weights in bfloat16 and forced reply lengths,
-a whole update of G = 100 episodes is timed against lockstep `model.generate` and a padded batch; last come the tests of CUDA
-graphs. Each row is saved as it is measured. What failed and what the time limit left out is listed, and the rest goes on.
+a whole update of G = 100 episodes is timed against lockstep `model.generate` and a padded batch, and one of `paper-snake` by
+itself; last come the tests of what runs on a GPU alone. Each row is saved as it is measured. What failed and what the time limit
+left out is listed, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,12 @@ from benchmark.throughput.rows import Key, ResultFile, Row  # noqa: E402
 from benchmark.throughput.shapes import model_folder  # noqa: E402
 from msgrpo_hub.training.metrics import memory_mb  # noqa: E402
 
-LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-TESTS = ("tests/models/test_recorded_steps.py", "-k", "graphs")
-"""Tests that run on a CUDA GPU alone."""
+LAKE, SNAKE, PAPER = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1", "Snake-Standard-v1"
+TESTS = ("test_recorded_steps.py", "test_gpu_kernels.py", "test_sixteen_bits.py")
+"""Those of `tests/models` with tests that run on a CUDA GPU alone."""
+ON_GPU = "on_a_gpu or graphs or token_is_turned or gate_and_norm or replies_are_those"
+BUDGETS = {"ours": 8192, "naive": 4096}
+"""Tokens of a training pass on a GPU by side, the most that fit at 3B: ours is that of the `paper-*` presets."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +62,28 @@ class Settings:
     def dtype_name(self) -> str:
         return str(self.dtype).removeprefix("torch.")
 
-    def changes(self, case: Case) -> dict[str, Any]:
+    def changes(self, case: Case, side: str = "ours") -> dict[str, Any]:
         """Changes to a case's configuration on this device."""
         model = model_folder(case.model, self.models, self.dtype, self.device)
-        budget = 4096 if self.device != "cpu" else 2048  # of both sides; 3B takes about 40 GB with it
+        budget = BUDGETS[side] if self.device != "cpu" else 2048
         return {"model": model, "dtype": self.dtype_name, "device": self.device, "token_budget": budget}
 
     @property
-    def cases(self) -> list[Case]:
-        """The cases in order of priority: those at the end are left out if time is short."""
+    def cases(self) -> list[tuple[Case, Sequence[str]]]:
+        """The cases and their sides in order of priority: those at the end are left out if time is short."""
+        both = ("ours", "naive")
         if self.tiny:
-            return [Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=2)]
+            small = Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=2)
+            return [(small, both), (replace(small, game=PAPER), both[:1])]
         sizes: dict[str, Any] = {"groups": 1, "group_size": 100, "drawn": 25}
-        names, turns = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"), {64: 4, 256: 2}
-        return [
-            Case(game=game, model=name, reply=reply, horizon=turns[reply], **sizes)
+        names, turns = ("qwen2.5-3b", "qwen2.5-0.5b", "qwen2.5-1.5b"), {64: 4, 256: 2}
+        compared = [
+            (Case(game=game, model=name, reply=reply, horizon=turns[reply], **sizes), both)
             for game, reply in ((SNAKE, 64), (SNAKE, 256), (LAKE, 64))
             for name in names
         ]
+        paper = Case(game=PAPER, model="qwen2.5-3b", reply=256, **sizes)
+        return [*compared[:2], (paper, both[:1]), *compared[2:]]
 
 
 def main() -> None:
@@ -126,8 +135,8 @@ def measure_all(settings: Settings, file: ResultFile, began: float) -> None:
     """
     file.record["left_out"], file.record["failed"] = [], []
     longest = 0.0
-    for case in settings.cases:
-        for side in ("ours", "naive"):
+    for case, sides in settings.cases:
+        for side in sides:
             started = time.monotonic()
             if not settings.tiny and started - began + 2 * longest > settings.seconds - 60:
                 file.record["left_out"].append([case.name, side])
@@ -147,14 +156,22 @@ def measure_all(settings: Settings, file: ResultFile, began: float) -> None:
 
 
 def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float]) -> Row:
-    """One update of one side, after a warm-up."""
-    trainer = make_trainer(case, settings.models, NaiveTrainer if side == "naive" else MeasuredTrainer, **settings.changes(case))
+    """One update of one side, after a warm-up, and on our side after a first update, which records the steps of the others."""
+    kind = NaiveTrainer if side == "naive" else MeasuredTrainer
+    trainer = make_trainer(case, settings.models, kind, **settings.changes(case, side))
     warm_up(trainer, case)
+    first = timed_update(trainer, 1)["wall_seconds"] if side == "ours" else 0.0
     if settings.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     line = timed_update(trainer, 2) | work(trainer.played)
     seconds = line["seconds_acting"] + line["seconds_training"]
-    row = {"seconds": seconds, **line, "memory_mb": memory_mb(settings.device), **used(needed(trainer), line, rates)}
+    row = {
+        "seconds": seconds,
+        "seconds_of_first": first,
+        **line,
+        "memory_mb": memory_mb(settings.device),
+        **used(needed(trainer), line, rates),
+    }
     row |= {f"{key}_per_second_of_acting": line[key] / line["seconds_acting"] for key in ("tokens", "episodes")}
     return row | ({"passes": passes_of(trainer)} if side == "ours" else {})
 
@@ -186,7 +203,9 @@ def run_tests(tiny: bool, seconds: float) -> dict[str, Any]:
     """Runs the tests that use a GPU if one exists; a trial run of this script skips them."""
     if tiny or any(find_spec(name) is None for name in ("pytest", "hypothesis")):
         return {"exit_status": None, "said": "not run: " + ("tiny" if tiny else "pytest and hypothesis are not installed")}
-    program = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", *TESTS]
+    several = ["-n", "4"] if find_spec("xdist") else []
+    files = [f"tests/models/{name}" for name in TESTS]
+    program = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", *several, *files, "-k", ON_GPU]
     try:
         done = subprocess.run(program, capture_output=True, text=True, timeout=max(seconds, 20), check=False)
     except subprocess.TimeoutExpired:

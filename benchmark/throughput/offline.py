@@ -9,5 +9,5 @@ from types import ModuleType
 
 def stand_in() -> None:
     """Installs an empty module if the package is missing; the script writes no TOML."""
-    if util.find_spec("tomli_w") is None:
+    if "tomli_w" not in sys.modules and util.find_spec("tomli_w") is None:
         sys.modules["tomli_w"] = ModuleType("tomli_w")

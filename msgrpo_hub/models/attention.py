@@ -263,9 +263,12 @@ AttentionInterface.register(TRAINING, tree_attention)
 
 @contextmanager
 def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None]:
-    """Switches the attention implementation inside the context and restores the previous one on exit."""
+    """Switches the attention implementation inside the context, and back on exit. A nested context does nothing."""
     base = base_of(model)
     before = base.config._attn_implementation
+    if before == name:
+        yield
+        return
     base.set_attn_implementation(name)
     if base.config._attn_implementation != name:
         raise UserError(f"{type(base).__name__} does not use transformers' attention interface: expected a model that does")

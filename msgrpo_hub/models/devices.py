@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
+import numpy.typing as npt
 import psutil
 import torch
+from torch import Tensor
 
 from msgrpo_hub.errors import UserError
 
@@ -27,6 +30,14 @@ def gpu() -> str:
     """The kind of this machine's GPU, such as `cuda`, `mps` or `xpu`; empty if torch finds none."""
     found = torch.accelerator.current_accelerator(check_available=True)
     return found.type if found else ""
+
+
+def there(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Values on a device. A GPU takes them from pinned memory, so that the program does not wait for what it still computes."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cuda" and torch.cuda.is_available():
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def check_device(device: str) -> None:

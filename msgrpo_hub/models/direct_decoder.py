@@ -16,12 +16,14 @@ from typing import Any, cast
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, base_of, shared_prefix_attention
 from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
+from msgrpo_hub.models.lora import FixedProduct, JoinedLora, is_plain_lora
 from msgrpo_hub.models.row_cache import RowCache
 
 # Shapes: U rows, Q new tokens of each, N hidden states, H query heads, J key heads, D head dimension, V tokens.
@@ -39,35 +41,14 @@ class Norm:
 
     weight: Tensor
     epsilon: float
+    at_once: bool
+    """Whether numbers of 16 bits are rounded once, by one operation."""
 
     def __call__(self, states: Tensor) -> Tensor:
-        if states.dtype == torch.float32:
+        if states.dtype == torch.float32 or self.at_once:
             return functional.rms_norm(states, self.weight.shape, self.weight, self.epsilon)
         scaled = functional.rms_norm(states.float(), self.weight.shape, None, self.epsilon)
         return self.weight * scaled.to(states.dtype)  # rounded before the weight, as the module does it
-
-
-class JoinedLora:
-    """Linear layers with one input and an adapter of each, as they act while it is not merged.
-
-    The bases are joined, and so are the adapters' first factors; PEFT would make seven calls of each layer.
-    """
-
-    def __init__(self, layers: Sequence[LoraLinear]) -> None:
-        self._bases = JoinedLinear([cast(nn.Linear, layer.base_layer) for layer in layers])
-        first, self._second = [], []
-        for layer in layers:
-            name = next(name for name in layer.active_adapters if name in layer.lora_A)
-            first.append(cast(Tensor, layer.lora_A[name].weight).detach())
-            self._second.append(layer.scaling[name] * cast(Tensor, layer.lora_B[name].weight).detach())
-        self._first, self._ranks = torch.cat(first), [len(weights) for weights in first]
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """The outputs of all layers side by side, (..., sum of their outputs), of states (..., inputs)."""
-        outputs = self._bases(states)
-        inner = functional.linear(states.to(self._first.dtype), self._first).split(self._ranks, -1)
-        added = [functional.linear(part, second) for part, second in zip(inner, self._second, strict=True)]
-        return (outputs + torch.cat(added, -1)).to(outputs.dtype)
 
 
 @dataclass(frozen=True)
@@ -94,20 +75,33 @@ class DirectDecoder:
 
     Args:
         model: one that `is_direct` accepts, switched to acting.
+        fixed: for recordings: the same few operations over the same memory, whatever values the adapters take.
     """
 
-    def __init__(self, model: PreTrainedModel | PeftModel) -> None:
+    def __init__(self, model: PreTrainedModel | PeftModel, fixed: bool = False) -> None:
+        self._model, self._fixed = model, fixed
         causal: Any = base_of(model)
         config = causal.config
-        self._embed, self._rotary, self._head = causal.model.embed_tokens, causal.model.rotary_emb, _in_use(causal.lm_head)
-        self._norm = _norm(causal.model.norm)
-        self.layers = [_layer(layer, config) for layer in causal.model.layers[: config.num_hidden_layers]]
+        self.embed, self._rotary, self.head = causal.model.embed_tokens, causal.model.rotary_emb, _in_use(causal.lm_head)
+        self.norm = Norm(causal.model.norm.weight, causal.model.norm.variance_epsilon, fixed)
+        self.layers = [_layer(layer, config, fixed) for layer in causal.model.layers[: config.num_hidden_layers]]
+        self._read = _what_is_read(model) if fixed else ()
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self.size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         """Dimensions of a head."""
         self._angles = torch.empty(0)
         self.sees_all = all(layer.window is None for layer in self.layers)
         """Whether every layer attends to all positions."""
+
+    def refresh(self) -> bool:
+        """Takes over new values of adapters and biases. Returns whether the decoder then computes what the model computes."""
+        if not self._fixed or self._read != _what_is_read(self._model):
+            return False
+        for layer in self.layers:
+            for product in (layer.queries_keys_values, layer.out, layer.gate_and_up, layer.down):
+                if isinstance(product, FixedProduct):
+                    product.refresh()
+        return True
 
     def __call__(
         self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: RowCache, keep: int, shared: SharedPrefix | None
@@ -131,7 +125,7 @@ class DirectDecoder:
                 layer.attention, queries, keys, values, mask, sliding_window=layer.window, shared_prefix=shared
             )[0]
 
-        return self.logits(self.states(token_ids, cosines, sines, attention), keep)
+        return cast(Tensor, self.head(self.norm(self.states(token_ids, cosines, sines, attention))[:, -keep:]))
 
     def states(self, token_ids: Tensor, cosines: Tensor, sines: Tensor, attention: Attention) -> Tensor:
         """The states after the last layer, (U, Q, hidden).
@@ -145,7 +139,7 @@ class DirectDecoder:
         """
         rows, new = token_ids.shape
         turned = self._heads + self._key_heads
-        states = cast(Tensor, self._embed(token_ids))
+        states = cast(Tensor, self.embed(token_ids))
         for layer in self.layers:
             heads = layer.queries_keys_values(layer.before_attention(states)).view(rows, new, -1, self.size)
             turning = heads[:, :, :turned]
@@ -160,22 +154,25 @@ class DirectDecoder:
             states = states + layer.down(layer.activation(gate).mul_(up))
         return states
 
-    def logits(self, states: Tensor, keep: int) -> Tensor:
-        """The logits after the last `keep` states, (U, keep, V)."""
-        return cast(Tensor, self._head(self._norm(states)[:, -keep:]))
-
     def rotations(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the positions, (U, Q, 1, D) each; the sines of the first half are negative.
 
         All positions are below `length`. They are looked up, except in embeddings whose angles depend on the length.
         """
         if self._rotary.rope_type in ("dynamic", "longrope"):
-            return _signed(*self._rotary(self._embed.weight, positions))
+            return _signed(*self._rotary(self.embed.weight, positions))
         if length > len(self._angles):
             all_positions = torch.arange(2 * length, device=positions.device)
-            self._angles = torch.stack(_signed(*self._rotary(self._embed.weight, all_positions[None])), 2)[0]  # (length, 2, 1, D)
+            self._angles = torch.stack(_signed(*self._rotary(self.embed.weight, all_positions[None])), 2)[0]  # (length, 2, 1, D)
         cosines, sines = self._angles[positions].unbind(2)
         return cosines, sines
+
+
+def _what_is_read(model: nn.Module) -> tuple[object, ...]:
+    """The tensors and adapters that a fixed decoder of the model reads."""
+    tensors = [tensor.data_ptr() for module in model.modules() for tensor in module._parameters.values() if tensor is not None]
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    return tuple(tensors), tuple((layer.disable_adapters, layer.merged, tuple(layer.active_adapters)) for layer in layers)
 
 
 def is_direct(model: PreTrainedModel | PeftModel) -> bool:
@@ -195,26 +192,26 @@ def is_direct(model: PreTrainedModel | PeftModel) -> bool:
     return not hooked and {type(part).__name__ for part in parts} <= own
 
 
-def _layer(layer: Any, config: Any) -> Layer:
+def _layer(layer: Any, config: Any, fixed: bool) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     everywhere = config.sliding_window if config.model_type == "mistral" else None  # others say it of each layer
+
+    def norm(module: Any) -> Norm:
+        return Norm(module.weight, module.variance_epsilon, fixed)
+
     return Layer(
         attention=attention,
         window=getattr(attention, "sliding_window", everywhere),
-        before_attention=_norm(layer.input_layernorm),
-        queries_keys_values=_joined([attention.q_proj, attention.k_proj, attention.v_proj]),
-        of_queries=_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
-        of_keys=_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
-        out=_joined([attention.o_proj]),
-        before_mlp=_norm(layer.post_attention_layernorm),
-        gate_and_up=_joined([mlp.gate_proj, mlp.up_proj]),
+        before_attention=norm(layer.input_layernorm),
+        queries_keys_values=_joined([attention.q_proj, attention.k_proj, attention.v_proj], fixed),
+        of_queries=norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
+        of_keys=norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
+        out=_joined([attention.o_proj], fixed),
+        before_mlp=norm(layer.post_attention_layernorm),
+        gate_and_up=_joined([mlp.gate_proj, mlp.up_proj], fixed),
         activation=mlp.act_fn,
-        down=_joined([mlp.down_proj]),
+        down=_joined([mlp.down_proj], fixed),
     )
-
-
-def _norm(module: Any) -> Norm:
-    return Norm(module.weight, module.variance_epsilon)
 
 
 def _in_use(layer: nn.Module) -> nn.Module:
@@ -224,25 +221,18 @@ def _in_use(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def _joined(layers: Sequence[nn.Module]) -> Linear:
+def _joined(layers: Sequence[nn.Module], fixed: bool) -> Linear:
     """The outputs of all layers side by side."""
     used = [_in_use(layer) for layer in layers]
-    if all(map(_is_plain_lora, used)):
+    if fixed and all(type(layer) is nn.Linear or is_plain_lora(layer) for layer in used):
+        return FixedProduct(used)
+    if all(map(is_plain_lora, used)):
         return JoinedLora(cast("list[LoraLinear]", used))
     if len(used) == 1:
         return used[0]
     if all(type(layer) in (nn.Linear, FewRowsLinear) for layer in used):
         return JoinedLinear(cast("list[nn.Linear]", used))
     return lambda states: torch.cat([layer(states) for layer in used], -1)  # quantised layers, variants of LoRA
-
-
-def _is_plain_lora(layer: nn.Module) -> bool:
-    """Whether one adapter is added to a linear layer as in the LoRA paper."""
-    if type(layer) is not LoraLinear or layer.disable_adapters or layer.merged:
-        return False
-    active = [name for name in layer.active_adapters if name in layer.lora_A]
-    plain = len(active) == 1 and active[0] not in layer.lora_variant and layer.lora_B[active[0]].bias is None
-    return plain and type(layer.base_layer) in (nn.Linear, FewRowsLinear)
 
 
 def _signed(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:

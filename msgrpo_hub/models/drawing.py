@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import NEAR
-from msgrpo_hub.models.devices import has_float64
+from msgrpo_hub.models.devices import has_float64, there
 
 AT_ONCE = 2**20
 """Logits that are drawn from at once on the CPU: tables of more leave its caches, and each would be new memory."""
@@ -46,7 +47,7 @@ def draw_tokens(
     """
     if not has_float64(logits.device):
         logits, rows = logits.cpu(), rows.cpu()
-    u = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
+    u = there(np.array(uniforms, np.float64), logits.device)
     size = max(1, AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
     if size >= len(logits):
         return _draw(logits, rows, u, temperature, top_k, top_p)

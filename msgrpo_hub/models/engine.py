@@ -29,6 +29,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of
+from msgrpo_hub.models.devices import there
 from msgrpo_hub.models.engine_check import choose_forward, smallest_window
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
@@ -36,6 +37,7 @@ from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
 from msgrpo_hub.models.logit_cache import LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import IntArray, Replies, Sample, TokenIds, distinct, fork
+from msgrpo_hub.models.sixteen_bits import in_sixteen_bits
 from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.models.weights import weights_version
 
@@ -131,7 +133,7 @@ class Engine:
     def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution that acting samples from.
 
-        `shares_prefixes` says beforehand what the batch must be.
+        `shares_prefixes` says beforehand what the batch must be. It is called while `learning`.
         """
         assert self._forward is not None
         split_head = self._forward.split_head
@@ -143,8 +145,9 @@ class Engine:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Attention along trees, where the engine trains so; gradient checkpointing needs it in the backward pass too."""
-        with attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext():
+        """Inside, log-probabilities are computed as in training; gradient checkpointing needs it in the backward pass too."""
+        along_trees = attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext()
+        with along_trees, in_sixteen_bits(self.model):
             yield
 
     @property
@@ -199,7 +202,7 @@ class Engine:
             if not len(live):
                 return np.concatenate(stuck)
             parents, logits = self._logit_cache.get([node for node, cached in zip(nodes, known, strict=True) if cached])
-            tokens, unfinished = replies.append_tokens(live, position, logits, beside(logits, rows))
+            tokens, unfinished = replies.append_tokens(live, position, logits, there(rows, logits.device))
             live = live[unfinished]
             forks, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
             nodes = [(parents[row], token) for row, token in zip(forks.tolist(), next_tokens.tolist(), strict=True)]
@@ -215,17 +218,12 @@ class Engine:
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         for position in itertools.count():
             indices = self._logit_cache.add(nodes, logits)
-            tokens, unfinished = replies.append_tokens(live, position, logits, beside(logits, rows))
+            tokens, unfinished = replies.append_tokens(live, position, logits, there(rows, logits.device))
             live = live[unfinished]
             if not len(live):
                 return
             parents, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
             nodes = [(indices[row], token) for row, token in zip(parents.tolist(), next_tokens.tolist(), strict=True)]
             if not np.array_equal(parents, np.arange(len(logits))):
-                cache.select(beside(logits, parents))
-            logits = cache.step(beside(logits, next_tokens))
-
-
-def beside(logits: Tensor, indices: IntArray) -> Tensor:
-    """Indices on the device of the logits."""
-    return torch.from_numpy(indices).to(logits.device)
+                cache.select(parents)
+            logits = cache.step(next_tokens)

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from peft import PeftModel
 from torch import Tensor
@@ -217,11 +218,10 @@ class _Reference:
             for batch in forward.batches(prompts, len(prompts)):
                 logits, rows = forward.prefill([prompts[i] for i in batch])
                 mine = [k for k, prompt in enumerate(prompt_of) if prompt in batch]
-                forked = torch.tensor([batch.index(prompt_of[k]) for k in mine], device=logits.device)
-                rows.select(forked)
+                forked = [batch.index(prompt_of[k]) for k in mine]
+                rows.select(np.array(forked))
                 steps = [logits[forked]]
-                for position in (-2, -1):
-                    steps.append(rows.step(torch.tensor([self.sequences[k][position] for k in mine], device=logits.device)))
+                steps += [rows.step(np.array([self.sequences[k][place] for k in mine])) for place in (-2, -1)]
                 ours = torch.log_softmax(torch.stack(steps, 1).float(), -1)
                 worst = max(worst, *(_difference(ours[row], self.log_p[k]) for row, k in enumerate(mine)))
         return worst

@@ -17,15 +17,19 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, acting, has_kernel
+from msgrpo_hub.models.devices import there
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
 from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps
 from msgrpo_hub.models.row_cache import RowCache
-from msgrpo_hub.models.sampling import TokenIds, not_finite
+from msgrpo_hub.models.sampling import IntArray, TokenIds, not_finite
 
 # Shapes: U rows, V tokens of the vocabulary.
 
 FEW = 2400
 """Rows times tokens of the shared prefix, up to which its copies take less time (`benchmark/throughput/few_rows.py`)."""
+
+KEPT = 2**31
+"""Most bytes of the rows of recorded steps that stay on a GPU between acting and acting, while it learns."""
 
 Passes = Literal["recorded", "direct", "modules"]
 """By `DirectDecoder` with `RecordedSteps`, by it alone, or by the model's own modules."""
@@ -43,29 +47,46 @@ class FastRows:
     """The rows of a batch: one for each distinct partial reply."""
 
     forward: FastForward
-    cache: RowCache | RecordedSteps
+    cache: RowCache
     visible: Tensor
     """(U, length) false at padding."""
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: IntArray) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
-        if isinstance(self.cache, RowCache) and self.cache.held and not self.forward.are_few(len(rows)):
+        if self.cache.held and not self.forward.are_few(len(rows)):
             self.visible = self.visible[:, self.cache.held :]
             self.cache.drop()  # before it would be copied
-        self.cache.select(rows)
-        self.visible = self.visible[rows]
+        selected = there(rows, self.visible.device)
+        self.cache.select(selected)
+        self.visible = self.visible[selected]
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: IntArray) -> Tensor:
         """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
-        rows, held = len(tokens), 0
-        if isinstance(self.cache, RowCache):
-            if not self.cache.held and self.forward.are_few(rows):
-                self.cache.hold(self.forward.prefix())
-                self.visible = torch.cat([self.visible.new_ones(rows, self.cache.held), self.visible], 1)
-            held = self.cache.held
+        rows = len(tokens)
+        if not self.cache.held and self.forward.are_few(rows):
+            self.cache.hold(self.forward.prefix())
+            self.visible = torch.cat([self.visible.new_ones(rows, self.cache.held), self.visible], 1)
         self.visible = torch.cat([self.visible, self.visible.new_ones(rows, 1)], dim=1)
-        positions = self.visible.sum(1, keepdim=True) - 1 + self.forward.prefix_length - held
-        return self.forward.run(tokens[:, None], self.visible[:, None], positions, self.cache)[:, -1]
+        positions = self.visible.sum(1, keepdim=True) - 1 + self.forward.prefix_length - self.cache.held
+        given = there(tokens, self.visible.device)[:, None]
+        return self.forward.run(given, self.visible[:, None], positions, self.cache)[:, -1]
+
+
+@dataclass
+class RecordedRows:
+    """The same by recorded steps."""
+
+    forward: FastForward
+    steps: RecordedSteps
+
+    def select(self, rows: IntArray) -> None:
+        """Keeps these rows, in this order; a row may be selected several times."""
+        self.steps.select(rows)
+
+    def step(self, tokens: IntArray) -> Tensor:
+        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
+        self.forward.rows += len(tokens)
+        return self.steps.step(tokens)
 
 
 class FastForward:
@@ -103,14 +124,23 @@ class FastForward:
             return
         with acting(self.model):
             self._is_direct = self.passes != "modules" and is_direct(self.model)
+            self._renew()
             try:
                 yield
             finally:
-                self._is_direct, self._decoder, self._recorded = None, None, None
+                if self._recorded is None or self._recorded.nbytes > KEPT:
+                    self._decoder, self._recorded = None, None
+                self._is_direct = None
 
     def forget(self) -> None:
         """Drops what was computed of the weights, because they have changed."""
-        self._prefix, self._prefix_cache, self._decoder, self._recorded = (), None, None, None
+        self._prefix, self._prefix_cache = (), None
+        self._renew()
+
+    def _renew(self) -> None:
+        """Keeps the decoder, and what was recorded of it, only where it computes the model as it is now."""
+        if self._decoder is not None and not (self._is_direct and self._decoder.refresh()):
+            self._decoder, self._recorded = None, None
 
     def share(self, prompts: Sequence[TokenIds]) -> None:
         """Computes the keys and values of the prompts' shared prefix, unless they are there."""
@@ -141,13 +171,13 @@ class FastForward:
         """The prompts dealt out to batches in their order, by their indices."""
         return [list(range(len(prompts)))[start : start + max_rows] for start in range(0, len(prompts), max_rows)]
 
-    def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows]:
+    def prefill(self, prompts: Sequence[TokenIds]) -> tuple[Tensor, FastRows | RecordedRows]:
         """The logits after each prompt, (U, V) in the model's type, and its rows."""
         logits, cache, visible = self._prefilled(prompts, 1)
         if self.passes == "recorded" and self._decoder is not None and self._decoder.sees_all:
             self._recorded = self._recorded or RecordedSteps(self._decoder, self.patience)
-            self._recorded.hold(cache, self._prefix_cache)
-            return logits[:, -1], FastRows(self, self._recorded, visible)
+            self._recorded.hold(cache, self._prefix_cache, visible)
+            return logits[:, -1], RecordedRows(self, self._recorded)
         return logits[:, -1], FastRows(self, cache, visible)
 
     def score(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[list[float]]:
@@ -177,9 +207,7 @@ class FastForward:
             raise not_finite()
         return [row[: len(continuation)] for row, (_, continuation) in zip(table.tolist(), pairs, strict=True)]
 
-    def run(
-        self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache | RecordedSteps, keep: int = 1
-    ) -> Tensor:
+    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: RowCache, keep: int = 1) -> Tensor:
         """Next-token logits after the last `keep` tokens, (U, keep, V) in the model's type; appends the tokens to the cache.
 
         `visible` (U, tokens or 1, length) says which of its row's tokens each new token attends to.
@@ -187,11 +215,9 @@ class FastForward:
         self.rows += len(token_ids)
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
-        if isinstance(cache, RecordedSteps):
-            return cache.step(token_ids, mask[:, None], positions)
         shared = None if self._prefix_cache is None or cache.held else SharedPrefix(self._prefix_cache, positions)
         if self._decoder is None and self._is_direct:
-            self._decoder = DirectDecoder(self.model)
+            self._decoder = DirectDecoder(self.model, fixed=self.passes == "recorded")
         if self._decoder is not None:
             return self._decoder(token_ids, mask[:, None], positions, cache, keep, shared)
         output = self.model(

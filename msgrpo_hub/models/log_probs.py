@@ -67,14 +67,14 @@ def token_log_probs(
         assert not batch.prefix
         output = part(input_ids=tree_inputs(batch.trees, model.device)["input_ids"], use_cache=False)
     if not split_head:
-        logits = output.logits.flatten(0, 1)[slots].float() / (temperature or 1.0)
-        return cast(Tensor, logits[rows, targets] - logits.logsumexp(-1)[rows])
+        logits = _tempered(output.logits.flatten(0, 1)[slots], temperature)
+        return torch.log_softmax(logits, -1)[rows, targets]
     hidden = output.last_hidden_state.flatten(0, 1)[slots]
     size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))
 
     def of_chunk(chunk: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
-        logits = _head(base, output, chunk).float() / (temperature or 1.0)
-        return logits[rows, targets] - logits.logsumexp(-1)[rows]
+        logits = _tempered(_head(base, output, chunk), temperature)
+        return torch.log_softmax(logits, -1)[rows, targets]
 
     chosen, log_probs = [], []
     for number, chunk in enumerate(hidden.split(size)):
@@ -83,6 +83,11 @@ def token_log_probs(
         given = chunk, rows[mine] - number * size, targets[mine]
         log_probs.append(cast(Tensor, checkpoint(of_chunk, *given, use_reentrant=False)))
     return torch.cat(log_probs)[torch.cat(chosen).argsort()]
+
+
+def _tempered(logits: Tensor, temperature: float) -> Tensor:
+    """The logits in float32, divided by the temperature; 0 counts as 1."""
+    return logits.float() if temperature in (0, 1) else logits.float() / temperature
 
 
 class _FixedOutput(nn.Module):

@@ -20,8 +20,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import base_of
+from msgrpo_hub.models.devices import there
 from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
-from msgrpo_hub.models.sampling import TokenIds, not_finite
+from msgrpo_hub.models.sampling import IntArray, TokenIds, not_finite
 
 # Shapes: U rows, V tokens of the vocabulary.
 
@@ -39,18 +40,20 @@ class PlainRows:
     cache: Any
     """The model's own cache, or None."""
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: IntArray) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
-        self.token_ids = self.token_ids[rows]
+        selected = there(rows, self.token_ids.device)
+        self.token_ids = self.token_ids[selected]
         if self.cache is not None:
-            self.cache.reorder_cache(rows)
+            self.cache.reorder_cache(selected)
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: IntArray) -> Tensor:
         """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
-        self.token_ids = torch.cat([self.token_ids, tokens[:, None]], 1)
+        given = there(tokens, self.token_ids.device)[:, None]
+        self.token_ids = torch.cat([self.token_ids, given], 1)
         if self.cache is None:
             return self.forward.run(self.token_ids)[0]
-        logits, self.cache = self.forward.run(tokens[:, None], self.cache)
+        logits, self.cache = self.forward.run(given, self.cache)
         return logits
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from msgrpo_hub.episode import Finish
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.devices import there
 from msgrpo_hub.models.drawing import draw_tokens
 
 TokenIds = tuple[int, ...]
@@ -82,7 +83,7 @@ class Replies:
         if len(short):
             drawn = live[short]
             uniforms = [self._rngs[i].random() for i in drawn.tolist()]
-            of_reply = rows if len(short) == len(live) else rows[torch.from_numpy(short).to(rows.device)]
+            of_reply = rows if len(short) == len(live) else rows[there(short, rows.device)]
             sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
             found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # all that a step brings from a GPU
             if np.isnan(found[1:3]).any():

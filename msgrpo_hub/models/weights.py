@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,17 +15,37 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
-    parameters = _held(model)
+    modules = list(model.modules())
+    parameters = _held(modules)
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
-    trained = [tensor.detach().float().norm() for tensor in parameters if tensor.requires_grad]
-    norms = torch.stack(trained).tolist() if trained else []  # fused optimisers do not increase the version
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    trained = [tensor.detach().float() for tensor in parameters if tensor.requires_grad]
+    norms = torch.stack(torch._foreach_norm(trained)).tolist() if trained else []  # fused optimisers increase no version
+    layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
     return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
 
 
-def _held(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+def _held(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
     """The parameters of every module; one that two modules share comes twice."""
-    return [tensor for module in model.modules() for tensor in module._parameters.values() if tensor is not None]
+    return [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
+
+
+@contextmanager
+def without_adapter(model: torch.nn.Module) -> Iterator[None]:
+    """Inside the context, which is without gradients, the model is its base.
+
+    PEFT's own context also describes every layer and freezes its matrices: with 250 layers that takes as long as a forward pass.
+    """
+    layers: list[Any] = [
+        module for module in model.modules() if isinstance(module, BaseTunerLayer) and not module.disable_adapters
+    ]
+    with torch.no_grad():
+        for layer in layers:
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer._disable_adapters = False
 
 
 @contextmanager
@@ -49,7 +69,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
                 layer.weight.data = weight.clone()
                 for name in layer.active_adapters:
                     layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` changes
-        with model.disable_adapter():
+        with without_adapter(model):
             yield
     finally:
         for layer, weight in zip(layers, originals, strict=True):
@@ -58,7 +78,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
 
 def _shares_weights(model: torch.nn.Module, layers: Sequence[Any]) -> bool:
     """Whether a module beside these layers has the weight of one of them."""
-    uses = Counter(tensor.data_ptr() for tensor in _held(model))
+    uses = Counter(tensor.data_ptr() for tensor in _held(model.modules()))
     return any(uses[layer.weight.data_ptr()] > 1 for layer in layers)
 
 

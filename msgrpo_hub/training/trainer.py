@@ -25,6 +25,7 @@ from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import base_game, stream
 from msgrpo_hub.games.game import return_range
+from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
@@ -106,7 +107,7 @@ class Trainer:
         """Update `index` of those that are taught: the most likely weights for the moves of a teacher, one episode a group."""
         assert self.teacher
         started = time.monotonic()
-        with self.model.disable_adapter():  # the thoughts are those of the base
+        with without_adapter(self.model):  # the thoughts are those of the base
             groups = self.played_by(self.teacher, self.starts.of_update(index), 1)
         acted = time.monotonic()
         selected = [SelectedEpisode(episode, (1.0,) * len(episode.steps)) for group in groups for episode in group.episodes]
@@ -161,7 +162,7 @@ class Trainer:
         """That between prompts and replies of update `index`, in nats; before the weights move."""
         self.model.eval()
         rng = stream(self.config.seed, "information", index)
-        with _memory("measuring", "--token-budget"):
+        with _memory("measuring", "--token-budget"), self.engine.learning():
             return information_of(self.engine, groups, self.temperature, self.config.token_budget, rng)
 
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
@@ -190,7 +191,7 @@ class Trainer:
         totals = torch.zeros(2, dtype=torch.float64)
         packs = [packed for batch in batches for packed in batch]
         self.model.eval()
-        with _memory("measuring", "--token-budget"):
+        with _memory("measuring", "--token-budget"), self.engine.learning():
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 log_probs = self.engine.log_probs(packed, self.temperature).cpu().double()[packed.tokens]
                 weights = packed.weights.double()
@@ -247,7 +248,7 @@ class Trainer:
         config = self.config
         reference = None
         if config.beta:
-            with torch.no_grad(), self.model.disable_adapter():
+            with without_adapter(self.model):
                 reference = self.engine.log_probs(packed, self.temperature)
         log_probs = self.engine.log_probs(packed, self.temperature)
         tokens, *entries = (

@@ -21,7 +21,7 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward, Passes
 from msgrpo_hub.models.recorded_steps import PATIENCE, Step
 from msgrpo_hub.models.sampling import Sample, TokenIds
-from tests.models.engines import END, assert_same, sampled, some_prompts
+from tests.models.engines import END, adapted_model, assert_same, sampled, some_prompts
 from tests.models.test_direct_decoder import MODELS, Model
 
 NO_WINDOW = [name for name in MODELS if "window" not in name]
@@ -121,13 +121,13 @@ def test_a_replay_leaves_python_out(tracer: Tracer) -> None:
     computed = patch.object(DirectDecoder, "states", side_effect=AssertionError("computed"))
     with torch.no_grad(), forward.acting():
         _, rows = forward.prefill([(1, 2, 3), (4, 5)])
-        first = rows.step(torch.tensor([6, 7]))
+        first = rows.step(np.array([6, 7]))
         with computed:
-            rows.step(torch.tensor([8, 9]))
+            rows.step(np.array([8, 9]))
             assert (tracer.recorded, tracer.replayed) == (1, 2)
-            rows.select(torch.tensor([1]))
+            rows.select(np.array([1]))
             with pytest.raises(AssertionError, match="computed"):  # one row is another size
-                rows.step(torch.tensor([8]))
+                rows.step(np.array([8]))
     assert first.shape == (2, 300)
 
 
@@ -149,6 +149,25 @@ def test_new_weights_are_recorded_anew(tracer: Tracer) -> None:
             for weight in model.parameters():
                 weight *= 1.3
     assert tracer.recorded
+
+
+def test_an_adapter_that_learns_is_replayed_as_it_is_and_another_one_is_recorded(tracer: Tracer) -> None:
+    """Acting and learning take turns: the recordings of one update serve the next."""
+    model = adapted_model().eval()
+    engine, plain = Engine(model, END), Engine(model, END)
+    engine._forward, plain._forward = FastForward(model, "recorded"), FastForward(model, "modules")
+    engine._forward.patience = 0
+    recorded = []
+    for adapter in ("default", "default", "other", "default"):
+        model.set_adapter(adapter)
+        rngs = [[np.random.default_rng(k) for k in range(8)] for _ in range(2)]
+        assert_same(*(each.sample(some_prompts(), own, 1.0, 2) for each, own in zip((engine, plain), rngs, strict=True)))
+        recorded.append(tracer.recorded)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if f"lora_B.{adapter}" in name:
+                    weight += 0.3
+    assert 0 < recorded[0] == recorded[1] < recorded[2] < recorded[3]
 
 
 def test_a_recording_that_computes_otherwise_is_not_used_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
