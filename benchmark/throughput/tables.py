@@ -109,5 +109,33 @@ def _arms(rows: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
     return found
 
 
-TABLES = {"update": update_table, "selection": selection_table, "selection-factor": factor_table}
+def gpu_table() -> str:
+    """The cases that both sides ran on a GPU, with the shares of its rates that ours reached."""
+    by_key: dict[tuple[str, str], Line] = {tuple(row["key"]): row for row in record("gpu")["rows"]}
+    lines = []
+    for (name, side), ours in by_key.items():
+        other = by_key.get((name, "naive"))
+        if side == "naive" or other is None:
+            continue
+        settings = dict(part.split("=") for part in name.split() if "=" in part)
+        seconds = (f"{row['seconds_acting']:.1f} + {row['seconds_training']:.1f}" for row in (ours, other))
+        lines.append(
+            [
+                settings["model"].removeprefix("qwen2.5-").upper(),
+                *seconds,
+                f"**{other['seconds'] / ours['seconds']:.1f}×**",
+                f"{ours['tokens_per_second_of_acting']:,.0f}",
+                f"{ours['bytes_share_acting']:.0%}",
+                f"{ours['operations_share_training']:.0%}",
+                f"{ours['memory_mb'] / 1e3:.0f} / {other['memory_mb'] / 1e3:.0f}",
+            ]
+        )
+    head = [
+        *("base", "ours: acting + training (s)", "(a) generate + padded", "factor", "tokens/s while acting"),
+        *("of the bandwidth while acting", "of the matrix rate while training", "peak GB ours / (a)"),
+    ]
+    return markdown(head, lines)
+
+
+TABLES = {"gpu": gpu_table, "update": update_table, "selection": selection_table, "selection-factor": factor_table}
 """Name of a table → its Markdown."""

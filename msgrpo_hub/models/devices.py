@@ -79,6 +79,12 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
 
 
+def all_memory(device: torch.device) -> int:
+    """Bytes of the memory that a device computes in."""
+    is_cuda = device.type == "cuda" and torch.cuda.is_available()
+    return torch.cuda.mem_get_info(device)[1] if is_cuda else int(psutil.virtual_memory().total)
+
+
 def has_float64(device: torch.device) -> bool:
     """Whether a device certainly computes in float64."""
     return device.type in _FLOAT64

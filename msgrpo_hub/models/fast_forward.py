@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, acting, has_kernel
-from msgrpo_hub.models.devices import there
+from msgrpo_hub.models.devices import all_memory, there
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
 from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps
 from msgrpo_hub.models.row_cache import RowCache
@@ -28,8 +28,8 @@ from msgrpo_hub.models.sampling import IntArray, TokenIds, not_finite
 FEW = 2400
 """Rows times tokens of the shared prefix, up to which its copies take less time (`benchmark/throughput/few_rows.py`)."""
 
-KEPT = 2**31
-"""Most bytes of the rows of recorded steps that stay on a GPU between acting and acting, while it learns."""
+KEPT = 1 / 16
+"""Most of the memory that the rows of recorded steps may keep between acting and acting, while the model learns."""
 
 Passes = Literal["recorded", "direct", "modules"]
 """By `DirectDecoder` with `RecordedSteps`, by it alone, or by the model's own modules."""
@@ -128,7 +128,7 @@ class FastForward:
             try:
                 yield
             finally:
-                if self._recorded is None or self._recorded.nbytes > KEPT:
+                if self._recorded is None or self._recorded.nbytes > KEPT * all_memory(self.model.device):
                     self._decoder, self._recorded = None, None
                 self._is_direct = None
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from msgrpo_hub.models import engine_check, recorded_steps
+from msgrpo_hub.models import engine_check, fast_forward, recorded_steps
 from msgrpo_hub.models.direct_decoder import DirectDecoder
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward, Passes
@@ -168,6 +168,20 @@ def test_an_adapter_that_learns_is_replayed_as_it_is_and_another_one_is_recorded
                 if f"lora_B.{adapter}" in name:
                     weight += 0.3
     assert 0 < recorded[0] == recorded[1] < recorded[2] < recorded[3]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_recordings_leave_the_memory_to_learning_where_they_take_much_of_it(kept: bool, tracer: Tracer) -> None:
+    model = adapted_model().eval()
+    engine = Engine(model, END)
+    forward = engine._forward = FastForward(model, "recorded")
+    forward.patience = 0
+    with patch.object(fast_forward, "KEPT", 1.0 if kept else 0.0):
+        sampled(engine, some_prompts())
+        assert (forward._recorded is not None) == kept
+        recorded = tracer.recorded
+        sampled(engine, some_prompts())
+    assert (tracer.recorded == recorded) == kept
 
 
 def test_a_recording_that_computes_otherwise_is_not_used_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,8 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.weights import merged, weights_version
+from msgrpo_hub.models.weights import merged, weights_version, without_adapter
+from tests.models.engines import adapted_model
 from tests.tiny import tiny_model
 
 PROMPTS = [(1, 2, 3, 4, 5), (1, 2, 3, 9), (1, 2, 3, 4, 7, 8)]
@@ -107,3 +108,22 @@ def test_a_model_without_an_adapter_stays_unchanged() -> None:
     before = weights_version(model)
     with merged(model):
         assert weights_version(model) == before
+
+
+def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_after_an_error() -> None:
+    model = adapted_model()
+    ids = torch.tensor([[3, 1, 4]])
+    with_it = model(ids).logits
+    with model.disable_adapter():
+        base = model(ids).logits
+    assert not torch.allclose(with_it, base, atol=1e-3)
+    with without_adapter(model):
+        assert torch.equal(model(ids).logits, base)
+        with without_adapter(model):
+            pass
+        assert torch.equal(model(ids).logits, base), "the outer context still holds"
+        assert not model(ids).logits.requires_grad
+    with pytest.raises(ZeroDivisionError), without_adapter(model):
+        _ = 1 / 0
+    assert torch.equal(model(ids).logits, with_it)
+    assert all(parameter.requires_grad for name, parameter in model.named_parameters() if "lora_B.default" in name)
