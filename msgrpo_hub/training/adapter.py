@@ -48,12 +48,12 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         chat_template_kwargs=config.chat_template_kwargs,
     )
     torch.manual_seed(config.seed)
-    if config.gradient_checkpointing:
-        agent.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        agent.model.enable_input_require_grads()
     base = cast(PreTrainedModel, agent.model)
     without_dropout(base)
     adapted = given_adapter(agent, config) if config.init_adapter else fresh_lora(base, config)
+    if config.gradient_checkpointing:
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        base.disable_input_require_grads()  # only the reentrant kind needs its hooks, with which a model acts by its slow modules
     return replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets those of torch
 
 
