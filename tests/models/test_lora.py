@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
 from peft import PeftModel
 from torch import nn
+from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.models.attention import base_of
+from msgrpo_hub.models.direct_decoder import DirectDecoder
 from msgrpo_hub.models.lora import FixedProduct, factors, is_plain_lora
 from tests.models.engines import adapted_model
 from tests.tiny import adapted, tiny_model
@@ -64,3 +67,14 @@ def test_factors_are_those_of_the_active_adapter() -> None:
         assert torch.allclose(second @ first, layer.get_delta_weight(name))
     assert is_plain_lora(layer)
     assert not is_plain_lora(nn.Linear(2, 2))
+
+
+def test_a_model_whose_weights_lie_side_by_side_is_merged_and_saved_like_any_other(tmp_path: Path) -> None:
+    model = adapted(tiny_model("qwen2", vocab_size=300))
+    ids = torch.tensor([[3, 1, 4]])
+    expected = model(ids).logits
+    DirectDecoder(model, fixed=True)
+    assert torch.allclose(model(ids).logits, expected, atol=1e-6)
+    merged = model.merge_and_unload()
+    merged.save_pretrained(tmp_path)
+    assert torch.allclose(AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, expected, atol=1e-5)
