@@ -177,6 +177,17 @@ def _what_is_read(model: nn.Module) -> tuple[object, ...]:
 
 def is_direct(model: PreTrainedModel | PeftModel) -> bool:
     """Whether `DirectDecoder` computes the model: a known family as transformers has it, with or without LoRA, without hooks."""
+    return is_known(model) and not hooked(model)
+
+
+def hooked(model: nn.Module) -> str:
+    """The first module with a hook, such as `model.embed_tokens`; empty without any."""
+    modules = model.named_modules()
+    return next((name or "it" for name, m in modules if m._forward_hooks or m._forward_pre_hooks or hasattr(m, "_hf_hook")), "")
+
+
+def is_known(model: PreTrainedModel | PeftModel) -> bool:
+    """Whether `DirectDecoder` knows what the model's own modules compute."""
     causal = base_of(model)
     family = next((name for name in FAMILIES if type(causal).__name__ == f"{name}ForCausalLM"), None)
     if family is None or not type(causal).__module__.startswith("transformers."):
@@ -188,8 +199,7 @@ def is_direct(model: PreTrainedModel | PeftModel) -> bool:
     for layer in cast(Any, causal).model.layers:
         attention, mlp = layer.self_attn, layer.mlp
         parts += [layer, attention, mlp, layer.input_layernorm, layer.post_attention_layernorm]
-    hooked = any(module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook") for module in model.modules())
-    return not hooked and {type(part).__name__ for part in parts} <= own
+    return {type(part).__name__ for part in parts} <= own
 
 
 def _layer(layer: Any, config: Any, fixed: bool) -> Layer:

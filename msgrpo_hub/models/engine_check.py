@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
+from msgrpo_hub.models.direct_decoder import hooked, is_known
 from msgrpo_hub.models.fast_forward import FastForward, Passes, passes_of
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_log_probs
@@ -103,7 +104,7 @@ def choose_forward(
 def _chosen(
     model: PreTrainedModel | PeftModel, kind: EngineName, reference: _Reference
 ) -> tuple[FastForward | PlainForward, str]:
-    problem = ""
+    problem = f"{where} has a hook" if kind != "plain" and is_known(model) and (where := hooked(model)) else ""
     if kind != "plain":
         for passes in passes_of(model):
             fast = FastForward(model, passes)

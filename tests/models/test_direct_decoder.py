@@ -119,6 +119,13 @@ def test_hooks_are_called() -> None:
         sampled(engine, some_prompts())
 
 
+def test_a_hook_costs_speed_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    model = MODELS["qwen2"]()
+    base_of(model).model.embed_tokens.register_forward_hook(lambda *_: None)
+    Engine(model, END).choose(some_prompts()[0], 10)
+    assert caplog.messages == ["'qwen2' acts by modules passes, since faster ones failed: model.embed_tokens has a hook"]
+
+
 def test_other_modules_stay_with_their_own_code() -> None:
     assert not any(map(is_direct, (tiny_model("gemma2"), tiny_model("phi3"), tiny_model("olmo2"))))
     prefixed = get_peft_model(tiny_model("llama"), PrefixTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM"))
