@@ -17,6 +17,9 @@ _NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_
 _RECURRENT = frozenset({"rwkv"})
 """Families that only call a training length by one of these names: their state has no positions."""
 
+_WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
+"""Settings of transformers' models that limit how far back a layer attends."""
+
 
 def context_limit(config: PretrainedConfig) -> int | None:
     """The number of positions of a model; None if any number works, as in state-space models and with ALiBi.
@@ -122,3 +125,10 @@ def _check(prompt: Prompt, length: PromptLength, limit: int, max_new_tokens: int
         f"a prompt of {length.fixed} tokens{past} leaves no room for a reply in the {limit} positions of {name!r}: "
         f"expected a model with a longer context{less}"
     )
+
+
+def smallest_window(config: PretrainedConfig) -> int:
+    """The fewest positions that a layer of the model may attend to; 0 if its configuration names no window."""
+    stated = config.get_text_config().to_dict()
+    values = (stated.get(name) for name in _WINDOWS)
+    return min((value for value in values if isinstance(value, int) and value > 0), default=0)

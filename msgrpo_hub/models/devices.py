@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy.typing as npt
@@ -77,6 +78,11 @@ def free_memory(device: str) -> int:
     """Free bytes of the memory that a device computes in; `auto` is the GPU if there is one."""
     kind = gpu() if device == "auto" else device.partition(":")[0]
     return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
+
+
+def current(device: torch.device) -> AbstractContextManager[None]:
+    """Makes one of several GPUs the one that kernels and graphs run on, which is not that of their tensors by itself."""
+    return torch.cuda.device(device) if device.type == "cuda" and torch.cuda.is_available() else nullcontext()
 
 
 def all_memory(device: torch.device) -> int:

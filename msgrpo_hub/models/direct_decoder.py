@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from peft import PeftModel
@@ -30,6 +31,9 @@ from msgrpo_hub.models.row_cache import RowCache
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 """How their classes in transformers begin."""
+
+_LATEST: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""Base model → the decoder of it that was made or refreshed last, by its identity."""
 
 Linear = Callable[[Tensor], Tensor]
 Attention = Callable[["Layer", Tensor, Tensor, Tensor], Tensor]
@@ -71,7 +75,7 @@ class Layer:
 
 
 class DirectDecoder:
-    """The forward pass of one model over a shared prefix, while its weights and adapters stay as they are.
+    """The forward pass of one model over a shared prefix, while its weights and adapters stay as they are, or it is refreshed.
 
     Args:
         model: one that `is_direct` accepts, switched to acting.
@@ -86,6 +90,7 @@ class DirectDecoder:
         self.norm = Norm(causal.model.norm.weight, causal.model.norm.variance_epsilon, fixed)
         self.layers = [_layer(layer, config, fixed) for layer in causal.model.layers[: config.num_hidden_layers]]
         self._read = _what_is_read(model) if fixed else ()
+        _LATEST[causal] = id(self)
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self.size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         """Dimensions of a head."""
@@ -93,10 +98,16 @@ class DirectDecoder:
         self.sees_all = all(layer.window is None for layer in self.layers)
         """Whether every layer attends to all positions."""
 
+    @property
+    def is_latest(self) -> bool:
+        """Whether no other decoder of the model has been made or refreshed since: fixed ones share the memory of adapters."""
+        return _LATEST[base_of(self._model)] == id(self)
+
     def refresh(self) -> bool:
         """Takes over new values of adapters and biases. Returns whether the decoder then computes what the model computes."""
         if not self._fixed or self._read != _what_is_read(self._model):
             return False
+        _LATEST[base_of(self._model)] = id(self)
         for layer in self.layers:
             for product in (layer.queries_keys_values, layer.out, layer.gate_and_up, layer.down):
                 if isinstance(product, FixedProduct):

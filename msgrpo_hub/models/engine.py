@@ -28,9 +28,10 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import TRAINING, attention_of
+from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
+from msgrpo_hub.models.context import smallest_window
 from msgrpo_hub.models.devices import there
-from msgrpo_hub.models.engine_check import choose_forward, smallest_window
+from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
@@ -133,7 +134,7 @@ class Engine:
     def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution that acting samples from.
 
-        `shares_prefixes` says beforehand what the batch must be. It is called while `learning`.
+        `shares_prefixes` says beforehand what the batch must be.
         """
         assert self._forward is not None
         split_head = self._forward.split_head
@@ -161,7 +162,7 @@ class Engine:
         Raises:
             UserError: no forward computes what the model's uncached pass does, or the one that was asked for does not.
         """
-        window = smallest_window(self.model)
+        window = smallest_window(base_of(self.model).config)
         slides = bool(window) and len(prompt) + new_tokens > window
         if self._forward is None or (slides and not self._checked_window):
             rows = self.forward_rows

@@ -23,6 +23,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
 from msgrpo_hub.models.direct_decoder import hooked, is_known
 from msgrpo_hub.models.fast_forward import FastForward, Passes, passes_of
+from msgrpo_hub.models.fused_step import kernel_errors
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.plain_forward import PlainForward
@@ -36,9 +37,6 @@ _CHOSEN: WeakKeyDictionary[torch.nn.Module, dict[tuple[EngineName, bool], Choice
 """What was chosen for a model, with and without regard to its windows."""
 
 log = logging.getLogger(__name__)
-
-_WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
-"""Settings of transformers' models that limit how far back a layer attends."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,6 @@ class Choice:
         made = FastForward(model, self.passes) if self.cached is None else PlainForward(model, self.cached)
         made.split_head = self.split_head
         return made
-
-
-def smallest_window(model: PreTrainedModel | PeftModel) -> int:
-    """The fewest positions that a layer of the model may attend to; 0 if its configuration names no window."""
-    config = base_of(model).config.get_text_config().to_dict()
-    values = (config.get(name) for name in _WINDOWS)
-    return min((value for value in values if isinstance(value, int) and value > 0), default=0)
 
 
 def choose_forward(
@@ -199,12 +190,13 @@ class _Reference:
 
     def disagreement(self, forward: FastForward | PlainForward) -> str:
         """What this forward computes otherwise than uncached passes do, or an empty text."""
+        errors: tuple[type[Exception], ...] = (*_ERRORS, *kernel_errors())
         for what, check in (("acting", self._acting), ("scoring", self._scoring), ("training", self._training)):
             try:
                 difference = check(forward)
             except UserError as error:
                 return str(error)
-            except _ERRORS as error:
+            except errors as error:
                 return f"{what} does not compute with shared keys and values: {_one_line(error)}"
             if not difference <= self.tolerance:
                 return f"log-probabilities of {what} differ by {difference:.2g}"

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import SharedPrefix, acting, has_kernel
-from msgrpo_hub.models.devices import all_memory, there
+from msgrpo_hub.models.devices import all_memory, current, there
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
 from msgrpo_hub.models.recorded_steps import PATIENCE, RecordedSteps
 from msgrpo_hub.models.row_cache import RowCache
@@ -40,6 +40,11 @@ def passes_of(model: PreTrainedModel | PeftModel) -> tuple[Passes, ...]:
     if not is_direct(model):
         return ("modules",)
     return ("recorded", "direct", "modules") if model.device.type == "cuda" else ("direct", "modules")
+
+
+def is_recorded(model: PreTrainedModel | PeftModel) -> bool:
+    """Whether the model acts by recorded steps, unless those turn out to differ."""
+    return model.device.type == "cuda" and is_direct(model)
 
 
 @dataclass
@@ -122,15 +127,17 @@ class FastForward:
         if self._is_direct is not None:
             yield
             return
-        with acting(self.model):
-            self._is_direct = self.passes != "modules" and is_direct(self.model)
-            self._renew()
+        kept = False  # after an error nothing is: what is not finite may be in the buffers
+        with acting(self.model), current(self.model.device):
             try:
+                self._is_direct = self.passes != "modules" and is_direct(self.model)
+                self._renew()
                 yield
+                kept = self._recorded is not None and self._recorded.nbytes <= KEPT * all_memory(self.model.device)
             finally:
-                if self._recorded is None or self._recorded.nbytes > KEPT * all_memory(self.model.device):
-                    self._decoder, self._recorded = None, None
                 self._is_direct = None
+                if not kept:
+                    self._decoder, self._recorded = None, None
 
     def forget(self) -> None:
         """Drops what was computed of the weights, because they have changed."""
@@ -144,6 +151,8 @@ class FastForward:
 
     def share(self, prompts: Sequence[TokenIds]) -> None:
         """Computes the keys and values of the prompts' shared prefix, unless they are there."""
+        if self._decoder is not None and not self._decoder.is_latest:
+            self._renew()
         shared = common_prefix(prompts)
         if prompts[0][:shared] == self._prefix:
             return

@@ -1,7 +1,8 @@
-"""A decoding step with Triton's kernels between its products, for models on a GPU that have the usual operations there."""
+"""A decoding step with Triton's kernels between its products, for layers with SiLU and heads of 16, 32, 64, … dimensions."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
@@ -14,6 +15,16 @@ from msgrpo_hub.models.lora import FixedProduct
 
 Pair = tuple[Tensor, Tensor]
 """Keys and values."""
+
+
+def kernel_errors() -> tuple[type[Exception], ...]:
+    """What a kernel that cannot be built ends with: too little memory on the chip, no compiler, no folder for its cache."""
+    others = (OSError, ImportError, subprocess.SubprocessError)
+    if find_spec("triton") is None:
+        return others
+    from triton.errors import TritonError
+
+    return *others, TritonError
 
 
 def has_kernels(decoder: DirectDecoder) -> bool:

@@ -154,8 +154,8 @@ def attention(
         keys, values, keys.stride(0), keys.stride(1), mask, mask.stride(0),
         shared_keys, shared_values, shared_keys.stride(0), mask if prefix_mask is None else prefix_mask, output, size**-0.5,
         length, prefix[0].shape[1] if prefix else 0, HEADS=count, KEY_HEADS=key_heads,
-        PADDED=max(16, triton.next_power_of_2(count // key_heads)), D=size, BLOCK=64, NORMED=norms is not None,
-        EXACT=heads.dtype == torch.float32,
+        PADDED=max(16, triton.next_power_of_2(count // key_heads)), D=size, BLOCK=64 if size * heads.itemsize <= 256 else 32,
+        NORMED=norms is not None, EXACT=heads.dtype == torch.float32,
     )  # fmt: skip
     return output
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from msgrpo_hub.models.context import check_lengths, context_limit
 from msgrpo_hub.models.devices import check_device
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.fast_forward import is_recorded
 from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, Threads, TopK, TopP
 from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.models.model_files import open_model
@@ -169,8 +170,11 @@ class LanguageModel:
 
     @contextmanager
     def caching(self) -> Iterator[None]:
-        """For a set of episodes: LoRA is merged into its base inside the context, and logits are cached (`Engine.caching`)."""
-        with merged(self.model), self.engine.caching():
+        """For a set of episodes: logits are cached (`Engine.caching`), and LoRA is merged into its base, but for recorded steps.
+
+        Those have it in their products, and would lie in other memory each time.
+        """
+        with nullcontext() if is_recorded(self.model) else merged(self.model), self.engine.caching():
             yield
 
     def chosen_engine(self, prompts: Sequence[Prompt]) -> str:

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
+from msgrpo_hub.models.sixteen_bits import in_sixteen_bits
 from msgrpo_hub.models.token_tree import TokenTree, prefix_inputs, tree_inputs
 
 CHUNK_BYTES = 2**28
@@ -55,6 +56,13 @@ def token_log_probs(
         tree: whether the model attends along trees, or computes each sequence as a padded row through its own attention.
         split_head: whether its head can be computed apart from its body; otherwise all logits exist at once.
     """
+    with in_sixteen_bits(model):
+        return _token_log_probs(model, batch, temperature, tree, split_head)
+
+
+def _token_log_probs(
+    model: PreTrainedModel | PeftModel, batch: TokenBatch, temperature: float, tree: bool, split_head: bool
+) -> Tensor:
     base = base_of(model)
     slots, rows = batch.slots.to(model.device).unique(return_inverse=True)
     targets = batch.targets.to(model.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from peft.tuners.lora import Linear as LoraLinear
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
+
+_JOINED = "_msgrpo_joined"
+"""Attribute of the first of the layers that lie side by side: the tensor that they are parts of."""
 
 
 def is_plain_lora(layer: nn.Module) -> bool:
@@ -106,15 +109,16 @@ class FixedProduct:
 def _side_by_side(layers: Sequence[nn.Linear], more: int) -> Tensor:
     """The weights of all layers as the first rows of one tensor, (their outputs + more, inputs), which they become parts of."""
     weights = [layer.weight for layer in layers]
-    outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
-    size = outputs + more, inputs
-    held = weights[0].data.untyped_storage()
-    at = [weight.data_ptr() for weight in weights]
-    ends = [place + weight.nbytes for place, weight in zip(at, weights, strict=True)]
-    if at[0] == held.data_ptr() and at[1:] == ends[:-1] and size[0] * inputs * weights[0].element_size() <= held.nbytes():
-        return torch.empty(0, dtype=weights[0].dtype, device=weights[0].device).set_(held, 0, size, (inputs, 1))
-    joined = weights[0].data.new_zeros(size)
-    for weight, part in zip(weights, joined[:outputs].split([len(weight) for weight in weights]), strict=True):
+    lengths, inputs = [len(weight) for weight in weights], weights[0].shape[1]
+    outputs = sum(lengths)
+    before: Any = getattr(layers[0], _JOINED, None)  # as a product of these layers has left it
+    if before is not None and len(before) >= outputs + more:
+        parts = before[:outputs].split(lengths)
+        if all(part.data_ptr() == weight.data_ptr() for part, weight in zip(parts, weights, strict=True)):
+            return cast(Tensor, before[: outputs + more])
+    joined = weights[0].data.new_zeros(outputs + more, inputs)
+    for weight, part in zip(weights, joined[:outputs].split(lengths), strict=True):
         part.copy_(weight.data)
         weight.data = part
+    setattr(layers[0], _JOINED, joined)
     return joined

@@ -4,7 +4,8 @@ A step of a language model is hundreds of small operations, and starting them ta
 which memory is read and written. So keys, values and masks lie in buffers that stay where they are, and a recorded step has fixed
 sizes: rows, tokens of a row and tokens of the shared prefix are rounded up, and masks hide what is too many.
 
-A row keeps its slot in the buffers while others end, and only rows that fork are copied:
+A row keeps its slot in the buffers while others end. Rows are copied where they fork, and where so many have ended that the
+others fit into a smaller recorded step:
 
     rows      a  b  c  d        b ends, and d forks         a  c  d  d'
     slots     0  1  2  3   ──────────────────────────→      0  2  3  1
@@ -34,6 +35,9 @@ from msgrpo_hub.models.sampling import IntArray
 
 PATIENCE = 2
 """Steps of some sizes that are computed before one of them is recorded, which takes as long as three steps."""
+
+MOST = 128
+"""Recorded steps that are kept, the most used ones."""
 
 BLOCK = 64
 """Tokens, and many rows, are rounded up to a multiple of it."""
@@ -69,7 +73,7 @@ class RecordedSteps:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers."""
+        """Bytes of keys, values and masks, without what the recordings compute in between."""
         return sum(buffer.nbytes for buffer in (*self._rows, self._mask, *self._prefix))
 
     def hold(self, rows: RowCache, prefix: RowCache | None, visible: Tensor) -> None:
@@ -87,6 +91,7 @@ class RecordedSteps:
         self._used = _rounded(count)
         self._make_room(states[0][0], self._used, self._length)
         for buffer, of_layer in zip(self._rows, states, strict=True):
+            buffer.zero_()  # an unused slot may hold what is not finite, which would not stay without effect behind a mask
             for part, new in zip(buffer, of_layer, strict=True):
                 part[:count, :, : self._length] = new
         self._mask.fill_(torch.finfo(self._mask.dtype).min)
@@ -128,6 +133,8 @@ class RecordedSteps:
         inputs = (ids[:, None], *self._decoder.rotations(positions[:, None], self._shared + self._length), place)
         self._uses[size] += 1
         if size not in self._steps and self._uses[size] > self._patience:
+            if len(self._steps) == MOST:
+                del self._steps[min(self._steps, key=self._uses.__getitem__)]
             self._steps[size] = self._record(self._step(size), tuple(part.clone() for part in inputs))
         step = self._steps.get(size) or self._step(size)
         return cast(Tensor, self._decoder.head(step(*inputs)[self._slots_there]))[:, -1]
@@ -178,10 +185,7 @@ class RecordedSteps:
         self._prefix_mask[..., shared:] = torch.finfo(self._prefix_mask.dtype).min
 
     def _make_room(self, like: Tensor, rows: int, length: int) -> None:
-        """Larger buffers if they are too small; what was recorded over the old ones is dropped.
-
-        Zeros fill them, since a masked number that is not finite would not stay without effect.
-        """
+        """Larger buffers if they are too small, filled with zeros; what was recorded over the old ones is dropped."""
         old = (self._mask.shape[0], self._mask.shape[3])
         if rows <= old[0] and length <= old[1]:
             return

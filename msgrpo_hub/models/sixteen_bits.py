@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
+from weakref import WeakSet
 
 import torch
 from peft.tuners.lora import Linear as LoraLinear
@@ -19,6 +20,9 @@ from torch.nn import functional
 
 from msgrpo_hub.models.direct_decoder import FAMILIES
 from msgrpo_hub.models.lora import factors, has_plain_adapter
+
+_INSIDE: WeakSet[nn.Module] = WeakSet()
+"""Models that are computed so now."""
 
 NORMS = tuple(f"{family}RMSNorm" for family in FAMILIES)
 
@@ -53,6 +57,9 @@ def in_sixteen_bits(model: nn.Module) -> Iterator[None]:
 
     A nested context does nothing.
     """
+    if model in _INSIDE or not any(_is_low(weight) for weight in model.parameters()):
+        yield
+        return
     changed: list[tuple[Any, type]] = []
     for module in model.modules():
         if type(module) is LoraLinear and type(module.base_layer) is nn.Linear and _is_low(module.base_layer.weight):
@@ -60,11 +67,13 @@ def in_sixteen_bits(model: nn.Module) -> Iterator[None]:
         elif type(module).__name__ in NORMS and _is_low(cast(Tensor, module.weight)):
             changed.append((module, OneNorm))
     before = [type(module) for module, _ in changed]
+    _INSIDE.add(model)
     for module, kind in changed:
         module.__class__ = kind
     try:
         yield
     finally:
+        _INSIDE.discard(model)
         for (module, _), kind in zip(changed, before, strict=True):
             module.__class__ = kind
 

@@ -11,6 +11,7 @@ import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import AuxiliaryTrainingWrapper
 
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
@@ -18,8 +19,10 @@ def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     modules = list(model.modules())
     parameters = _held(modules)
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
-    trained = [tensor.detach().float() for tensor in parameters if tensor.requires_grad]
-    norms = torch.stack(torch._foreach_norm(trained)).tolist() if trained else []  # fused optimisers increase no version
+    trained = [tensor.detach() for tensor in parameters if tensor.requires_grad]
+    norms = (
+        torch.stack(torch._foreach_norm(trained, 2, torch.float32)).tolist() if trained else []
+    )  # some optimisers raise no version
     layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
     return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
 
@@ -35,17 +38,24 @@ def without_adapter(model: torch.nn.Module) -> Iterator[None]:
 
     PEFT's own context also describes every layer and freezes its matrices: with 250 layers that takes as long as a forward pass.
     """
-    layers: list[Any] = [
-        module for module in model.modules() if isinstance(module, BaseTunerLayer) and not module.disable_adapters
-    ]
-    with torch.no_grad():
-        for layer in layers:
-            layer._disable_adapters = True
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer._disable_adapters = False
+    with (
+        torch.no_grad(),
+        _off([module for module in model.modules() if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper))]),
+    ):
+        yield
+
+
+@contextmanager
+def _off(layers: Sequence[Any]) -> Iterator[None]:
+    """Switches off those of PEFT's layers that are on."""
+    on = [layer for layer in layers if not layer._disable_adapters]
+    for layer in on:
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in on:
+            layer._disable_adapters = False
 
 
 @contextmanager
@@ -69,7 +79,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
                 layer.weight.data = weight.clone()
                 for name in layer.active_adapters:
                     layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` changes
-        with without_adapter(model):
+        with _off(layers):
             yield
     finally:
         for layer, weight in zip(layers, originals, strict=True):

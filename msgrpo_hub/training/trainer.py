@@ -162,7 +162,7 @@ class Trainer:
         """That between prompts and replies of update `index`, in nats; before the weights move."""
         self.model.eval()
         rng = stream(self.config.seed, "information", index)
-        with _memory("measuring", "--token-budget"), self.engine.learning():
+        with _memory("measuring", "--token-budget"):
             return information_of(self.engine, groups, self.temperature, self.config.token_budget, rng)
 
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
@@ -191,7 +191,7 @@ class Trainer:
         totals = torch.zeros(2, dtype=torch.float64)
         packs = [packed for batch in batches for packed in batch]
         self.model.eval()
-        with _memory("measuring", "--token-budget"), self.engine.learning():
+        with _memory("measuring", "--token-budget"):
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
                 log_probs = self.engine.log_probs(packed, self.temperature).cpu().double()[packed.tokens]
                 weights = packed.weights.double()

@@ -44,6 +44,16 @@ def test_the_layers_stay_in_use_as_parts_of_one_tensor() -> None:
     assert FixedProduct([layer.base_layer for layer in layers])._weights.data_ptr() == product._weights.data_ptr()
 
 
+def test_weights_that_lie_side_by_side_in_a_memory_of_others_are_moved() -> None:
+    layers = layers_of(adapted(tiny_model("qwen2", vocab_size=300)))
+    flat = torch.cat([layer.weight.data.flatten() for layer in layers] + [torch.ones(10_000)])
+    parts = flat.split([layer.weight.numel() for layer in layers] + [10_000])
+    for layer, part in zip(layers, parts, strict=False):
+        layer.weight.data = part.view_as(layer.weight)
+    FixedProduct(layers)
+    assert torch.equal(parts[-1], torch.ones(10_000)), "what follows them is not the product's"
+
+
 def test_a_refreshed_product_has_the_adapters_and_biases_of_now() -> None:
     layers = layers_of(adapted(tiny_model("qwen2", vocab_size=300)))
     product, states = FixedProduct(layers), torch.randn(3, layers[0].in_features)

@@ -6,6 +6,7 @@ Python is left out of a replay, and asking a tensor for its value is an error.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import engine_check, fast_forward, recorded_steps
 from msgrpo_hub.models.direct_decoder import DirectDecoder
 from msgrpo_hub.models.engine import Engine
@@ -184,6 +186,37 @@ def test_recordings_leave_the_memory_to_learning_where_they_take_much_of_it(kept
     assert (tracer.recorded == recorded) == kept
 
 
+def test_two_engines_of_one_model_act_by_turns_with_an_adapter_each(tracer: Tracer) -> None:
+    """Fixed products of both lie in the same memory."""
+    model = adapted_model().eval()
+    engines = {name: Engine(model, END) for name in ("default", "other")}
+    plain = Engine(model, END)
+    plain._forward = FastForward(model, "modules")
+    for engine in engines.values():
+        engine._forward = FastForward(model, "recorded")
+        engine._forward.patience = 0
+    with engines["default"].caching():
+        for turn, name in enumerate(("default", "default", "other", "default")):
+            model.set_adapter(name)
+            assert_same(sampled(engines[name], some_prompts(turn)), sampled(plain, some_prompts(turn)))
+    assert tracer.replayed
+
+
+@pytest.mark.usefixtures("tracer")
+def test_after_numbers_that_were_not_finite_nothing_of_them_stays() -> None:
+    model = adapted_model().eval()
+    engine, plain = Engine(model, END), Engine(model, END)
+    engine._forward, plain._forward = FastForward(model, "recorded"), FastForward(model, "modules")
+    weight = next(weight for name, weight in model.named_parameters() if "lora_B.default" in name)
+    with torch.no_grad():
+        before = weight.clone()
+        weight.fill_(torch.nan)
+        with pytest.raises(UserError, match="not finite"):
+            sampled(engine, [prompt * 3 for prompt in some_prompts()])
+        weight.copy_(before)
+    assert_same(sampled(engine, some_prompts()), sampled(plain, some_prompts()))
+
+
 def test_a_recording_that_computes_otherwise_is_not_used_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """As a graph of a driver or a library with an error would."""
     trace = Tracer()
@@ -195,8 +228,11 @@ def test_a_recording_that_computes_otherwise_is_not_used_and_that_is_said(caplog
     def failing(*_: object) -> Step:
         raise RuntimeError("operation not permitted when stream is capturing")
 
+    def without_compiler(*_: object) -> Step:
+        raise subprocess.CalledProcessError(1, "gcc")
+
     with patch.object(engine_check, "passes_of", lambda _model: ("recorded", "direct", "modules")):
-        for record, expected in ((trace, "recorded"), (wrong, "direct"), (failing, "direct")):
+        for record, expected in ((trace, "recorded"), (wrong, "direct"), (failing, "direct"), (without_compiler, "direct")):
             with patch.object(recorded_steps, "_as_graphs", lambda record=record: record):
                 forward = Engine(MODELS["qwen2"](), END).choose(some_prompts()[0], 10)
             assert isinstance(forward, FastForward)
@@ -204,7 +240,7 @@ def test_a_recording_that_computes_otherwise_is_not_used_and_that_is_said(caplog
     said = [
         record.getMessage() for record in caplog.records if "acts by direct passes, since faster ones failed" in record.message
     ]
-    assert len(said) == 2
+    assert len(said) == 3
     assert "operation not permitted" in said[1]
 
 

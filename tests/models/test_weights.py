@@ -110,6 +110,19 @@ def test_a_model_without_an_adapter_stays_unchanged() -> None:
         assert weights_version(model) == before
 
 
+def test_what_an_adapter_has_beside_lora_is_off_without_it_too() -> None:
+    lora = LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM")
+    model = get_peft_model(tiny_model("llama", vocab_size=300), lora).eval()
+    with torch.no_grad():
+        model.get_base_model().lm_head.modules_to_save["default"].weight += 1
+    ids = torch.tensor([[3, 1, 4]])
+    with model.disable_adapter():
+        base = model(ids).logits
+    assert not torch.allclose(model(ids).logits, base, atol=1e-2)
+    with without_adapter(model):
+        assert torch.equal(model(ids).logits, base)
+
+
 def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_after_an_error() -> None:
     model = adapted_model()
     ids = torch.tensor([[3, 1, 4]])
