@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models import attention, engine
+from msgrpo_hub.models import attention, fast_forward, sixteen_bits
 from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.drawing import draw_tokens
 from msgrpo_hub.models.language_model import LanguageModel
@@ -98,6 +98,7 @@ def test_an_update_on_a_gpu_leaves_no_tensor_behind(
     gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "KERNEL_FROM", math.inf)  # the CPU alone has the kernel; it rounds otherwise
+    monkeypatch.setattr(sixteen_bits, "_is_low", lambda weight: weight.dtype == torch.bfloat16)  # and not a GPU alone
     config = replace(config, **changes)  # type: ignore[arg-type]
     here = one_update(config, Accelerator(cpu=True))
     with fake_gpu(gpu):
@@ -146,7 +147,7 @@ class Waits(TorchFunctionMode):
 
 
 def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "beside", lambda _, indices: torch.from_numpy(indices))
+    monkeypatch.setattr(fast_forward, "there", lambda values, _device: torch.from_numpy(values))
     with fake_gpu(), pytest.raises(RuntimeError, match="one device"):
         one_update(replace(config, device="cuda"), Accelerator(cpu=True))
 
