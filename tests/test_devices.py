@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models import attention, fast_forward, sixteen_bits
+from msgrpo_hub.models import attention, drawing, sixteen_bits
 from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.drawing import draw_tokens
 from msgrpo_hub.models.language_model import LanguageModel
@@ -147,7 +147,7 @@ class Waits(TorchFunctionMode):
 
 
 def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_forward, "there", lambda values, _device: torch.from_numpy(values))
+    monkeypatch.setattr(drawing, "there", lambda values, _device: torch.from_numpy(values))
     with fake_gpu(), pytest.raises(RuntimeError, match="one device"):
         one_update(replace(config, device="cuda"), Accelerator(cpu=True))
 
