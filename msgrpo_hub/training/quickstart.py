@@ -38,4 +38,19 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
         "sampler": "max-variance",
         "eval_every": 10,
     },
+    "quickstart-snake-standard": {
+        **_QUICK,
+        "game": "Snake-Standard-v1",
+        "teacher": "greedy",
+        "teacher_thoughts": True,  # without them it hardly learns to keep away from the other snake's head
+        "taught": 150,
+        "updates": 170,
+        "temperature": 1.25,
+        "groups": 16,
+        "group_size": 16,
+        "selected_per_group": 16,
+        "credit": "reward-to-go",
+        "beta": 0.0,
+        "learning_rate_end": 0.3,
+    },
 }
