@@ -100,8 +100,8 @@ class DirectDecoder:
 
     @property
     def is_latest(self) -> bool:
-        """Whether no other decoder of the model has been made or refreshed since: fixed ones share the memory of adapters."""
-        return _LATEST[base_of(self._model)] == id(self)
+        """Whether no other decoder of the model has been made or refreshed since; fixed ones share the memory of adapters."""
+        return not self._fixed or _LATEST[base_of(self._model)] == id(self)
 
     def refresh(self) -> bool:
         """Takes over new values of adapters and biases. Returns whether the decoder then computes what the model computes."""
