@@ -1,6 +1,6 @@
 """Memory and time of an update on cards.
 
-Nothing here has run on a card. Bytes and operations follow from the shape of a model (`msgrpo_hub/training/sizing.py`). What
+Computed, and not measured: one H100 was slower (results/README.md). Bytes and operations follow from the shape of a model (`msgrpo_hub/training/sizing.py`). What
 share of a machine's rates an update reaches is fitted to updates measured on two cores of a CPU (results/sizing.json).
 """
 

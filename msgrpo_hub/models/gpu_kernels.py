@@ -1,8 +1,8 @@
 """Three kernels for decoding steps on a GPU, in Triton: what lies between a layer's four products.
 
 With a hundred rows PyTorch's operations between the products of a layer took longer than the products, which read the weights
-(docs/guide/sizing.md). Here the new token's keys and values are turned, stored and attended to by one kernel, and the activation
-and the sum with the norm after it are one each. They compute in float32 and round once.
+(benchmark/throughput/results/README.md). Here the new token's keys and values are turned, stored and attended to by one kernel,
+and the activation and the sum with the norm after it are one each. They compute in float32 and round once.
 
 `recorded_steps` uses them where Triton is installed, and `engine_check` compares what comes out with the model's own passes.
 Tests run them by Triton's interpreter on a CPU.

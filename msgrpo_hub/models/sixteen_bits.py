@@ -1,9 +1,9 @@
 """What learning computes otherwise on a GPU, with a base of 16 bits: fewer operations, in the types that it is fast in.
 
 PEFT computes an adapter in float32, as which its matrices are trained, and a GPU's matrix units want 16 bits: with a base in
-bfloat16 the products of the adapter took longer than those of the base (docs/guide/sizing.md). So they are computed in the
-base's type, as under autocast; the matrices, their gradients and the optimiser stay in float32. And a norm is one operation,
-which rounds once, where the module's eight round twice.
+bfloat16 the products of the adapter took longer than those of the base (benchmark/throughput/results/README.md). So they are
+computed in the base's type, as under autocast; the matrices, their gradients and the optimiser stay in float32. And a norm is
+one operation, which rounds once, where the module's eight round twice.
 """
 
 from __future__ import annotations
