@@ -1,7 +1,8 @@
 """Memory and time of an update on cards.
 
-Computed, and not measured: one H100 was slower (results/README.md). Bytes and operations follow from the shape of a model (`msgrpo_hub/training/sizing.py`). What
-share of a machine's rates an update reaches is fitted to updates measured on two cores of a CPU (results/sizing.json).
+Computed, and not measured: one H100 was slower (results/README.md). Bytes and operations follow from the shape of a model
+(`msgrpo_hub/training/sizing.py`). What share of a machine's rates an update reaches is fitted to updates measured on two cores of
+a CPU (results/sizing.json).
 """
 
 from __future__ import annotations
