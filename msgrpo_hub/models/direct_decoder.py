@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -26,6 +25,7 @@ from msgrpo_hub.models.attention import SharedPrefix, base_of, shared_prefix_att
 from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
 from msgrpo_hub.models.lora import FixedProduct, JoinedLora, is_plain_lora
 from msgrpo_hub.models.row_cache import RowCache
+from msgrpo_hub.models.weights import adapters_in_use, held
 
 # Shapes: U rows, Q new tokens of each, N hidden states, H query heads, J key heads, D head dimension, V tokens.
 
@@ -181,9 +181,8 @@ class DirectDecoder:
 
 def _what_is_read(model: nn.Module) -> tuple[object, ...]:
     """The tensors and adapters that a fixed decoder of the model reads."""
-    tensors = [tensor.data_ptr() for module in model.modules() for tensor in module._parameters.values() if tensor is not None]
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    return tuple(tensors), tuple((layer.disable_adapters, layer.merged, tuple(layer.active_adapters)) for layer in layers)
+    modules = list(model.modules())
+    return tuple(tensor.data_ptr() for tensor in held(modules)), adapters_in_use(modules)
 
 
 def is_direct(model: PreTrainedModel | PeftModel) -> bool:

@@ -44,7 +44,7 @@ def passes_of(model: PreTrainedModel | PeftModel) -> tuple[Passes, ...]:
 
 def is_recorded(model: PreTrainedModel | PeftModel) -> bool:
     """Whether the model acts by recorded steps, unless those turn out to differ."""
-    return model.device.type == "cuda" and is_direct(model)
+    return passes_of(model)[0] == "recorded"
 
 
 @dataclass

@@ -17,17 +17,22 @@ from peft.utils.other import AuxiliaryTrainingWrapper
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
     modules = list(model.modules())
-    parameters = _held(modules)
+    parameters = held(modules)
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
     trained = [tensor.detach() for tensor in parameters if tensor.requires_grad]
     norms = (
         torch.stack(torch._foreach_norm(trained, 2, torch.float32)).tolist() if trained else []
     )  # some optimisers raise no version
+    return tuple(tensors), tuple(norms), adapters_in_use(modules)
+
+
+def adapters_in_use(modules: Iterable[torch.nn.Module]) -> tuple[object, ...]:
+    """Of each layer with adapters, whether they are off or merged, and which are active."""
     layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
-    return tuple(tensors), tuple(norms), tuple((layer.disable_adapters, tuple(layer.active_adapters)) for layer in layers)
+    return tuple((layer.disable_adapters, layer.merged, tuple(layer.active_adapters)) for layer in layers)
 
 
-def _held(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
+def held(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
     """The parameters of every module; one that two modules share comes twice."""
     return [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
 
@@ -88,7 +93,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
 
 def _shares_weights(model: torch.nn.Module, layers: Sequence[Any]) -> bool:
     """Whether a module beside these layers has the weight of one of them."""
-    uses = Counter(tensor.data_ptr() for tensor in _held(model.modules()))
+    uses = Counter(tensor.data_ptr() for tensor in held(model.modules()))
     return any(uses[layer.weight.data_ptr()] > 1 for layer in layers)
 
 
