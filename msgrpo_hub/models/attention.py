@@ -264,8 +264,7 @@ AttentionInterface.register(TRAINING, tree_attention)
 @contextmanager
 def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None]:
     """Switches the attention implementation inside the context, and back on exit. A nested context does nothing."""
-    base = base_of(model)
-    before = base.config._attn_implementation
+    before = (base := base_of(model)).config._attn_implementation
     if before == name:
         yield
         return
