@@ -25,14 +25,19 @@ def has_plain_adapter(layer: LoraLinear) -> bool:
     """Whether one adapter is added to the linear layer as in the LoRA paper."""
     if layer.disable_adapters or layer.merged:
         return False
-    active = [name for name in layer.active_adapters if name in layer.lora_A]
+    active = active_adapters(layer)
     plain = len(active) == 1 and active[0] not in layer.lora_variant and layer.lora_B[active[0]].bias is None
     return plain and type(layer.base_layer) in (nn.Linear, FewRowsLinear)
 
 
+def active_adapters(layer: LoraLinear) -> list[str]:
+    """The active adapters that the layer has."""
+    return [name for name in layer.active_adapters if name in layer.lora_A]
+
+
 def factors(layer: LoraLinear) -> tuple[Tensor, Tensor]:
     """A (r, inputs) and s·B (outputs, r) of the active adapter of a layer that `has_plain_adapter`."""
-    name = next(name for name in layer.active_adapters if name in layer.lora_A)
+    [name] = active_adapters(layer)
     first, second = (cast(Tensor, part[name].weight) for part in (layer.lora_A, layer.lora_B))
     return first, layer.scaling[name] * second
 

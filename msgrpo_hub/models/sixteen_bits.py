@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msgrpo_hub.models.direct_decoder import FAMILIES
-from msgrpo_hub.models.lora import factors, has_plain_adapter
+from msgrpo_hub.models.lora import active_adapters, factors, has_plain_adapter
 
 _INSIDE: WeakSet[nn.Module] = WeakSet()
 """Models that are computed so now."""
@@ -33,7 +33,7 @@ class LowLora(LoraLinear):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if kwargs.get("adapter_names") or not has_plain_adapter(self):
             return super().forward(x, *args, **kwargs)
-        name = next(name for name in self.active_adapters if name in self.lora_A)
+        [name] = active_adapters(self)
         first, second = factors(self)
         flat = x.flatten(0, -2)
         inner = functional.linear(self.lora_dropout[name](flat), first.to(x.dtype))
@@ -57,7 +57,7 @@ def in_sixteen_bits(model: nn.Module) -> Iterator[None]:
 
     A nested context does nothing.
     """
-    if model in _INSIDE or not any(_is_low(weight) for weight in model.parameters()):
+    if model in _INSIDE or not _is_low(next(model.parameters())):  # the embedding has the type of the base
         yield
         return
     changed: list[tuple[Any, type]] = []

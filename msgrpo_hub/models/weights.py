@@ -20,9 +20,8 @@ def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     parameters = held(modules)
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
     trained = [tensor.detach() for tensor in parameters if tensor.requires_grad]
-    norms = (
-        torch.stack(torch._foreach_norm(trained, 2, torch.float32)).tolist() if trained else []
-    )  # some optimisers raise no version
+    # Fused optimisers do not increase the version.
+    norms = torch.stack(torch._foreach_norm(trained, 2, torch.float32)).tolist() if trained else []
     return tuple(tensors), tuple(norms), adapters_in_use(modules)
 
 
@@ -43,10 +42,8 @@ def without_adapter(model: torch.nn.Module) -> Iterator[None]:
 
     PEFT's own context also describes every layer and freezes its matrices: with 250 layers that takes as long as a forward pass.
     """
-    with (
-        torch.no_grad(),
-        _off([module for module in model.modules() if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper))]),
-    ):
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+    with torch.no_grad(), _off(layers):
         yield
 
 
