@@ -26,6 +26,7 @@ from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
 from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
 from msgrpo_hub.models.vllm_pool import VllmPool
 from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
+from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.information import pairs_of
@@ -147,7 +148,7 @@ class VllmActor:
         model = cast(PeftModel, self.agent.model)
         model.save_pretrained(str(path))
         expected = self._log_probs(self._pool.probes)
-        with model.disable_adapter():
+        with without_adapter(model):
             others = {"the base alone": self._log_probs(self._pool.probes)}
         if self._before is not None:
             others["the version before"] = self._before
