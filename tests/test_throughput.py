@@ -21,10 +21,24 @@ from benchmark.throughput.machine import clock
 from benchmark.throughput.naive import NaiveTrainer
 from benchmark.throughput.rows import ResultFile
 from benchmark.throughput.stages import OTHER, Stages
-from benchmark.throughput.update import table
+from benchmark.throughput.update import sides, table
+from benchmark.throughput.with_vllm import PYTHON, VllmTrainer
 
 pytestmark = pytest.mark.long
 
+STANDS_FOR_VLLM = """
+import json, os
+from types import SimpleNamespace as Is
+SamplingParams = Is
+def tell(**what):
+    with open(os.environ["ASKED"], "a") as file: print(json.dumps(what), file=file)
+class LLM:
+    def __init__(self, model, max_lora_rank, **_): tell(model=model, max_lora_rank=max_lora_rank)
+    def generate(self, prompts, sampling, lora_request, **_):
+        ids = [prompt["prompt_token_ids"] for prompt in prompts]
+        tell(number=lora_request[1], files=os.listdir(lora_request[2]), temperature=sampling.temperature, prompts=ids)
+        return [Is(outputs=[Is(token_ids=range(sampling.max_tokens))]) for _ in prompts]
+"""
 ROOT = Path(__file__).parents[1]
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 CASES = [
@@ -85,6 +99,32 @@ def test_forced_replies_have_exactly_the_length_and_spread_the_play(side: type[M
     assert max(len(episode.steps) for episode in group.episodes) == 3
 
 
+def test_the_side_that_acts_by_vllm_gives_it_every_prompt_and_a_new_number_for_every_adapter(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module in vLLM's place answers in the worker's process; the real one is asked in `tests/vllm`."""
+    package = tmp_path / "vllm"
+    (package / "lora").mkdir(parents=True)
+    (package / "__init__.py").write_text(STANDS_FOR_VLLM)
+    (package / "lora" / "request.py").write_text("def LoRARequest(*names): return names\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(PYTHON, sys.executable)
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    trainer, ours = make_trainer(CASES[2], models, VllmTrainer), make_trainer(CASES[2], models)
+    with trainer.ready():
+        played = [trainer.act(trainer.starts.of_update(1)) for _ in range(2)]
+    steps = [step for group in played[0] for episode in group.episodes for step in episode.steps]
+    assert {step.completion.token_ids for step in steps} == {tuple(range(8))}
+    assert [len(e.steps) for e in played[0][0].episodes] == [len(e.steps) for e in ours.act(ours.starts.of_update(1))[0].episodes]
+    asked = [json.loads(line) for line in (tmp_path / "asked").read_text().splitlines()]
+    assert asked[0] == {"max_lora_rank": ours.config.lora_rank, "model": ours.config.model}
+    assert [each["number"] for each in asked[1:]] == [1, 1, 1, 2, 2, 2]
+    assert all("adapter_model.safetensors" in each["files"] for each in asked[1:])
+    assert all(each["temperature"] == ours.config.first_temperature for each in asked[1:])
+    prompts = [tuple(ids) for each in asked[1:4] for ids in each["prompts"]]
+    assert sorted(prompts) == sorted(tuple(step.completion.prompt_ids) for step in steps)
+
+
 def test_the_counted_contexts_are_the_distinct_ones() -> None:
     rows = [((1, 2), (3, 4)), ((1, 2), (3, 5)), ((1, 2), (3, 4)), ((1,), (7,))]
     # distinct contexts: 1 · 12 · 123, of lengths 1, 2, 3; tokens are predicted after 12 and 123, and after 1
@@ -141,8 +181,14 @@ def test_the_table_takes_medians_and_ratios_of_them() -> None:
         return [{"key": ["lake", side, k], "seconds": s} for k, s in enumerate(seconds)]
 
     limit = {"key": ["lake", "limit", 0], "bound_seconds_acting": 0.5, "bound_seconds_training": 0.5}
-    (line,) = table([*rows("ours", 1.0, 2.0, 9.0), *rows("naive", 50.0, 20.0, 30.0), limit])
+    (line,) = table([*rows("ours", 1.0, 2.0, 9.0), *rows("naive", 50.0, 20.0, 30.0), *rows("vllm", 8.0), limit])
     assert (line["ours_seconds"], line["naive_seconds"], line["ratio_naive"], line["share_of_limit"]) == (2.0, 30.0, 15.0, 0.5)
+    assert line["ratio_vllm"] == 4.0
+
+
+def test_vllm_is_a_side_of_some_cases_and_only_where_it_is_installed() -> None:
+    assert sides("lake", vllm=True) == ["ours", "naive", "merged", "vllm", "trl"]
+    assert sides("lake, 64 tokens", vllm=False) == sides("snake, 64 tokens", vllm=True) == ["ours", "naive", "trl"]
 
 
 def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) -> None:

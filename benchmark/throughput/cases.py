@@ -132,6 +132,10 @@ class MeasuredTrainer(Trainer):
         [game] = self.starts.games.values()
         return game
 
+    def ready(self) -> AbstractContextManager[None]:
+        """With what else acts."""
+        return nullcontext()
+
     def act(self, starts: Sequence[Start]) -> list[Group]:
         began = clock()
         self.played, self.packs, self.selected = self.play(starts), (), ()

@@ -19,11 +19,12 @@ import torch
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.machine import clock
 from benchmark.throughput.naive import MergedNaiveTrainer, NaiveTrainer
+from benchmark.throughput.with_vllm import VllmTrainer
 from msgrpo_hub.episode import Group
 from msgrpo_hub.training.metrics import Metrics, memory_mb
 
 SIDES: dict[str, type[MeasuredTrainer] | None] = {
-    **{"ours": MeasuredTrainer, "naive": NaiveTrainer, "merged": MergedNaiveTrainer, "trl": None}
+    **{"ours": MeasuredTrainer, "naive": NaiveTrainer, "merged": MergedNaiveTrainer, "vllm": VllmTrainer, "trl": None}
 }
 """Side → trainer; TRL has its own trainer."""
 
@@ -60,11 +61,12 @@ def run_updates(side: str, case: Case, models: Path, updates: int) -> tuple[list
 
         return trl_updates(case, models, updates)
     trainer = make_trainer(case, models, kind)
-    warm_up(trainer, case)
     metrics, played = [], []
-    for index in range(1, updates + 1):
-        metrics.append(timed_update(trainer, index))
-        played.append(trainer.played)
+    with trainer.ready():
+        warm_up(trainer, case)
+        for index in range(1, updates + 1):
+            metrics.append(timed_update(trainer, index))
+            played.append(trainer.played)
     return metrics, played
 
 

@@ -18,6 +18,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
+from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.models.language_model import LanguageModel, end_tokens
@@ -41,16 +42,20 @@ class GeneratePolicy:
     agent: LanguageModel
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
-        agent, inputs = self.agent, self.padded(prompts)
+        inputs = self.padded(prompts)
         output = self.generate(inputs)
         starts = inputs["attention_mask"].argmax(1).tolist()
-        given = [tuple(ids[start:]) for ids, start in zip(inputs["input_ids"].tolist(), starts, strict=True)]
-        replies = [self.cut(row) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
+        given = [ids[start:] for ids, start in zip(inputs["input_ids"].tolist(), starts, strict=True)]
+        return self.completions(given, [self.cut(row) for row in output[:, inputs["input_ids"].shape[1] :].tolist()])
+
+    def completions(self, given: Sequence[Sequence[int]], replies: list[list[int]]) -> list[Completion]:
+        """The replies to prompts, token ids both."""
+        agent = self.agent
         texts = agent.tokenizer.batch_decode(replies, skip_special_tokens=True)
         return [
             Completion(
                 text=text,
-                prompt_ids=ids,
+                prompt_ids=tuple(ids),
                 token_ids=tuple(reply),
                 finish="stop" if len(reply) < agent.max_new_tokens else "length",
             )
@@ -93,10 +98,14 @@ class NaiveTrainer(MeasuredTrainer):
     def play(self, starts: Sequence[Start]) -> list[Group]:
         self.model.eval()
         if isinstance(self.agent, ForcedReply):
-            policy: Any = ForcedReply(GeneratePolicy(cast(LanguageModel, self.agent.policy)), self.agent.actions)
+            policy: Any = ForcedReply(self.policy_of(cast(LanguageModel, self.agent.policy)), self.agent.actions)
         else:
-            policy = GeneratePolicy(self.agent)
+            policy = self.policy_of(self.agent)
         return play_groups(self.game, policy, [seed for _, seed in starts], self.config.group_size)
+
+    def policy_of(self, agent: LanguageModel) -> Policy:
+        """What acts with the weights and settings of an agent."""
+        return GeneratePolicy(agent)
 
     def update(self, index: int) -> Update:
         torch.manual_seed(index)

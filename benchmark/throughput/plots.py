@@ -21,12 +21,13 @@ from matplotlib.ticker import LogLocator
 from benchmark.throughput.growth import exponents
 from benchmark.throughput.tables import RESULTS, cases, seconds
 
-COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "trl": "#9a7bd0", "limit": "#5fae6b"}
+COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "vllm": "#d9635f", "trl": "#9a7bd0", "limit": "#5fae6b"}
 """Legible on light and dark backgrounds; text and frames are grey, the background is transparent."""
 NAMES = {
     "ours": "msgrpo_hub",
     "naive": "generate + padded batch",
     "merged": "the same, LoRA merged",
+    "vllm": "vLLM + padded batch",
     "trl": "TRL 1.16",
     "limit": "limit of the machine",
 }

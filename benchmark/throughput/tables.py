@@ -25,8 +25,15 @@ def record(name: str) -> dict[str, Any]:
 def update_table() -> str:
     """Seconds per update of every side of every case, acting + training, and how many times ours they are."""
     head = [
-        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged", "(b) TRL 1.16's step", "limit (s)"),
-        *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
+        *(
+            "case",
+            "ours: acting + training (s)",
+            "(a) generate + padded",
+            "(a), LoRA merged",
+            "(b) TRL 1.16's step",
+            "(d) vLLM + padded",
+        ),
+        *("limit (s)", "episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
     ]
     return markdown(head, [_of_case(line) for line in cases(record("update"))])
 
@@ -54,6 +61,7 @@ def _of_case(line: Line) -> list[str]:
         against("naive"),
         against("merged"),
         against("trl"),
+        against("vllm"),
         "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
         *(_rate(line[f"ours_{what}"] / ours) for what in ("episodes", "steps", "tokens")),
         f"{line['ours_distinct_prompt_ratio']:.3f}",

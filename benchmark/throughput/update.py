@@ -2,12 +2,14 @@
 
 Ours against (a) lockstep `model.generate` with a padded batch (`naive.py`), (b) TRL's `GRPOTrainer` (`with_trl.py`,
 needs `pip install trl==1.16.0 datasets`) and (c) the limit of the machine (`limit.py`). The sides take turns, each
-measurement in a separate process. Every row is saved as it is measured; a second run resumes after the last row.
+measurement in a separate process. With `--vllm-python`, some cases have a side (d) that acts by vLLM (`with_vllm.py`).
+Every row is saved as it is measured; a second run resumes after the last row.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from benchmark.throughput.cases import PRESETS, Case, adapter_file
 from benchmark.throughput.limit import ceilings, limits
 from benchmark.throughput.measure import SIDES
 from benchmark.throughput.rows import Key, ResultFile, Row, in_a_process
+from benchmark.throughput.with_vllm import PYTHON
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.trainer import Trainer
 
@@ -58,11 +61,16 @@ CASES = {
 large model."""
 
 
-def sides(label: str) -> list[str]:
-    """The sides that are measured for a case."""
+WITH_VLLM = ("lake", "snake", *(label for label in CASES if "tokens" in label and label.startswith("lake")))
+"""The cases that are also measured with vLLM, whose start takes a minute."""
+
+
+def sides(label: str, vllm: bool) -> list[str]:
+    """The sides that are measured for a case, with or without vLLM at hand."""
     if "all drawn" in label:
         return ["ours"]  # the same work as TRL, which cannot select episodes
-    return ["ours", "naive", "merged", "trl"] if label in ("lake", "snake") else ["ours", "naive", "trl"]
+    merged = ["merged"] if label in ("lake", "snake") else []
+    return ["ours", "naive", *merged, *(["vllm"] if vllm and label in WITH_VLLM else []), "trl"]
 
 
 def rounds(label: str, wanted: int) -> int:
@@ -70,10 +78,10 @@ def rounds(label: str, wanted: int) -> int:
     return wanted if label in ("lake", "snake") else 1
 
 
-def keys(labels: Sequence[str], repeats: int) -> list[Key]:
+def keys(labels: Sequence[str], repeats: int, vllm: bool) -> list[Key]:
     """(label, side, round), alternating between sides; then the limit of each case in float32, the precision of the ceilings."""
     cases = [(label, turn) for turn in range(repeats) for label in labels if turn < rounds(label, repeats)]
-    turns: list[Key] = [(label, side, turn) for label, turn in cases for side in sides(label)]
+    turns: list[Key] = [(label, side, turn) for label, turn in cases for side in sides(label, vllm)]
     return [*turns, *((label, "limit", 0) for label in labels if not CASES[label].dtype)]
 
 
@@ -99,7 +107,7 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
         for side, found in of_side.items():
             keep = [key for key in (found[-1] if found else {}) if key not in ("key", "updates")]
             line |= {f"{side}_{key}": median(row[key] for row in found if key in row) for key in keep}
-        for side in ("naive", "merged", "trl"):
+        for side in ("naive", "merged", "vllm", "trl"):
             if f"{side}_seconds" in line and "ours_seconds" in line:
                 line[f"ratio_{side}"] = line[f"{side}_seconds"] / line["ours_seconds"]
         if "limit_bound_seconds_acting" in line and "ours_seconds" in line:
@@ -118,8 +126,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=1, help="that are timed in a round")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--vllm-python", type=Path, help="the interpreter of vLLM's environment; without it, (d) is left out")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.vllm_python:
+        os.environ[PYTHON] = str(options.vllm_python)
     file = ResultFile(options.output)
     # In order of priority within a round: every case is measured once before any case twice.
     prepare([CASES[label] for label in options.only], options.models)
@@ -131,7 +142,7 @@ def main() -> None:
             return limits(CASES[label], options.models, file.record["ceilings"])
         return in_a_process(side, CASES[label], options.models, options.updates, options.threads)
 
-    file.measure(keys(options.only, options.rounds), measure)
+    file.measure(keys(options.only, options.rounds, vllm=bool(options.vllm_python)), measure)
     file.record["table"] = table(file.rows)
     file.save()
     for line in file.record["table"]:

@@ -7,15 +7,10 @@ machine does strikes both. vLLM runs in its own environment (`make build/vllm/.i
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import IO, cast
 
 import numpy as np
 import torch
@@ -24,6 +19,7 @@ from transformers import AutoModelForCausalLM
 from benchmark.throughput.machine import clock
 from benchmark.throughput.rows import Key, ResultFile, Row
 from benchmark.throughput.shapes import model_folder
+from benchmark.throughput.with_vllm import Worker
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.sampling import TokenIds
@@ -33,7 +29,6 @@ REPLIES = (4, 8, 16, 32)
 """Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
 TOKENS = 32
 RESULTS = Path(__file__).parent / "results" / "vllm.json"
-WORKER = Path(__file__).with_name("vllm_worker.py")
 
 
 def prompts(replies: int) -> list[TokenIds]:
@@ -42,35 +37,9 @@ def prompts(replies: int) -> list[TokenIds]:
     return [rules + tuple(np.random.default_rng(1 + k % 4).integers(0, 1000, 78).tolist()) for k in range(replies)]
 
 
-@contextmanager
-def vllm(python: Path, model: str, dtype: str, threads: int) -> Iterator[subprocess.Popen[str]]:
-    """A process with vLLM's engine, which answers `seconds_of_vllm`."""
-    settings = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    alone = {
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    with subprocess.Popen(
-        [python, "-P", WORKER, model, dtype],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | settings | alone,
-    ) as process:
-        yield process
-        cast(IO[str], process.stdin).close()
-
-
-def seconds_of_vllm(process: subprocess.Popen[str], replies: int, tokens: int) -> float:
+def seconds_of_vllm(worker: Worker, replies: int, tokens: int) -> float:
     """Seconds that vLLM takes for replies of so many tokens."""
-    asked, answered = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
-    print(json.dumps({"prompts": prompts(replies), "tokens": tokens}), file=asked, flush=True)
-    for line in answered:
-        if line.startswith("seconds "):
-            return float(line.split()[1])
-    raise RuntimeError(f"vLLM ended with {process.wait()}: its messages are above")
+    return float(worker.ask(prompts=prompts(replies), tokens=tokens)["seconds"])
 
 
 def seconds_of_ours(engine: Engine, replies: int, tokens: int) -> float:
@@ -88,10 +57,10 @@ def compared(python: Path, models: Path, key: Key, threads: int, repeats: int) -
     engine = Engine(loaded, frozenset())
     spent: dict[str, list[float]] = {"ours": [], "vLLM": []}
     acting = engine.choose(prompts(replies)[0], 1 + TOKENS).acting  # entered once, as for a set of episodes
-    with vllm(python, folder, dtype, threads) as process, acting():
+    with Worker(python, folder, dtype, threads) as worker, acting():
         for turn in range(repeats + 1):  # the first warms up
             ours = seconds_of_ours(engine, replies, 1 + TOKENS) - seconds_of_ours(engine, replies, 1)
-            theirs = seconds_of_vllm(process, replies, 1 + TOKENS) - seconds_of_vllm(process, replies, 1)
+            theirs = seconds_of_vllm(worker, replies, 1 + TOKENS) - seconds_of_vllm(worker, replies, 1)
             if turn:
                 spent["ours"].append(round(replies * TOKENS / ours, 2))
                 spent["vLLM"].append(round(replies * TOKENS / theirs, 2))

@@ -14,11 +14,9 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Self
 
+from benchmark.throughput.with_vllm import PYTHON
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.models.vllm_server import Reply, VllmServer
-
-PYTHON = "MSGRPO_VLLM_PYTHON"
-"""The environment variable with the interpreter that has vLLM."""
 
 GUIDE = {
     "--enable-lora": "",

@@ -1,0 +1,129 @@
+"""The other side (d): vLLM as a library in an environment of its own, which acts in lockstep; training is that of side (a).
+
+As a user would write it with vLLM, transformers and peft: the prompts of all live episodes go to vLLM together, which shares what
+they have in common (prefix caching); the adapter of every update is saved and loaded under a new number, not merged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import torch
+
+from benchmark.throughput.naive import GeneratePolicy, NaiveTrainer
+from msgrpo_hub.agent.policy import Policy
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.downloads.names import POCKET, pocket_path
+from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.models.language_model import LanguageModel, end_tokens
+from msgrpo_hub.training.start_states import Start
+
+PYTHON = "MSGRPO_VLLM_PYTHON"
+"""The environment variable with the interpreter that has vLLM."""
+WORKER = Path(__file__).with_name("vllm_worker.py")
+
+
+class Worker:
+    """A process with vLLM's engine, until its context ends.
+
+    Args:
+        python: the interpreter that has vLLM.
+        model: folder of the base.
+        dtype: of its weights, as vLLM names it.
+        threads: of the engine.
+        lora_rank: largest rank of an adapter; 0 for none.
+    """
+
+    def __init__(self, python: str | Path, model: str, dtype: str, threads: int, lora_rank: int = 0) -> None:
+        settings = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        alone = {
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        self._process = subprocess.Popen(
+            [python, "-P", WORKER, model, dtype, str(lora_rank)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | settings | alone,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:  # waits for its end
+            cast(IO[str], self._process.stdin).close()
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request: `prompts`, lists of token ids, the most `tokens` of a reply, and what `vllm_worker.py` reads.
+
+        Returns:
+            `replies`, lists of token ids, and the `seconds` that they took.
+        """
+        print(json.dumps(request), file=cast(IO[str], self._process.stdin), flush=True)
+        for line in cast(IO[str], self._process.stdout):
+            if line.startswith("answer "):
+                return cast(dict[str, Any], json.loads(line.removeprefix("answer ")))
+        raise RuntimeError(f"vLLM ended with {self._process.wait()}: its messages are above")
+
+
+@dataclass
+class VllmPolicy(GeneratePolicy):
+    """Answers prompts with vLLM."""
+
+    worker: Worker
+    adapter: tuple[int, str]
+    """A number that no other adapter has, and its folder."""
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+        agent = self.agent
+        given = agent.tokenizer(agent.render(prompts), add_special_tokens=False)["input_ids"]
+        forced = agent.model.generation_config.eos_token_id is None
+        ends = [] if forced else sorted(end_tokens(agent.model, agent.tokenizer))
+        answer = self.worker.ask(
+            prompts=given,
+            tokens=agent.max_new_tokens,
+            forced=forced,
+            ends=ends,
+            temperature=agent.temperature,
+            adapter=self.adapter,
+        )
+        return self.completions(given, answer["replies"])
+
+
+class VllmTrainer(NaiveTrainer):
+    """Acts with vLLM and trains on padded rows."""
+
+    worker: Worker
+    adapter: tuple[int, str]
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """With vLLM started, which is not timed."""
+        config = self.config
+        model = str(pocket_path()) if config.model == POCKET else config.model
+        self.numbers = count(1)
+        with Worker(os.environ[PYTHON], model, config.dtype, torch.get_num_threads(), config.lora_rank) as self.worker:
+            yield
+
+    def play(self, starts: Sequence[Start]) -> list[Group]:
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save_pretrained(folder)
+            self.adapter = next(self.numbers), folder
+            return super().play(starts)
+
+    def policy_of(self, agent: LanguageModel) -> Policy:
+        return VllmPolicy(agent, self.worker, self.adapter)
