@@ -191,6 +191,13 @@ def test_the_card_says_what_it_learned_from(how: dict[str, Any], learned: str) -
     assert learned in render_adapter(changed(config=dataclasses.replace(CARD.config, **how)))
 
 
+def test_the_card_of_an_adapter_that_went_on_from_another_says_that_more_may_have_been_learned_there() -> None:
+    """The other may have been taught the moves of a teacher."""
+    for start, said in (("ada/taught@" + 40 * "a", True), ("", False)):
+        text = render_adapter(changed(config=dataclasses.replace(CARD.config, init_adapter=start)))
+        assert ("It went on from another adapter, and what that one had learned from is not told here." in text) == said
+
+
 def test_the_card_says_what_was_not_measured() -> None:
     assert "Not measured: whether it still follows the prompt" in render_adapter(CARD)
     measured = render_adapter(changed(scores=(SCORE,)))
