@@ -18,7 +18,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.training.config import PRESETS
 from msgrpo_hub.training.paper import SETTINGS
-from tests.test_imports import FLOORS, PACKAGE, ROOMS, SOURCES
+from tests.test_imports import LAYERS, PACKAGE, ROOMS, SOURCES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -115,14 +115,14 @@ def test_the_map_in_the_readme_names_every_room_and_every_folder() -> None:
     assert heights == sorted(heights)
 
 
-def test_the_floors_in_contributing_are_those_that_the_imports_keep() -> None:
-    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Floors")[2].partition("\n## ")[0]
+def test_the_layers_in_contributing_are_those_that_the_imports_keep() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Layers")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| (.+?) \|", table, re.MULTILINE)
     written = {
         int(number): {name: "torch" if star else "light" for star, name in re.findall(r"(\*?)`(\w+)`", rooms)}
         for number, rooms in rows
     }
-    assert written == dict(enumerate(FLOORS))
+    assert written == dict(enumerate(LAYERS))
 
 
 def script(name: str) -> ModuleType:

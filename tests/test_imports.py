@@ -1,4 +1,4 @@
-"""The floors: an import goes to the same floor or below, never round in a circle, and light floors load no torch."""
+"""The layers: an import goes to the same layer or below, never round in a circle, and light layers load no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "msgrpo_hub"
 
-FLOORS: list[dict[str, str]] = [
+LAYERS: list[dict[str, str]] = [
     {"errors": "light", "fields": "light", "choices": "light", "episode": "light"},
     {"games": "light", "downloads": "light", "msgrpo": "torch", "credit": "torch"},
     {"agent": "light"},
@@ -26,9 +26,9 @@ FLOORS: list[dict[str, str]] = [
     {"hub": "torch", "interop": "torch"},
     {"cli": "light", "__main__": "light"},
 ]
-"""From bottom to top: the rooms of each floor, and whether their code may name torch and the libraries on top of it."""
+"""From bottom to top: the rooms of each layer, and whether their code may name torch and the libraries on top of it."""
 
-ROOMS = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+ROOMS = {room: number for number, layer in enumerate(LAYERS) for room in layer}
 HEAVY = {"accelerate", "peft", "torch", "transformers"}
 
 
@@ -64,7 +64,7 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def floor(module: str) -> int:
+def layer(module: str) -> int:
     # The built-in base's `__init__` only says where its files lie: any room may ask.
     return ROOMS[room(module)] if module not in ("msgrpo_hub", "msgrpo_hub.pocket") else -1
 
@@ -74,12 +74,12 @@ def test_every_module_is_in_a_room() -> None:
 
 
 @pytest.mark.parametrize("module", SOURCES)
-def test_imports_go_to_the_same_floor_or_below(module: str) -> None:
-    wrong = {name for name in edges(module) if floor(name) > floor(module)}
-    assert not {f"{module} (floor {floor(module)}) → {name} (floor {floor(name)})" for name in wrong}
+def test_imports_go_to_the_same_layer_or_below(module: str) -> None:
+    wrong = {name for name in edges(module) if layer(name) > layer(module)}
+    assert not {f"{module} (layer {layer(module)}) → {name} (layer {layer(name)})" for name in wrong}
 
 
-def test_rooms_of_one_floor_do_not_import_each_other_in_a_circle() -> None:
+def test_rooms_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
     arrows = {name: {room(other) for module in SOURCES if room(module) == name for other in edges(module)} for name in ROOMS}
     TopologicalSorter({name: others - {name, ""} for name, others in arrows.items()}).prepare()
 
@@ -92,10 +92,10 @@ def test_no_import_goes_round_in_a_circle() -> None:
         pytest.fail(" → ".join(circle.args[1]))
 
 
-@pytest.mark.parametrize("module", [module for module in SOURCES if floor(module) >= 0])
+@pytest.mark.parametrize("module", [module for module in SOURCES if layer(module) >= 0])
 def test_light_rooms_name_nothing_heavy(module: str) -> None:
     """Also not inside functions: the only way to torch is through the rooms that are about it."""
-    if FLOORS[floor(module)][room(module)] == "light":
+    if LAYERS[layer(module)][room(module)] == "light":
         assert not {name.split(".")[0] for name in imported_names(SOURCES[module], module)} & HEAVY
 
 
@@ -109,7 +109,7 @@ def loaded_by(program: str) -> set[str]:
 def test_importing_every_module_of_the_light_rooms_and_every_other_room_loads_no_torch() -> None:
     """The rooms that are about torch load it when a name of theirs is asked for, not before."""
     light = [
-        name for name in SOURCES if floor(name) >= 0 and FLOORS[floor(name)][room(name)] == "light" and room(name) != "__main__"
+        name for name in SOURCES if layer(name) >= 0 and LAYERS[layer(name)][room(name)] == "light" and room(name) != "__main__"
     ]
     rooms = [name for name, path in SOURCES.items() if path.name == "__init__.py"]
     assert loaded_by("".join(f"import {name}\n" for name in [*light, *rooms])) == set()

@@ -41,8 +41,8 @@ CASES = {
     "snake, 2 groups": Case(game=SNAKE, **{**_SNAKE, "groups": 2}),
     "lake, later": Case(game=LAKE, policy_updates=20),
     "snake, later": Case(game=SNAKE, **_SNAKE, policy_updates=10),
-    "lake, all drawn": Case(game=LAKE, drawn=32),
-    "snake, all drawn": Case(game=SNAKE, **{**_SNAKE, "drawn": 16}),
+    "lake, G' = G": Case(game=LAKE, drawn=32),
+    "snake, G' = G": Case(game=SNAKE, **{**_SNAKE, "drawn": 16}),
     "lake, G = 100": Case(game=LAKE, **_PAPER, policy_updates=20),  # a group of the base has no variance
     "snake, G = 100": Case(game=SNAKE, **_PAPER),
     **{
@@ -67,7 +67,7 @@ WITH_VLLM = ("lake", "snake", *(label for label in CASES if "tokens" in label an
 
 def sides(label: str, vllm: bool) -> list[str]:
     """The sides that are measured for a case, with or without vLLM at hand."""
-    if "all drawn" in label:
+    if "G' = G" in label:
         return ["ours"]  # the same work as TRL, which cannot select episodes
     merged = ["merged"] if label in ("lake", "snake") else []
     return ["ours", "naive", *merged, *(["vllm"] if vllm and label in WITH_VLLM else []), "trl"]

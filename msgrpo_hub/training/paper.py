@@ -57,7 +57,7 @@ SETTINGS: dict[str, Setting] = {
     "credit": _paper("whole-episode"),
     "advantage_scale": _paper("std", "that it is the population standard deviation is ours"),
     "loss_normalisation": Setting("token-mean"),
-    "minibatches": _later(1, "so the ratio is 1 and the clip never acts"),
+    "minibatches": _later(1, "so the ratio is 1 (in bfloat16 nearly) and the clip never acts"),
     "format_penalty": _later(1.0, "the paper: a penalty for unparsed replies while training"),
     "epsilon_low": _later(0.2, "without effect while minibatches = 1"),
     "epsilon_up": _later(0.2, "without effect while minibatches = 1"),

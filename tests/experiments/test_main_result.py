@@ -125,13 +125,15 @@ def test_a_run_on_a_game_that_it_was_not_trained_on_has_a_line_of_its_own() -> N
     assert headline(rows).splitlines()[-1].startswith("- **Snake-PoisonApple**, of *planner*: trained: x, not on this game -80%")
 
 
-def test_of_runs_of_a_kind_the_headline_has_the_best() -> None:
+def test_of_runs_of_a_kind_the_headline_has_the_best_and_the_one_that_trl_is_compared_with() -> None:
     def row(player: str, reward: float) -> Values:
         return {"player": player, "games": {"Snake-Solo-v1": {"rewards": [reward, reward]}}}
 
-    rows = {f"{name}{seed}": row(f"trained: {name}", reward) for name, reward in (("x", 2.0), ("y", 3.0)) for seed in range(3)}
+    runs = (("x", 2.0), ("y", 3.0), ("snake alone", 2.6))
+    rows = {f"{name}{seed}": row(f"trained: {name}", reward) for name, reward in runs for seed in range(3)}
     rows |= {"planner": row("planner", 4.0), "random": row("random", 1.0)}
-    assert headline(rows).splitlines()[-1] == "- **Snake-Solo**, of *planner*: trained: y 75% (worst of 3 seeds 75%); random 25%."
+    told = "trained: y 75% (worst of 3 seeds 75%); trained: snake alone 65% (worst of 3 seeds 65%); random 25%"
+    assert headline(rows).splitlines()[-1] == f"- **Snake-Solo**, of *planner*: {told}."
 
 
 def test_where_the_best_player_gains_nothing_the_headline_tells_rewards() -> None:

@@ -56,11 +56,15 @@ class Line(NamedTuple):
 
 HEAD = (
     "Shares of the best player's reward, or rewards where it gains none; on the slippery lake without the luck of the ice."
-    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`;"
+    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base in the seconds of `lake`"
+    " and of `snake alone`;"
     f" *at {COOLER}*: replies sampled at this temperature, at which the authors evaluated later, and not at 1 as in training;"
-    " *best …*: exactly, the most that a player can reach which leaves out some moves. Of several runs of a kind this is the"
-    " best; the tables have all."
+    " *best …*: the exact optimum without some moves; *from*: without what the run began with. Of several runs of a kind the best"
+    " is here, and the one that TRL is compared with; the tables have all."
 )
+
+COMPARED = ("trained: lake", "trained: snake alone")
+"""The runs in whose seconds TRL's GRPO has learned."""
 
 REFERENCES = ("optimal", "planner", "greedy")
 """What results are held against: the first of these that plays the game."""
@@ -108,7 +112,11 @@ def headline(rows: Mapping[str, Values]) -> str:
         ranked = sorted(
             (line for line in lines if line is not best and _counts(line)), key=lambda line: -np.mean(without_luck(line, best))
         )
-        others = [line for place, line in enumerate(ranked) if line.kind not in {other.kind for other in ranked[:place]}]
+        others = [
+            line
+            for place, line in enumerate(ranked)
+            if line.name in COMPARED or line.kind not in {other.kind for other in ranked[:place]}
+        ]
         if best and any(line.trained for line in others):
             gains = share(best, lines) is not None
             of_best = f"of *{best.name}*" if gains else f"rewards; *{best.name}* {best.means[0]:.2f}"
