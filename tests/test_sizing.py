@@ -98,6 +98,10 @@ def test_memory_counts_the_larger_of_acting_and_training() -> None:
     assert set(many) == {"program", "weights", "adapter", "acting"}
     exact = memory(TrainConfig(**asdict(config) | {"dtype": "float32"}), shape, SIZE)
     assert exact["weights"] == FLOAT32 * shape.weights
+    acting = memory(
+        TrainConfig(**asdict(config) | {"dtype": "float32", "max_rows": 10_000}), shape, replace(SIZE, episodes=10_000)
+    )
+    assert acting["acting"] == 2 * many["acting"], "nothing is merged on a card"
 
 
 def test_an_update_s_size_follows_from_scripted_play_with_full_replies() -> None:

@@ -33,7 +33,7 @@ SamplingParams = Is
 def tell(**what):
     with open(os.environ["ASKED"], "a") as file: print(json.dumps(what), file=file)
 class LLM:
-    def __init__(self, model, max_lora_rank, **_): tell(model=model, max_lora_rank=max_lora_rank)
+    def __init__(self, model, dtype, max_lora_rank, **_): tell(model=model, dtype=dtype, max_lora_rank=max_lora_rank)
     def generate(self, prompts, sampling, lora_request, **_):
         ids = [prompt["prompt_token_ids"] for prompt in prompts]
         tell(number=lora_request[1], files=os.listdir(lora_request[2]), temperature=sampling.temperature, prompts=ids)
@@ -112,12 +112,13 @@ def test_the_side_that_acts_by_vllm_gives_it_every_prompt_and_a_new_number_for_e
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
     trainer, ours = make_trainer(CASES[2], models, VllmTrainer), make_trainer(CASES[2], models)
     with trainer.ready():
+        assert (tmp_path / "asked").read_text().count("\n") == 1, "its start is over before anything is timed"
         played = [trainer.act(trainer.starts.of_update(1)) for _ in range(2)]
     steps = [step for group in played[0] for episode in group.episodes for step in episode.steps]
     assert {step.completion.token_ids for step in steps} == {tuple(range(8))}
     assert [len(e.steps) for e in played[0][0].episodes] == [len(e.steps) for e in ours.act(ours.starts.of_update(1))[0].episodes]
     asked = [json.loads(line) for line in (tmp_path / "asked").read_text().splitlines()]
-    assert asked[0] == {"max_lora_rank": ours.config.lora_rank, "model": ours.config.model}
+    assert asked[0] == {"max_lora_rank": ours.config.lora_rank, "model": ours.config.model, "dtype": "float32"}
     assert [each["number"] for each in asked[1:]] == [1, 1, 1, 2, 2, 2]
     assert all("adapter_model.safetensors" in each["files"] for each in asked[1:])
     assert all(each["temperature"] == ours.config.first_temperature for each in asked[1:])
@@ -200,7 +201,7 @@ def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "gpu.json").read_text())
     assert record["agreement"]["agrees"]
-    assert [row["key"][1] for row in record["rows"]] == ["ours", "naive"]
+    assert [row["key"][1] for row in record["rows"]] == ["ours", "naive", "ours"], "and an update of `paper-snake`"
     assert all(row["tokens"] == 8 * row["steps"] > 0 and row["seconds_training"] > 0 for row in record["rows"])
     assert record["left_out"] == record["failed"] == []
     assert record["rows"][0]["passes"] == "direct", "on a GPU `recorded`, if its graphs are right"
@@ -220,7 +221,7 @@ def test_a_row_that_fails_on_a_gpu_leaves_the_others_to_be_measured(tmp_path: Pa
         gpu.measure_all(gpu.Settings("cpu", True, 60.0, tmp_path), file, 0.0)
     record = json.loads((tmp_path / "gpu.json").read_text())
     assert [row["key"][1] for row in record["rows"]] == ["naive"]
-    assert [failed[1:] for failed in record["failed"]] == [["ours", "OutOfMemoryError: CUDA out of memory."]]
+    assert [failed[1:] for failed in record["failed"]] == 2 * [["ours", "OutOfMemoryError: CUDA out of memory."]]
 
 
 def test_a_model_that_is_given_is_the_only_one_that_is_made(tmp_path: Path) -> None:

@@ -130,6 +130,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.vllm_python:
+        if options.threads == 1:
+            parser.error("--vllm-python with --threads 1: processor time leaves out vLLM's process; expected --threads 2 or more")
         os.environ[PYTHON] = str(options.vllm_python)
     file = ResultFile(options.output)
     # In order of priority within a round: every case is measured once before any case twice.

@@ -12,6 +12,7 @@ def main(model: str, dtype: str, lora_rank: str) -> None:
 
     lora = {"enable_lora": True, "max_lora_rank": int(lora_rank)} if int(lora_rank) else {}
     engine = LLM(model=model, dtype=dtype, max_model_len=1024, enforce_eager=True, enable_prefix_caching=True, **lora)
+    print("answer {}", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         forced = asked.get("forced", True)  # to exactly so many tokens

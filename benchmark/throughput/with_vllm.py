@@ -61,6 +61,8 @@ class Worker:
         )
 
     def __enter__(self) -> Worker:
+        """Waits until it answers."""
+        self._answer()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,6 +76,9 @@ class Worker:
             `replies`, lists of token ids, and the `seconds` that they took.
         """
         print(json.dumps(request), file=cast(IO[str], self._process.stdin), flush=True)
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
         for line in cast(IO[str], self._process.stdout):
             if line.startswith("answer "):
                 return cast(dict[str, Any], json.loads(line.removeprefix("answer ")))
@@ -116,7 +121,8 @@ class VllmTrainer(NaiveTrainer):
         config = self.config
         model = str(pocket_path()) if config.model == POCKET else config.model
         self.numbers = count(1)
-        with Worker(os.environ[PYTHON], model, config.dtype, torch.get_num_threads(), config.lora_rank) as self.worker:
+        dtype = str(self.model.dtype).removeprefix("torch.")  # vLLM's own choice for float32 is bfloat16
+        with Worker(os.environ[PYTHON], model, dtype, torch.get_num_threads(), config.lora_rank) as self.worker:
             yield
 
     def play(self, starts: Sequence[Start]) -> list[Group]:

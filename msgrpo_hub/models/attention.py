@@ -209,7 +209,7 @@ def shared_prefix_attention(
         attention_mask = _both(attention_mask, window)
         if shared_prefix is not None:
             places = torch.arange(prefix, device=query.device)
-            shared_mask = beyond_window(shared_prefix.positions, places, sliding_window, query.dtype)[:, None]
+            shared_mask = beyond_window(shared_prefix.positions.to(query.device), places, sliding_window, query.dtype)[:, None]
     mixed = attend(query, key, value, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
     return mixed.transpose(1, 2).contiguous(), None
 

@@ -13,7 +13,9 @@ from torch.nn import functional
 from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
 
 _JOINED = "_msgrpo_joined"
-"""Attribute of the first of the layers that lie side by side: the tensor that they are parts of."""
+"""Attribute of the first of the layers that lie side by side: the tensor that they are parts of.
+
+It lives as long as the model; who moves the weights elsewhere after acting on a GPU deletes it."""
 
 
 def is_plain_lora(layer: nn.Module) -> bool:

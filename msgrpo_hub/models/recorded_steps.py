@@ -191,16 +191,19 @@ class RecordedSteps:
             return
         self._steps.clear()
         wider, longer = (
-            had if needed <= had else max(rounded(needed), 2 * had)
+            had if needed <= had else rounded(max(needed, had + had // 2))
             for had, needed, rounded in zip(old, (rows, length), (_rounded, _in_blocks), strict=True)
         )
         _, heads, _, size = like.shape
         layers = len(self._decoder.layers)
-        before = self._rows or [like.new_empty(2, 0, heads, 0, size)] * layers
         more = (0, longer - old[1], 0, 0, 0, wider - old[0])
-        self._rows = [functional.pad(buffer, (0, 0, *more)) for buffer in before]
-        mask = self._mask.to(like)
-        self._mask = functional.pad(mask, (more[0], more[1], 0, 0, *more[2:]), value=torch.finfo(like.dtype).min)
+        mask = functional.pad(self._mask.to(like), (more[0], more[1], 0, 0, *more[2:]), value=torch.finfo(like.dtype).min)
+        before, room = self._rows or [like.new_empty(2, 0, heads, 0, size)] * layers, []
+        self._rows, self._mask = [], mask[:0, ..., :0]  # nothing is half as large if memory ends here
+        for layer in range(layers):  # one after the other: all old and new buffers together may not fit
+            room.append(functional.pad(before[layer], (0, 0, *more)))
+            before[layer] = like.new_empty(0)
+        self._rows, self._mask = room, mask
 
 
 def _rounded(rows: int) -> int:

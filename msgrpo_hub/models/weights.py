@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from peft.tuners.lora import Linear
+from peft.tuners.lora import Linear, LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
+
+from msgrpo_hub.models.lora import active_adapters
 
 
 def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
@@ -26,9 +28,14 @@ def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
 
 
 def adapters_in_use(modules: Iterable[torch.nn.Module]) -> tuple[object, ...]:
-    """Of each layer with adapters, whether they are off or merged, and which are active."""
+    """Of each layer with adapters, whether they are off or merged, which are active, and how they are scaled."""
     layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
-    return tuple((layer.disable_adapters, layer.merged, tuple(layer.active_adapters)) for layer in layers)
+    return tuple((layer.disable_adapters, layer.merged, tuple(layer.active_adapters), _scaling(layer)) for layer in layers)
+
+
+def _scaling(layer: BaseTunerLayer) -> tuple[float, ...]:
+    """The factor of each adapter of a LoRA layer."""
+    return tuple(layer.scaling.values()) if isinstance(layer, LoraLayer) else ()
 
 
 def held(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
@@ -79,7 +86,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for layer, weight in zip(layers, originals, strict=True):
                 layer.weight.data = weight.clone()
-                for name in layer.active_adapters:
+                for name in active_adapters(layer):
                     layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` changes
         with _off(layers):
             yield

@@ -66,10 +66,9 @@ def memory(config: TrainConfig, shape: Shape, size: UpdateSize) -> dict[str, flo
     each = FLOAT32 if config.dtype == "float32" else 2
     rows = min(size.episodes, config.max_rows)
     own = size.rules + rows * (size.state + size.reply)
-    merged = shape.linear * each if each == FLOAT32 else 0  # LoRA is merged into a copy, in float32 only
     predicting = config.token_budget * size.reply / (size.state + size.reply)
     parts = {
-        "acting": shape.cache_bytes(own, each) + merged,
+        "acting": shape.cache_bytes(own, each),
         "training": shape.training_bytes(config.token_budget, predicting, each, checkpointed=config.gradient_checkpointing),
     }
     fixed = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import engine_check, fast_forward, recorded_steps
@@ -214,6 +216,29 @@ def test_after_numbers_that_were_not_finite_nothing_of_them_stays() -> None:
         with pytest.raises(UserError, match="not finite"):
             sampled(engine, [prompt * 3 for prompt in some_prompts()])
         weight.copy_(before)
+    assert_same(sampled(engine, some_prompts()), sampled(plain, some_prompts()))
+
+
+@pytest.mark.usefixtures("tracer")
+def test_where_memory_ends_while_buffers_grow_the_next_batch_has_new_ones() -> None:
+    model = adapted_model().eval()
+    engine, plain = Engine(model, END), Engine(model, END)
+    engine._forward, plain._forward = FastForward(model, "recorded"), FastForward(model, "modules")
+    sampled(engine, some_prompts()[:2])
+    steps = engine._forward._recorded
+    assert steps is not None
+    before, pad = steps.nbytes, functional.pad
+    calls = iter(range(100))
+
+    def full(*given: object, **how: object) -> Tensor:
+        if next(calls) == 2:  # the mask, a layer, and then
+            raise torch.OutOfMemoryError
+        return pad(*given, **how)
+
+    with patch.object(recorded_steps, "functional", SimpleNamespace(pad=full)), pytest.raises(torch.OutOfMemoryError):
+        sampled(engine, [prompt * 30 for prompt in some_prompts()])
+    assert next(calls) == 3
+    assert steps.nbytes < before
     assert_same(sampled(engine, some_prompts()), sampled(plain, some_prompts()))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
 
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.weights import merged, weights_version, without_adapter
@@ -45,6 +46,33 @@ def test_merged_weights_sample_the_same_tokens_with_the_same_log_probs() -> None
     np.testing.assert_allclose(merged_log_probs, log_probs, atol=1e-5)
     with model.disable_adapter():
         assert max(abs(a - b) for a, b in zip(sampled(model)[1], log_probs, strict=False)) > 0.01  # the adapter has an effect
+
+
+def test_an_adapter_on_other_layers_than_another_is_merged_where_it_is() -> None:
+    """PEFT makes it active on the layers of both."""
+    model = get_peft_model(tiny_model(vocab_size=64, initializer_range=0.02), LoraConfig(r=4, target_modules=["q_proj"])).eval()
+    model.add_adapter("other", LoraConfig(r=4, target_modules=["v_proj", "up_proj"]))
+    stir(model, 1)
+    model.set_adapter("other")
+    tokens, log_probs = sampled(model)
+    with merged(model):
+        merged_tokens, merged_log_probs = sampled(model)
+    assert merged_tokens == tokens
+    np.testing.assert_allclose(merged_log_probs, log_probs, atol=1e-5)
+
+
+def test_an_adapter_that_is_scaled_anew_is_another_version_and_nothing_of_the_old_one_is_used() -> None:
+    model = lora_model()
+    engine, before = Engine(model, frozenset({0})), weights_version(model)
+    old = engine.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer):
+            layer.scaling["default"] *= 3
+    assert weights_version(model) != before
+    both = (each.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6) for each in (engine, Engine(model, {0})))
+    for a, b, c in zip(*both, old, strict=True):
+        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-5)
+        assert a.log_probs != c.log_probs
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -28,7 +28,7 @@ def test_it_replies_with_the_adapter_of_each_update_as_generate_does_but_where_t
                 played = side.act(side.starts.of_update(1))
                 texts.append([step.completion.text for group in played for episode in group.episodes for step in episode.steps])
     alike = [[same(ours, theirs) for theirs in texts[1::2]] for ours in texts[0::2]]
-    assert min(alike[seed][seed] for seed in range(3)) >= 0.95, alike
+    assert min(alike[seed][seed] for seed in range(3)) >= 0.99, alike
     assert max(alike[ours][theirs] for ours in range(3) for theirs in range(3) if ours != theirs) < 0.7, alike
 
 
