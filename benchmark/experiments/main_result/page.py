@@ -56,8 +56,8 @@ class Line(NamedTuple):
 
 HEAD = (
     "Shares of the best player's reward, or rewards where it gains none; on the slippery lake without the luck of the ice."
-    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base, with the settings of `lake`"
-    " and `snake alone`, which were not chosen for it, and in their seconds;"
+    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base, with the settings of"
+    " `lake` and `snake alone`, which were not chosen for it, and in their seconds;"
     f" *at {COOLER}*: replies sampled at this temperature, at which the authors evaluated later, and not at 1 as in training;"
     " *best …*: the exact optimum without some moves; *from*: without what the run began with. Of several runs of a kind the best"
     " is here, and the one that TRL is compared with; the tables have all."
