@@ -9,7 +9,7 @@ import pytest
 
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.ceilings import CEILING, best_value, ceiling, moves_left
-from benchmark.experiments.main_result.page import headline, tables
+from benchmark.experiments.main_result.page import COMPARED, headline, tables
 from benchmark.experiments.main_result.runs import dqn, run, trained, with_trl
 from benchmark.experiments.training import configured
 from msgrpo_hub.games import make_game, stream
@@ -24,6 +24,7 @@ LAKE = "FrozenLake-NotSlippery-v1"
 def test_every_seed_of_every_other_way_to_train_is_a_unit_of_its_own() -> None:
     assert {f"dqn-{LAKE}-20000-seed{seed}" for seed in range(3)} <= set(UNITS)
     assert UNITS["trl-lake-seed4"]["stages"] == UNITS["lake-seed4"]["stages"]
+    assert {f"trained: {unit['trl']}" for unit in UNITS.values() if "trl" in unit} == set(COMPARED)
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("lake", 8), ("slippery", 5), ("snake alone", 5), ("snake", 5)])
