@@ -11,7 +11,7 @@ import validation
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilson
-from msgrpo_hub.games import Game, base_game, make_game
+from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 
 OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake", 200)
@@ -52,7 +52,10 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
             seeds = [replay.seed_of(rules, number) for number in batch]
             for name, episodes_so_far in zip(names, played, strict=True):
                 episodes_so_far += players.play(name, rules, seeds)
-            shown = shown or _first_replay(rules, first, names, [each[0] for each in played])
+            both = zip(names, played, strict=True)
+            shown = shown or replay.combine(
+                first, [replay.player_data(rules, name, each[0], players.asked_in(name)) for name, each in both]
+            )
             yield {"film": shown, "wanted": wanted, **score(names, *played)}
 
 
@@ -62,13 +65,6 @@ def batches(first: int, wanted: int, names: Sequence[str]) -> Iterator[range]:
     size = BATCH if set(names) <= set(players.BUILT_IN) else SLOW_BATCH
     for start in range(first + 1, first + wanted, size):
         yield range(start, min(start + size, first + wanted))
-
-
-def _first_replay(rules: Game, number: int, names: Sequence[str], episodes: Sequence[Episode]) -> replay.Data:
-    data = [
-        replay.player_data(rules, name, episode, players.asked_in(name)) for name, episode in zip(names, episodes, strict=True)
-    ]
-    return replay.combine(number, data)
 
 
 def score(names: Sequence[str], a: Sequence[Episode], b: Sequence[Episode]) -> dict[str, Any]:

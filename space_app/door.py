@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LARGEST_REQUEST = 2**17
 """Bytes of a request's body: two of the longest texts, written as JSON. Gradio keeps what its last sessions sent in memory."""
 
-CLOSED = ("upload", "file=http:", "file=https:", "proxy=", "process_recording", "stream/")
+CLOSED = ("upload", "file=http:", "file=https:", "file/", "proxy=", "process_recording", "stream/", "deep_link")
 """Beginnings of paths under /gradio_api/ that are not served."""
 
 
@@ -71,6 +71,8 @@ def misfit(name: str, function: Callable[..., Any], body: bytes, *, by_name: boo
         given = json.loads(body)
     except ValueError:
         return None
+    except RecursionError:
+        return JSONResponse({"detail": f"{name}: expected JSON that is not nested so deeply"}, 422)
     values = given if by_name else given.get("data") if isinstance(given, dict) else None
     signature = inspect.signature(function)
     try:
@@ -90,8 +92,9 @@ def refusal(scope: Scope) -> JSONResponse | None:
         return JSONResponse({"detail": "the Space takes no files and fetches none"}, 403)
     if scope["method"] != "POST":
         return None
-    length = Headers(scope=scope).get("content-length", "")
-    if not length.isdecimal():
+    headers = Headers(scope=scope)
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or "transfer-encoding" in headers:  # with both, the server reads by the other one
         return JSONResponse({"detail": "expected a request with its length"}, 411)
     if len(length) > 9 or int(length) > LARGEST_REQUEST:
         return JSONResponse({"detail": f"{length[:20]} bytes: expected at most {LARGEST_REQUEST:,}"}, 413)

@@ -20,9 +20,6 @@ from msgrpo_hub.players import can_play
 from msgrpo_hub.rendering import Replay
 from msgrpo_hub.rendering.endings import how_it_ended
 
-MOST_MOVES = 100
-"""Largest number of moves in a request; no registered game has that many turns."""
-
 
 def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dict[str, Any]:
     """Plays the moves so far and one more, and returns the board after them.
@@ -77,8 +74,8 @@ _UNMARKED: dict[str, Any] = {"legal": [], "optimal": [], "best": [], "status": "
 
 
 def _moves(rules: Game, actions: Sequence[str]) -> list[str]:
-    if not isinstance(actions, list) or len(actions) > MOST_MOVES:
-        raise UserError(f"expected a list of at most {MOST_MOVES} moves")
+    if not isinstance(actions, list) or len(actions) > rules.horizon:
+        raise UserError(f"expected a list of at most {rules.horizon} moves")
     for action in actions:
         if action not in rules.actions:
             raise UserError(f"unknown move {str(action)[:30]!r}: expected one of {', '.join(rules.actions)}")

@@ -72,11 +72,9 @@ def _share(score: dict[str, Any] | None) -> str:
 def watched(row: Row) -> str:
     """The player of a row as the Watch tab knows it; empty if it does not."""
     name = str(row["player"])
-    if name in players.BUILT_IN:
-        return name
-    if row["link"]:
-        return name
-    return "pocket" if name.startswith("pocket") else ""
+    if name.startswith("pocket,"):
+        return "pocket"
+    return name if name in players.BUILT_IN or (row["link"] and not name.startswith("pocket+")) else ""
 
 
 def _replay(row: Row) -> str:

@@ -18,10 +18,9 @@ import validation
 from compare import batches
 from verdicts import Arms, Asked, Expected, judged
 
-from msgrpo_hub.agent import PromptFormat
-from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.games import GAMES, Game, Variant, make_game
+from msgrpo_hub.games import GAMES, Variant, make_game
+from msgrpo_hub.games.board import MOVES
 from msgrpo_hub.games.scene import HasScene, has_scene
 
 LONGEST_TEXT = 4_000
@@ -38,7 +37,6 @@ OPENING_PLAYERS = ("lake", "lake-trap")
 
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-_MOVES = "Up and Down change the row by one, Left and Right change the column by one."
 _WAYS = {"Left": "the column by -1", "Down": "the row by 1", "Right": "the column by 1", "Up": "the row by -1"}
 
 
@@ -93,10 +91,10 @@ def words(game: str, preset: str = "as written") -> dict[str, Any]:
     if preset in ("other words", "poisoned"):
         instructions = _INSTRUCTIONS[preset][0 if "G" in rules.symbols else 1]
     if preset == "poisoned":
-        lines = [re.sub(r"^(The goal|An? \w+) gives 1\d*", r"\1 gives -1", line) for line in lines]
+        lines = [re.sub(r"^(The goal|An? \w+) gives \d+(\.\d+)?", r"\1 gives -1", line) for line in lines]
     return {
         "instructions": instructions,
-        "rules": "\n".join(moves(names) if line == _MOVES else line for line in lines),
+        "rules": "\n".join(moves(names) if line == MOVES else line for line in lines),
         "names": [names.get(action, action) for action in rules.actions],
         "expected": PRESETS[preset][1],
     }
@@ -105,7 +103,7 @@ def words(game: str, preset: str = "as written") -> dict[str, Any]:
 def moves(names: dict[str, str]) -> str:
     """The rule about what the actions do, with their new names."""
     ways = [f"{names.get(action, action)} changes {way}" for action, way in _WAYS.items()]
-    return "; ".join(ways) + "." if names else _MOVES
+    return "; ".join(ways) + "." if names else MOVES
 
 
 def registered_game(name: str) -> HasScene:
@@ -206,14 +204,9 @@ def change_rules(
             seeds = [replay.seed_of(own, number) for number in batch]
             for each, played in worded:
                 played += players.play(player, each, seeds)
-            shown = shown or _first_replay(first, players.asked_in(player), (own, arms.own[0]), (told, arms.changed[0]))
+            both = (own, "as written", arms.own[0]), (told, "in your words", arms.changed[0])
+            shown = shown or replay.combine(first, [replay.player_data(*each, players.asked_in(player)) for each in both])
             yield {"film": shown, "told": shown["players"][1]["system"], "wanted": wanted, **judged(asked, arms)}
-
-
-def _first_replay(number: int, asked_in: PromptFormat, *episodes: tuple[Game, Episode]) -> replay.Data:
-    titles = ("as written", "in your words")
-    data = [replay.player_data(game, title, e, asked_in) for title, (game, e) in zip(titles, episodes, strict=True)]
-    return replay.combine(number, data)
 
 
 def told_film(answers: Mapping[str, dict[str, Any]]) -> replay.Data:

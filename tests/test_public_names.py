@@ -35,6 +35,7 @@ SPACE = {
     "msgrpo_hub.downloads.names": ["POCKET", "adapters_path", "built_in_adapters", "pocket_path"],
     "msgrpo_hub.downloads.sources": ["resolve"],
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "stream"],
+    "msgrpo_hub.games.board": ["MOVES"],
     "msgrpo_hub.games.game": ["return_range"],
     "msgrpo_hub.games.scene": ["HasScene", "has_scene"],
     "msgrpo_hub.episode": ["Completion"],

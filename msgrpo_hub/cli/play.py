@@ -48,10 +48,12 @@ def _play(options: argparse.Namespace) -> None:
 
 
 def _policy(options: argparse.Namespace, settings: PlayerSettings) -> Policy:
+    game = make_game(options.game)
     if options.player == "human":
+        print(f"{system_text(game)}\n", file=sys.stderr)
         return ScriptedPolicy(choose_human)
     quiet_loading(options.player)
-    return make_player(options.player, settings, prompts_of([make_game(options.game)]))
+    return make_player(options.player, settings, prompts_of([game]))
 
 
 def _print_episode(game: Game, episode: Episode) -> None:
@@ -74,8 +76,6 @@ def _episode_json(episode: Episode) -> dict[str, Any]:
 
 def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
     """Asks for an action on standard input; the first letter is enough."""
-    if state.turn == 0:
-        print(f"{system_text(game)}\n", file=sys.stderr)
     print(render_text(game, state), file=sys.stderr)
     while True:
         print(f"{' / '.join(game.actions)}? ", end="", file=sys.stderr, flush=True)

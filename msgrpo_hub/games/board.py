@@ -14,10 +14,8 @@ Cell = tuple[int, int]
 DIRECTIONS: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
 """Action name → (change of row, change of column)."""
 
-CELL_RULES = (
-    "A cell is (row, column); (0, 0) is the top left.",
-    "Up and Down change the row by one, Left and Right change the column by one.",
-)
+MOVES = "Up and Down change the row by one, Left and Right change the column by one."
+CELL_RULES = ("A cell is (row, column); (0, 0) is the top left.", MOVES)
 
 
 def neighbour(cell: Cell, action: str) -> Cell:
@@ -26,8 +24,12 @@ def neighbour(cell: Cell, action: str) -> Cell:
     >>> neighbour((2, 3), "Up")
     (1, 3)
     """
-    rows, columns = DIRECTIONS[action]
-    return cell[0] + rows, cell[1] + columns
+    return moved(cell, DIRECTIONS[action])
+
+
+def moved(cell: Cell, direction: Cell) -> Cell:
+    """The cell that a direction leads to."""
+    return cell[0] + direction[0], cell[1] + direction[1]
 
 
 def inside(cell: Cell, rows: int, columns: int) -> bool:

@@ -118,9 +118,6 @@ class MiniGrid:
         key = "Take the key, open the door with it, and reach the goal." if self.name == "DoorKeyEnv" else "Reach the goal."
         return f"You walk in a room. {key}"
 
-    def return_range(self, horizon: int) -> tuple[float, float]:  # noqa: ARG002
-        return self.reward_range
-
     def start(self, rng: np.random.Generator) -> Room:
         with _IN_USE:
             env = _minigrid(self.name, self.settings)
@@ -207,9 +204,6 @@ class TowerOfHanoi:
         "All disks on C give 1. A game that ends otherwise gives the share of the disks that lie on C as they should.",
         "The game ends after 15 moves.",
     )
-
-    def return_range(self, horizon: int) -> tuple[float, float]:  # noqa: ARG002
-        return self.reward_range
 
     def start(self, rng: np.random.Generator) -> Towers:  # noqa: ARG002
         return Towers()

@@ -137,7 +137,7 @@ def _values(game: FrozenLake, ice: Bools, goals: Bools) -> tuple[Floats, Floats]
     best, blind = np.zeros(ice.shape), np.zeros(ice.shape)
     for _ in range(game.horizon):
         for values in (best, blind):
-            values[goals] = 1.0  # entering the goal gives 1, and a hole keeps 0
+            values[goals] = game.goal_reward  # a hole keeps 0
         optimal, uniform = np.zeros(ice.shape), np.zeros(ice.shape)
         for cell, ends in enumerate(_ends(game.size)):
             ahead = [best[end] for end in ends]

@@ -108,7 +108,11 @@ def _game_of_another_package(name: str) -> Game:
     points = entry_points(group=GROUP)
     if name not in points.names:
         raise unknown("game", name, [*GAMES, *sorted(points.names)], further=FURTHER)
-    loaded = points[name].load()
+    try:
+        loaded = points[name].load()
+    except (ImportError, AttributeError) as error:
+        where = points[name].value
+        raise UserError(f"cannot import the game {name!r} ({where}: {error}): mend or uninstall its package") from error
     game: Game = loaded() if isinstance(loaded, type) else loaded
     if game.id != name:
         raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")

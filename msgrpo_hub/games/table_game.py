@@ -7,7 +7,7 @@ package is loaded when its game is first played.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,9 +53,6 @@ class Environment(Protocol):
     @property
     def danger(self) -> float:
         """A reward as low as this is what a careful player avoids."""
-
-    def return_range(self, horizon: int) -> tuple[float, float]:
-        """Bounds of the return of an episode."""
 
     def start(self, rng: np.random.Generator) -> Any:
         """Samples the position of a new episode."""
@@ -119,7 +116,9 @@ class TableGame:
 
     @property
     def return_range(self) -> tuple[float, float]:
-        return self.environment.return_range(self.horizon)
+        """Bounds of the return of an episode: the environment's own `return_range(horizon)`, else those of one reward."""
+        own: Callable[[int], tuple[float, float]] | None = getattr(self.environment, "return_range", None)
+        return own(self.horizon) if own else self.reward_range
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -209,7 +209,7 @@ class Blackjack:
     rules = (
         "An ace is 11 points while that does not lead above 21 (a usable ace), else 1. Pictures are 10.",
         "Hit draws a card; above 21 you lose. Stand ends your turn: the dealer, who has a second card, draws below 17 points.",
-        "The higher hand wins, and the dealer loses above 21. A natural, an ace and a ten at the start, beats all but another.",
+        "The higher hand wins, and the dealer loses above 21. Your natural (ace and ten at the start) beats all but another.",
         "To win gives 1, to lose -1, equal hands 0.",
         "Every rank is equally likely on each card, whatever was drawn before.",
     )
@@ -239,9 +239,6 @@ class Blackjack:
             chances[1.0 if wins else 0.0 if hand.points == points else -1.0] += chance
         names: dict[float, Literal["won", "drawn", "lost"]] = {1.0: "won", 0.0: "drawn", -1.0: "lost"}
         return [(chance, hand._replace(result=names[reward]), reward, True) for reward, chance in sorted(chances.items())]
-
-    def return_range(self, horizon: int) -> tuple[float, float]:  # noqa: ARG002
-        return -1.0, 1.0
 
     def ended(self, position: Hand) -> bool:
         return position.result != "open"

@@ -17,14 +17,13 @@ from typing import Any, get_args
 import numpy as np
 
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.games.board import Cell, cells_text
+from msgrpo_hub.games.board import MOVES, Cell, cells_text
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game, Transition, View, check_action, return_range
 from msgrpo_hub.games.scene import HasScene, Scene
 from msgrpo_hub.games.snake import Snake
 
 _CELL = re.compile(r"\((\d+), (\d+)\)")
-_MOVES = "Up and Down change the row by one, Left and Right change the column by one."
 
 
 Shape = tuple[int, int]
@@ -56,7 +55,7 @@ class Variant:
     """Action of the game → displayed name; actions not listed keep their names."""
     glyphs: Mapping[str, str] = field(default_factory=dict)
     """Grid symbol → displayed symbol."""
-    moves: str = _MOVES
+    moves: str = MOVES
     """The rule that describes the actions."""
     sentence: str = ""
     """A sentence that stands among the rules and changes nothing."""
@@ -104,7 +103,7 @@ class Variant:
     @cached_property
     def rules(self) -> tuple[str, ...]:
         legend = "In the grid " + ", ".join(f"{symbol} is {name}" for symbol, name in self.symbols.items()) + "."
-        rules = tuple(self.moves if rule == _MOVES else rule for rule in self.game.rules)
+        rules = tuple(self.moves if rule == MOVES else rule for rule in self.game.rules)
         sentence = (self.sentence,) if self.sentence else ()
         return (*rules[:-1], *sentence, legend if self.glyphs else rules[-1])
 

@@ -33,6 +33,15 @@ from msgrpo_hub.models.served_tokens import TOKENS_WANTED, reply_tokens, returns
 KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
 """The environment variable with the key for servers outside Hugging Face."""
 
+
+def server_key() -> str:
+    """The key for servers outside Hugging Face; empty if there is none. Raises `UserError` if no header can hold it."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"{KEY_VARIABLE} holds a character that no key has: expected the key as the server was given it")
+    return key
+
+
 _NO_KEY = "no-key"  # without a key, the client would send the Hugging Face token to any server
 
 
@@ -105,7 +114,7 @@ class ChatServer:
                 )
         except OfflineModeIsEnabled:
             raise self._refused("HF_HUB_OFFLINE forbids every request", "unset it to play over HTTP") from None
-        except (HTTPError, ValueError, AttributeError, TypeError) as error:
+        except (HTTPError, ValueError, RecursionError, AttributeError, TypeError) as error:
             # HTTPError is the base class of the errors of httpx or httpx2, depending on huggingface_hub. The client raises the
             # last two when it cannot read the body of an error.
             if (response := _response(error)) is not None:
@@ -118,7 +127,7 @@ class ChatServer:
         """The key to send. The Hugging Face token goes only to Hugging Face, or to the provider it was stored for."""
         if self.base_url is None or _is_hugging_face(self.base_url):
             return get_token()
-        return os.environ.get(KEY_VARIABLE, "").strip() or _NO_KEY
+        return server_key() or _NO_KEY
 
     def _http_failure(self, status: int, headers: Any, message: str) -> Failure:
         if status in (408, 429) or status >= 500:
@@ -133,7 +142,7 @@ class ChatServer:
             return Failure(what=f"no response ({type(error).__name__})")
         if isinstance(error, (AttributeError, TypeError)):
             raise error
-        if self.provider and not isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
+        if self.provider and not isinstance(error, (JSONDecodeError, UnicodeDecodeError, RecursionError)):
             raise self._refused(self._line(str(error), key), "expected provider:NAME/MODEL, and a token for it") from None
         return GARBAGE
 

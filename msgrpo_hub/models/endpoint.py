@@ -55,7 +55,7 @@ class EndpointPolicy:
     timeout: float = 120.0
     """Seconds without a byte from the server after which an attempt fails."""
     patience: float = 600.0
-    """Seconds for all attempts at one reply, including pauses."""
+    """Seconds within which all attempts at one reply begin. An attempt goes on while the server sends, if only blanks."""
     backoff: float = 1.0
     """Seconds before the second attempt. Each further pause is twice as long, minus a random part of up to half."""
 

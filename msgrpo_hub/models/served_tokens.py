@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
+
+from huggingface_hub import is_offline_mode
 
 TOKENS_WANTED = {"return_token_ids": True, "logprobs": True}
 """What a chat request must say for vLLM to return them."""
@@ -23,7 +24,7 @@ class ReplyTokens(TypedDict, total=False):
 def returns_tokens(base_url: str | None, key: str | None) -> bool | None:
     """Whether a server returns token ids if asked: its list of models says that vLLM owns them. None: it did not answer."""
     parts = urlsplit(base_url or "")
-    if not parts.hostname or parts.username or os.environ.get("HF_HUB_OFFLINE"):
+    if not parts.hostname or parts.username or is_offline_mode():
         return False
     address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/chat/completions')}/models"
     try:

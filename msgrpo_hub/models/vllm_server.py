@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from msgrpo_hub.errors import UserError, plain
-from msgrpo_hub.models.chat_server import KEY_VARIABLE, without_key
+from msgrpo_hub.models.chat_server import KEY_VARIABLE, server_key, without_key
 from msgrpo_hub.models.sampling import TokenIds
 
 START = (
@@ -159,9 +158,7 @@ class VllmServer:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The JSON of an answer, or its text."""
-        parts, key = urlsplit(self.url), os.environ.get(KEY_VARIABLE, "").strip()
-        if not (key.isascii() and key.isprintable()):
-            raise UserError(f"{KEY_VARIABLE} holds a character that no key has: expected the key as the server was given it")
+        parts, key = urlsplit(self.url), server_key()
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         connection = kind(str(parts.hostname), parts.port, timeout=self.timeout)

@@ -70,7 +70,7 @@ def read_network(path: Path) -> QNetwork:
             metadata = file.metadata() or {}
         numbers = sorted({int(name.partition(".")[0]) for name in tensors})
         return QNetwork(tuple((tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in numbers), metadata)
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:  # the last two: types unknown to numpy
         raise UserError(
             f"{str(path)!r} is not a Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
         ) from error

@@ -13,7 +13,7 @@ import numpy as np
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
-from msgrpo_hub.games.board import Cell, inside
+from msgrpo_hub.games.board import Cell, inside, moved
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.scene import HasScene, Scene, has_scene
 from msgrpo_hub.games.solving import soonest_optimal_action
@@ -39,7 +39,7 @@ def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # n
     if not has_scene(game):
         raise UserError(f"the player 'greedy' does not know {game.id}: use 'random-safe' instead")
     scene, safe = game.scene(state), game.safe_actions(state)
-    ahead = {action: _next(scene.player, game.directions[action]) for action in game.actions}
+    ahead = {action: moved(scene.player, game.directions[action]) for action in game.actions}
     careful = [action for action in safe if ahead[action] not in scene.contested] or safe or game.actions
     moves = {ahead[action]: action for action in careful}
     return _path_to(scene, moves, game) or next(iter(moves.values()))
@@ -53,15 +53,11 @@ def _path_to(scene: Scene, moves: Mapping[Cell, str], game: HasScene) -> str | N
         here, first = queue.popleft()
         if here in scene.wanted:
             return first
-        cells = [_next(here, game.directions[action]) for action in game.actions]
+        cells = [moved(here, game.directions[action]) for action in game.actions]
         ahead = [cell for cell in cells if inside(cell, game.rows, game.columns) and cell not in seen]
         seen.update(ahead)
         queue.extend((cell, first) for cell in ahead)
     return None
-
-
-def _next(cell: Cell, direction: Cell) -> Cell:
-    return cell[0] + direction[0], cell[1] + direction[1]
 
 
 def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:

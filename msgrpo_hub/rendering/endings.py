@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgrpo_hub.games import Game
-from msgrpo_hub.games.board import inside
+from msgrpo_hub.games.board import inside, moved
 from msgrpo_hub.games.scene import HasScene, has_scene
 from msgrpo_hub.rendering.board_svg import moves
 
@@ -48,8 +48,7 @@ def _death(game: HasScene, before: Any, action: str | None) -> str:
     if action is None:
         return "died"
     me, *_ = game.scene(before).bodies
-    (row, column), way = me.cells[0], moves(game)[action]
-    ahead = row + way[0], column + way[1]
+    ahead = moved(me.cells[0], moves(game)[action])
     if not inside(ahead, game.rows, game.columns):
         return "ran into the wall"
     return "bit itself" if ahead in me.cells else "ran into the other snake"

@@ -63,7 +63,7 @@ def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrp
     assert actions == ["Left", *["Up", "Left"] * 4][: len(actions)]
     assert len(actions) == GAMES[LAKE].horizon
     assert by_letter.err.count("Left / Down / Right / Up?") == len(actions) + 2
-    assert "[Rules]" in by_letter.err
+    assert by_letter.err.count("[Rules]") == 1
 
 
 def test_a_person_who_leaves_is_told_in_a_line_of_its_own(msgrpo: Command) -> None:

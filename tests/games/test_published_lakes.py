@@ -72,7 +72,11 @@ def test_enumerated_means_agree_with_lakes_that_are_drawn_and_solved_one_by_one(
 
 
 @pytest.mark.parametrize(
-    "game_id", ["FrozenLake-RAGEN1-v1", "FrozenLake-rLLM-Slippery-5x5-v1", "FrozenLake-rLLM-9x9-v1", "FrozenLake-Slippery-v1"]
+    "game_id",
+    [
+        *("FrozenLake-RAGEN1-v1", "FrozenLake-rLLM-Slippery-5x5-v1", "FrozenLake-rLLM-9x9-v1", "FrozenLake-Slippery-v1"),
+        "FrozenLake-Trap-v1",
+    ],
 )
 def test_lakes_solved_together_have_the_values_that_the_generic_solver_gives_each(game_id: str) -> None:
     game: Game = make_game(game_id)

@@ -103,6 +103,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "no text": (send(200, b"\xff\xfe\xfa"), "an invalid chat completion after 3 attempts"),
     "nothing": (send(200), "an invalid chat completion after 3 attempts"),
     "null": (send(200, b"null"), "an invalid chat completion after 3 attempts"),
+    "a list without end": (send(200, b"[" * 100_000), "an invalid chat completion after 3 attempts"),
     "a list": (send(200, b"[]"), "an invalid chat completion after 3 attempts"),
     "an error with 200": (send(200, b'{"error": "x"}'), "an invalid chat completion after 3 attempts"),
     "no choices": (send(200, b'{"choices": []}'), "an invalid chat completion after 3 attempts"),

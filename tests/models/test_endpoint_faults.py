@@ -113,6 +113,13 @@ def test_token_counts_are_those_of_the_server_or_missing(usage: object, counts: 
     assert (completion.prompt_tokens, completion.reply_tokens, completion.error) == (*counts, "")
 
 
+def test_a_key_that_no_header_can_hold_is_named_and_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", "sk-abc\u2026def")
+    with OpenAIServer(model()) as server, pytest.raises(UserError, match="MSGRPO_ENDPOINT_KEY holds a character that no key has"):
+        ask_once(player(server))
+    assert not server.asked
+
+
 @pytest.mark.lowest
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 422])
 def test_a_refused_request_is_a_user_error_after_one_request(status: int) -> None:

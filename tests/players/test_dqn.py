@@ -74,6 +74,15 @@ def test_the_player_takes_the_action_that_stable_baselines3_takes(trained: tuple
             assert choose(game, state, np.random.default_rng()) == game.actions[int(model.predict(seen, deterministic=True)[0])]
 
 
+def test_a_file_in_a_type_that_numpy_lacks_is_refused_in_one_line(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"0.weight": torch.ones(2, 2, dtype=torch.bfloat16)}, path := tmp_path / f"{GAME}.safetensors")
+    with pytest.raises(UserError, match="is not a Q-network"):
+        read_network(path)
+
+
 def test_a_variant_is_played_with_the_network_of_its_game(trained: tuple[Any, Path]) -> None:
     policy = load_dqn(trained[1])
     rewards = [

@@ -219,6 +219,16 @@ def test_a_changed_rule_needs_a_new_id(old: str, new: str, install: Install, run
     )
 
 
+def test_a_package_that_cannot_be_imported_is_named_in_one_line(install: Install, run: Run, tmp_path: Path) -> None:
+    install(distribution(tmp_path / "site", lamp="import absent_dependency\n"))
+    code, _, err = run("games")
+    assert code == 2
+    assert err == (
+        "error: cannot import the game 'Lamp-v1' (lamp:Lamp: No module named 'absent_dependency'): "
+        "mend or uninstall its package\n"
+    )
+
+
 def test_a_package_cannot_take_a_name_of_ours_or_give_its_game_two(install: Install, tmp_path: Path) -> None:
     points = f"[msgrpo_hub.games]\nLamp-v9 = lamp:Lamp\n{FIRM} = lamp:Lamp\n[msgrpo_hub.players]\ngreedy = moth:moth\n"
     ours, greedy = make_game(FIRM), make_player("greedy")

@@ -114,6 +114,7 @@ def test_every_player_that_can_be_watched_has_a_replay() -> None:
             assert players.check_player(player, make_game(row["task"]))
     of_hub = {**row, "player": "org/base+me/adapter", "link": "x"}
     assert leaderboard_page.watched(of_hub) == "org/base+me/adapter"
+    assert leaderboard_page.watched({**of_hub, "player": "pocket+me/adapter"}) == ""  # no player of the Watch tab
 
 
 def test_names_are_escaped_and_models_of_the_hub_are_linked() -> None:

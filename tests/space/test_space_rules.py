@@ -35,6 +35,10 @@ def test_as_written_is_to_the_letter_what_the_game_says(game_id: str) -> None:
     assert prompt(game_id, "as written").messages == own.messages
 
 
+def test_poisoned_apples_of_every_worth_are_said_to_take() -> None:
+    assert "An apple gives -1 and" in prompt("Snake-DoubleApple-v1", "poisoned").system
+
+
 def test_poisoned_apples_are_said_to_take_and_still_give() -> None:
     told = rules.reworded_game(SOLO, **{k: v for k, v in rules.words(SOLO, "poisoned").items() if k != "expected"})
     assert "An apple gives -1" in prompt(SOLO, "poisoned").system

@@ -97,8 +97,25 @@ def test_a_large_request_is_refused_before_gradio_keeps_it(space: Served) -> Non
     assert answer.json() == {"detail": f"{len(body)} bytes: expected at most 131,072"}
 
 
+def test_a_request_with_two_lengths_is_refused(space: Served) -> None:
+    answer = httpx.post(f"{space.url}gradio_api/queue/join", content=iter([b"{}"]), headers={"Content-Length": "2"})
+    assert answer.request.headers["Content-Length"] == "2"
+    twice = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
+    assert httpx.post(f"{space.url}gradio_api/queue/join", content=iter([b"{}"]), headers=twice).status_code == 411
+
+
+def test_json_that_is_nested_too_deeply_is_refused(space: Served) -> None:
+    answer = httpx.post(f"{space.url}gradio_api/call/watch", content=b"[" * 100_000)
+    assert answer.status_code == 422
+    assert answer.json() == {"detail": "watch: expected JSON that is not nested so deeply"}
+
+
 @pytest.mark.parametrize(
-    "path", ["upload", "file=https://example.org/x.png", "file=http://127.0.0.1/", "proxy=https://example.org"]
+    "path",
+    [
+        *("upload", "file=https://example.org/x.png", "file=http://127.0.0.1/", "file/https://example.org/x.png"),
+        *("proxy=https://example.org", "deep_link?session_hash=x"),
+    ],
 )
 def test_the_server_takes_no_file_and_fetches_no_url_of_a_visitor(space: Served, path: str) -> None:
     assert httpx.post(f"{space.url}gradio_api/{path}", content=b"x").status_code == 403
