@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmark.throughput.drafts import GUESSED, STEPS
 from benchmark.throughput.update import CASES
 from msgrpo_hub.evaluation.tables import markdown
 
@@ -139,5 +140,25 @@ def gpu_table() -> str:
     return markdown(head, lines)
 
 
-TABLES = {"gpu": gpu_table, "update": update_table, "selection": selection_table, "selection-factor": factor_table}
+def drafts_table() -> str:
+    """What exact drafts could gain at most, where nothing but decoding steps costs time."""
+    lines = []
+    for row in record("drafts")["rows"]:
+        if row["key"][0] == "replies":
+            gains = [[f"{gain:.2f}" for gain in row[model].values()] if model in row else [] for model in STEPS]
+            steps, rows = (row[what] for what in ("steps", "rows"))
+            counted = [f"{steps['0']} of {rows['0']:.0f} rows", f"{steps['4']} of {rows['4']:.0f} rows"]
+            lines.append([row["key"][1], *counted, *(" / ".join(gain) or "–" for gain in gains)])
+    of = " / ".join(map(str, GUESSED))
+    head = ["replies", "decoding steps", "with 4 guessed tokens", *(f"{model} × ({of} guessed)" for model in STEPS)]
+    return markdown(head, lines)
+
+
+TABLES = {
+    "drafts": drafts_table,
+    "gpu": gpu_table,
+    "update": update_table,
+    "selection": selection_table,
+    "selection-factor": factor_table,
+}
 """Name of a table → its Markdown."""
