@@ -128,8 +128,9 @@ def reward_to_go(groups: Sequence[Group], returns: Sequence[Tensor], context: Cr
 
 def _to_go(group: Group, returns: Tensor, context: CreditContext) -> list[Tensor]:
     to_go = torch.nn.utils.rnn.pad_sequence([context.returns_to_go(episode) for episode in group.episodes])  # (turns, G)
-    varies = group_advantages(returns, context.scale).any()
-    advantages = (to_go - to_go.mean(1, keepdim=True)) / context.scale(returns - returns.mean()) * varies
+    centred = to_go - to_go.mean(1, keepdim=True)
+    varies = bool(group_advantages(returns, context.scale).any())
+    advantages = centred / context.scale(returns - returns.mean()) if varies else torch.zeros_like(centred)
     return [advantages[: len(episode.steps), j] for j, episode in enumerate(group.episodes)]
 
 

@@ -86,7 +86,8 @@ def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tens
     if returns.ndim != 1 or not len(returns) or not bool(torch.isfinite(returns).all()):
         raise ValueError(f"returns of shape {tuple(returns.shape)}: expected a flat list of finite numbers, one per episode")
     centred = returns.double() - returns.double().mean()
-    advantages = centred / scale(centred) * (standard_deviation(centred) > 2e-8)  # rounding alone is no spread
+    varies = bool(standard_deviation(centred) > 2e-8)  # rounding alone is no spread
+    advantages = centred / scale(centred) if varies else torch.zeros_like(centred)
     return advantages.to(returns.dtype if returns.is_floating_point() else torch.get_default_dtype())
 
 

@@ -72,6 +72,14 @@ def test_advantages_have_mean_zero_and_variance_one(returns: list[float]) -> Non
     assert advantages.square().mean().item() == pytest.approx(1, abs=1e-6)
 
 
+def test_equal_returns_have_no_advantage_whatever_the_scale() -> None:
+    def mean_absolute(centred: torch.Tensor) -> torch.Tensor:
+        return centred.abs().mean()
+
+    assert group_advantages(torch.ones(3), mean_absolute).tolist() == [0.0, 0.0, 0.0]
+    assert group_advantages(torch.tensor([1.0, -1.0]), mean_absolute).tolist() == [1.0, -1.0]
+
+
 @given(returns=returns_strategy, shift=st.integers(-1000, 1000), scale=st.floats(0.1, 100))
 def test_advantages_ignore_a_shift_and_a_positive_scale(returns: list[float], shift: int, scale: float) -> None:
     moved = group_advantages(exactly([scale * c + shift for c in returns]))

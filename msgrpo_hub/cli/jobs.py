@@ -220,8 +220,11 @@ def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
         for line in jobs.follow(sent):
             print_text(line, error=True)
         ended = jobs.inspect(sent)
-    except KeyboardInterrupt as end:
-        end.add_note(f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`")
+    except (KeyboardInterrupt, UserError) as end:
+        goes_on = f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`"
+        if isinstance(end, UserError):
+            raise UserError(f"the log of the job cannot be followed; {goes_on}") from end
+        end.add_note(goes_on)
         raise
     seconds = (ended.durations.running_secs or 0) if ended.durations else 0
     cost = job.price.of(seconds)

@@ -192,14 +192,16 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     from msgrpo_hub.training.summary import table
 
     if "players" in summary:
-        print(table(summary))
+        rest = {"episodes": summary["episodes"]}
+        print("\n\n".join(table(of_game | rest) for of_game in (summary, *summary.get("other_games", []))))
     print(f"{summary['seconds_acting']:.0f} s acting, {summary['seconds_training']:.0f} s training", end="")
     print(f", {summary['seconds']:.0f} s in all with the evaluation\n")
     if why := summary.get("learned_nothing"):
         print(f"It learned nothing: {why}")
     if summary["config"].get("keep") == "best" and summary["best_update"]:
         print(f"Kept: update {summary['adapter_update']}, the best on the validation episodes")
-    print(f"The adapter is in {folder}/adapter, the learning curves in {folder}/curves.png, a replay in {folder}/replay.svg")
+    replay = f", a replay in {folder}/replay.svg" if "players" in summary else ""
+    print(f"The adapter is in {folder}/adapter, the learning curves in {folder}/curves.png{replay}")
 
 
 def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
@@ -218,7 +220,9 @@ def train_config(options: argparse.Namespace) -> Any:
 
     from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
 
-    runs = [options.output_dir / f"seed-{seed}" for seed in options.seeds] if options.seeds else [options.output_dir]
+    runs = [options.output_dir]
+    if options.seeds:
+        runs = [*(options.output_dir / f"seed-{seed}" for seed in options.seeds), *sorted(options.output_dir.glob("seed-*"))]
     own = next((run / "config.toml" for run in runs if (run / "config.toml").exists()), options.output_dir / "config.toml")
     flags = given_fields(options, TrainConfig)
     if options.preset is not None and options.config:

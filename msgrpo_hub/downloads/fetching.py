@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download, try_to_load_from_cache
+from huggingface_hub import try_to_load_from_cache
 
-from msgrpo_hub.downloads.hub_errors import hub_errors, retry_rate_limit
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
@@ -28,6 +26,7 @@ from msgrpo_hub.downloads.inspection import (
 from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS, CONFIG, LARGEST_SETTINGS, Listing, is_repository, no_folder
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, exists, is_folder, pocket_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, Scalar, play_settings_of
+from msgrpo_hub.downloads.snapshots import snapshot
 from msgrpo_hub.errors import UserError
 
 LARGEST_BASE = 64_000_000_000
@@ -213,12 +212,4 @@ def _download(found: Listing, names: list[str]) -> Path:
         isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(cached, names, strict=True)
     ):
         return Path(str(cached[0])).parent
-    with hub_errors(found.source):
-        download = partial(snapshot_download, found.source, revision=found.commit, allow_patterns=names)
-        folder = Path(retry_rate_limit(download))
-    for name in names:  # if listing the files fails, the client returns an incomplete folder
-        if not (folder / name).is_file() or (folder / name).stat().st_size != found.sizes[name]:
-            raise UserError(
-                f"the download of {name} of {found.source!r} is incomplete: check the network, then run the same command again"
-            )
-    return folder
+    return snapshot(found.source, found.commit, {name: found.sizes[name] for name in names})

@@ -47,6 +47,11 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         if isinstance(error.__cause__, HfHubHTTPError):
             raise UserError(_answer(repo_id, error.__cause__)) from error
         raise UserError(f"a file of {repo_id!r} is not in the cache and the Hub cannot be reached: check the network") from error
+    except (ConnectionError, RuntimeError) as error:  # of the clients for large files; the cause is what the Hub answered
+        if isinstance(error, RuntimeError) and "Error while uploading" not in str(error):
+            raise
+        why = first_line(error.__cause__ or error)
+        raise UserError(f"a transfer with {repo_id!r} failed ({why}): check the network, then {AGAIN}") from error
     except OSError as error:
         if "Consistency check failed" not in str(error):  # the client's words for a file of another size than announced
             raise

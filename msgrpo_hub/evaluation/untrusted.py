@@ -24,6 +24,7 @@ from msgrpo_hub.evaluation.verify import problems, unchecked_replies, unchecked_
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import FIRST_RUNS, LATEST, version_of
+from msgrpo_hub.storage.shards import read_bounded
 
 FILES = {run_files.CONFIG: 100_000, run_files.RESULTS: 100_000, run_files.EPISODES: 10_000_000, run_files.STEPS: 100_000_000}
 """The files of a published run, with the largest size of each in bytes."""
@@ -132,11 +133,10 @@ def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, An
     """The table of a Parquet file, checked for size, columns, types and nulls."""
     try:
         with pq.ParquetFile(path) as file:
-            about, version = file.metadata, version_of(file.schema_arrow, config)
-            unpacked = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
-            if version not in (LATEST, FIRST_RUNS) or about.num_rows > most_rows or unpacked > _LARGEST_UNPACKED:
+            version = version_of(file.schema_arrow, config)
+            if version not in (LATEST, FIRST_RUNS) or file.metadata.num_rows > most_rows:
                 raise UserError(f"its {path.name} has other columns, or more rows than the game allows")
-            stored = file.read()
+            stored = read_bounded(file, _LARGEST_UNPACKED)
         stored.validate(full=True)
         table = version.upgraded(stored, config, known)
     except UserError:

@@ -21,15 +21,16 @@ _IN_USE = Lock()
 """Whoever sets an environment to a position holds it until the position after the step is read off."""
 
 
+NEEDS = "this game needs the package"
+
+
 def _loaded(module: str) -> Any:
     """A module of an extra. Raises `UserError` where it is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise UserError(
-            f"this game needs the package {package!r}, which is not installed: pip install 'msgrpo-hub[games]'"
-        ) from error
+        raise UserError(f"{NEEDS} {package!r}, which is not installed: pip install 'msgrpo-hub[games]'") from error
 
 
 class Room(NamedTuple):

@@ -38,6 +38,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rendering.learning_svg import learning_svg
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.provenance import template_hash
 from msgrpo_hub.training.rollout_log import run_origin
 from msgrpo_hub.training.seed_sets import records
 
@@ -141,6 +142,8 @@ def stage_adapter(
     _write_json(folder / PLAY_SETTINGS, run.config.play_settings.record())
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if run.config.chat_template:
+        if run.chat_template_hash not in ("", template_hash(run.config)):
+            raise UserError(f"the chat template {run.config.chat_template!r} has changed since the run was trained: put it back")
         (folder / TEMPLATE).write_text(_template(Path(run.config.chat_template)), encoding="utf-8")
     for name, path in run.files().items():
         if path.is_symlink():

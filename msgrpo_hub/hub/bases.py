@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from huggingface_hub import HfApi, hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub import HfApi
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.hashes import content_hash
@@ -21,8 +21,11 @@ from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, differences,
 from msgrpo_hub.training.config import TrainConfig
 
 _PUSHED = (".safetensors", ".json", ".jinja", ".model")
-_LOADED = ("tokenizer.json", "chat_template.jinja", "config.json")
+_LOADED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 """Files besides the weights that decide a base's output."""
+
+SCORES = "scores.json"
+"""A file of the built-in base that other models do not have."""
 
 _LONGEST_LICENSE = 100  # characters of its name
 
@@ -79,7 +82,7 @@ def push_base(
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         stage_base(repo_id, Path(folder))
-        return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker="config.json")
+        return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker=SCORES)
 
 
 def stage_base(repo_id: str, folder: Path) -> None:
@@ -110,17 +113,14 @@ def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:
 
 
 def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> Base:
-    """The base with the licence that its card states."""
+    """The base with the licence that its card states, as the Hub reads it; several are one of a name of its own."""
     with hub_errors(repo):
-        try:
-            card = Path(hf_hub_download(repo, "README.md", revision=commit, token=token)).read_text(encoding="utf-8")
-            metadata, _ = split_card(card.replace("\r\n", "\n"))
-        except LocalEntryNotFoundError:
-            raise
-        except (EntryNotFoundError, UserError):  # no card, or no front matter
-            metadata = {}
+        card = HfApi(token=token).model_info(repo, revision=commit).card_data
+    metadata: dict[str, Any] = card.to_dict() if card else {}
     named, name = metadata.get("license"), metadata.get("license_name")
-    if not isinstance(named, str):
+    if isinstance(named, list):
+        named = ", ".join(map(str, named))  # one stays itself
+    if not isinstance(named, str) or not named:
         return Base(repo_id=repo, commit=commit, license=None, built_in=built_in)
     if named in LICENSES and named != "other":
         return Base(repo_id=repo, commit=commit, license=named, built_in=built_in)

@@ -15,13 +15,14 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import snapshot_download
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from msgrpo_hub.downloads.hub_errors import AGAIN, hub_errors
+from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
+from msgrpo_hub.downloads.snapshots import snapshot
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import load_result
 from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, upload
 from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.storage.run_files import RESULTS
@@ -143,20 +144,22 @@ def fetch_state(
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".fetched-") as beside:
         if wanted:
-            with hub_errors(repo_id):
-                snapshot_download(repo_id, revision=commit, allow_patterns=[*wanted], local_dir=beside, token=token)
+            snapshot(repo_id, commit, wanted, token=token, into=beside)
         for path in sorted(wanted, key=lambda path: (path == CONFIG, path)):
-            arrived, place = Path(beside) / path, folder / path.removeprefix(below)
-            if not arrived.is_file() or arrived.stat().st_size != wanted[path]:  # the client may go on without a network
-                raise UserError(f"{path!r} of {repo_id!r} did not arrive whole: check the network, then {AGAIN}")
+            place = folder / path.removeprefix(below)
             place.parent.mkdir(parents=True, exist_ok=True)
-            arrived.replace(place)
+            (Path(beside) / path).replace(place)
     return bool(wanted)
 
 
 def _lacks(place: Path, end: str, *, ended: str, there: Mapping[str, object]) -> bool:
     """Whether a file belongs to a folder that is finished in the repository and not in `place`."""
-    return PurePosixPath(ended).with_name(end).as_posix() in there and not place.with_name(end).is_file()
+    return PurePosixPath(ended).with_name(end).as_posix() in there and not _is_finished(place.with_name(end))
+
+
+def _is_finished(results: Path) -> bool:
+    """Whether the results of a task are there and lack no episode, as they do after a server has failed."""
+    return results.is_file() and load_result(results.parent).complete
 
 
 def _among(path: str, names: list[str]) -> bool:
@@ -210,7 +213,6 @@ class HubCheckpoints(Callback):
     def on_start(self, run: Run) -> None:
         """Pushes once, so that a repository that cannot be written to ends the run now."""
         check_same_run(run.config, self.repo_id)
-        self._check_not_ahead(run.updates)
         self._push(run.updates)
 
     def _check_not_ahead(self, updates: int) -> None:
@@ -229,7 +231,7 @@ class HubCheckpoints(Callback):
         if update.index > 1 and time.monotonic() - self.pushed_at >= self.seconds:
             try:
                 self._push(update.index - 1)
-            except UserError as error:
+            except (UserError, OSError) as error:
                 log.warning("update %d is not on the Hub yet: %s", update.index - 1, error)
                 self.pushed_at = time.monotonic()
 
@@ -238,18 +240,20 @@ class HubCheckpoints(Callback):
         self._push(int(summary["config"]["updates"]))
 
     def _push(self, updates: int) -> None:
+        self._check_not_ahead(updates)
         push_state(self.folder, self.repo_id, TRAINED, f"{updates} updates")
         self.pushed_at = time.monotonic()
 
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
     """Keeps the tasks that `msgrpo eval` has finished in its folder so far in a private repository."""
-    push_state(folder, repo_id, _tasks(folder), f"{sum(1 for _ in folder.rglob(RESULTS))} finished tasks", below=EVALUATED)
+    tasks = _tasks(folder)
+    push_state(folder, repo_id, tasks, f"{len(tasks)} finished tasks", below=EVALUATED)
 
 
 def _tasks(folder: Path) -> tuple[str, ...]:
     """The folders of finished tasks: one per player, version, task and settings. A push leaves alone those of other machines."""
-    found = {path.parent.relative_to(folder) for path in folder.rglob(RESULTS)} - {Path()}
+    found = {path.parent.relative_to(folder) for path in folder.rglob(RESULTS) if _is_finished(path)} - {Path()}
     return tuple(f"{path.as_posix()}/" for path in sorted(found) if not any(part.startswith(".") for part in path.parts))
 
 

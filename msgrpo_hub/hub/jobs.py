@@ -12,6 +12,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from huggingface_hub import HfApi, JobHardwareInfo, JobInfo, Volume, constants, get_token
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.hub_errors import AGAIN, hub_errors
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.checkpoints import MARKER, WHEELS, write_marker
 from msgrpo_hub.hub.uploading import Target, check_token, upload
@@ -175,7 +176,7 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
     volumes = [upload_wheel(wheel, job.state)] if wheel else None
     elsewhere = constants.ENDPOINT != "https://huggingface.co"
     first, *others = job.words
-    with hub_errors("Jobs"), warnings.catch_warnings():
+    with _maybe_sent(), hub_errors("Jobs"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* is experimental", UserWarning)
         sent: JobInfo = HfApi().run_uv_job(
             first,
@@ -191,6 +192,18 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
             **more,
         )
     return sent
+
+
+@contextmanager
+def _maybe_sent() -> Iterator[None]:
+    """Says so where an answer of the Hub is lost: the job may run, and cost, all the same."""
+    try:
+        yield
+    except UserError as error:
+        if AGAIN not in str(error):
+            raise
+        why = str(error).partition(": ")[0]
+        raise UserError(f"{why}: look with `hf jobs ps` whether the job runs, before the same command sends another") from error
 
 
 def attempts_of(job: Job) -> dict[str, Any]:

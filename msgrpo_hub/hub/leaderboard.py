@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import snapshot_download
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.names import is_folder
+from msgrpo_hub.downloads.snapshots import snapshot
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.evaluation.acting import acting
 from msgrpo_hub.evaluation.not_checked import not_checked
@@ -38,6 +38,7 @@ RUNS = "results"
 """Folder of the runs in a dataset."""
 
 _MOST_RUNS = 5_000
+_MOST_BYTES = 20 * 1024**3
 _PART = r"[A-Za-z0-9_+][A-Za-z0-9._+=-]{0,199}"
 _PLACE = re.compile(rf"{_PART}/{_PART}/{_PART}/[0-9a-f]{{16}}")
 """`<player>/<commit>/<task>/<run hash>`."""
@@ -143,7 +144,7 @@ def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], w
         without: places of runs to skip.
 
     Raises:
-        UserError: the dataset has too many runs.
+        UserError: the dataset has too many or too large runs, or they do not arrive whole.
     """
     runs, refused = _published(there.values())
     wanted = [name for name in runs if name not in without]
@@ -157,14 +158,13 @@ def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], w
     accepted = [name for name in wanted if name not in refused]
     if not accepted:
         return _judged(target.repo_id, commit, {}, refused)
-    root = snapshot_download(
-        target.repo_id,
-        repo_type="dataset",
-        revision=commit,
-        token=target.token,
-        allow_patterns=[f"{RUNS}/{name}/{file}" for name in accepted for file in FILES],
-    )
-    return _judged(target.repo_id, commit, {name: Path(root, RUNS, name) for name in accepted}, refused)
+    sizes = {f"{RUNS}/{name}/{file}": runs[name][file] for name in accepted for file in FILES}
+    if (size := sum(sizes.values())) > _MOST_BYTES:
+        raise UserError(
+            f"{target.repo_id!r} has runs of {size:,} bytes: expected at most {_MOST_BYTES:,}; take a smaller dataset"
+        )
+    root = snapshot(target.repo_id, commit, sizes, kind="dataset", token=target.token)
+    return _judged(target.repo_id, commit, {name: root / RUNS / name for name in accepted}, refused)
 
 
 def _published(files: Iterable[RepoFile]) -> tuple[dict[str, dict[str, int]], dict[str, str]]:

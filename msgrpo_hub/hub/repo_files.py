@@ -14,7 +14,7 @@ PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".h5", 
 
 _TEXT = (".md", ".json", ".jsonl", ".toml", ".yaml", ".yml", ".svg", ".jinja", ".txt", ".csv", ".py", ".html")
 _PART = re.compile(r"(?!\.git$|\.env)\.?[A-Za-z0-9_](?:[A-Za-z0-9 ._+=-]*[A-Za-z0-9_+=-])?")
-_TOKEN = rb"\bhf_[A-Za-z0-9]{20,}"
+_TOKEN = rb"hf_[A-Za-z0-9]{20,}"
 _ROOTS = rb"home|Users|root|tmp|var|opt|mnt|media|srv|private|scratch|workspace|content|kaggle"
 _ELSEWHERE = rb"\bfile:///|\b[A-Za-z]:\\{1,2}Users\b|~/[\w.]"
 
@@ -64,5 +64,5 @@ def local_path(content: bytes | mmap.mmap) -> str:
     """
     own = [re.escape(str(path).strip("/").encode()) for path in (Path.home(), Path.cwd(), Path(tempfile.gettempdir()).resolve())]
     folders = b"|".join([_ROOTS, *filter(None, own)])
-    match = re.search(rb"(?<![\w.~/<])/(?:" + folders + rb")/[\w.]|" + _ELSEWHERE, content)
+    match = re.search(rb"(?:(?<![\w.~/<])|(?<=\\[nrt]))/(?:" + folders + rb")/[\w.]|" + _ELSEWHERE, content)
     return match[0].decode(errors="replace") if match else ""

@@ -35,6 +35,7 @@ from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
 from msgrpo_hub.evaluation.untrusted import FILES
+from msgrpo_hub.games.further_environments import NEEDS
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, as_markdown, place, ranked, read_folder, read_published, same_play
 from msgrpo_hub.hub.results_card import ResultsCard, render_results
 from msgrpo_hub.hub.uploading import Pushed, Target, differences, listing, upload
@@ -110,7 +111,7 @@ def push_results(
         _stage(own, Path(staged))
         message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
         prepare = partial(_prepare, own, target, Path(staged))
-        return upload(Path(staged), target, message=message, marker=TABLE, prepare=prepare)
+        return upload(Path(staged), target, message=message, prepare=prepare)
 
 
 def stage_results(
@@ -150,6 +151,9 @@ def own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Re
 
 def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
     """Writes the runs that the dataset lacks at a commit and, except for a pull request, the table and card of all runs."""
+    others = [name for name in sorted(there) if not name.startswith(f"{RUNS}/") and name not in ("README.md", ".gitattributes")]
+    if others and TABLE not in there:  # runs without a table came by a pull request
+        raise UserError(f"{target.repo_id!r} holds something else ({others[0]}): name another repository")
     equal = {name: result for name, result in runs.items() if not differences(_files(name, result), there)}
     published = read_published(target, head, there, without=equal)
     known = {run_hash(result.config): result for result in [*published.results, *equal.values()]}
@@ -158,6 +162,8 @@ def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str
         if name not in new and not same_play(known[run_hash(result.config)], result):
             raise UserError(f"{target.repo_id!r} has a different run at {name!r}: remove it first if yours should replace it")
     for name, why in published.refused.items():
+        if why.startswith(NEEDS) and not target.create_pr:
+            raise UserError(f"the table of {target.repo_id!r} would lose the run {name!r} here: {why}")
         log.warning("not listed: %s: %s", name, why)
     _stage(new, folder)
     if target.create_pr:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.names import is_folder
+from msgrpo_hub.downloads.snapshots import snapshot
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.verify_rollouts import checked_rollouts
@@ -89,7 +90,7 @@ def _downloaded(repo_id: str, split: str | None, revision: str | None, token: st
             raise UserError(f"{what} in {repo_id!r}: expected a data set that `msgrpo push rollouts` wrote")
         if (size := sum(sizes[name] for name in wanted)) > LARGEST:
             raise UserError(f"the rollouts in {repo_id!r} have {size} bytes: expected at most {LARGEST}; load one split")
-        return Path(snapshot_download(repo_id, repo_type="dataset", revision=info.sha, allow_patterns=wanted, token=token))
+    return snapshot(repo_id, str(info.sha), {name: sizes[name] for name in wanted}, kind="dataset", token=token)
 
 
 class Example(TypedDict):

@@ -192,8 +192,8 @@ def _evaluated(result: Result) -> Shard:
     for name in (run_files.CONFIG, run_files.EPISODES, run_files.STEPS):
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
     own = run_origin(result.config)
-    base, adapter = (source and _nameless(source) for source in (own.base, own.adapter))
-    origin = replace(own, player=_nameless(own.player), base=base, adapter=adapter)
+    base, adapter = (source and _nameless(source, source) for source in (own.base, own.adapter))
+    origin = replace(own, player=_nameless(own.player, own.base, own.adapter), base=base, adapter=adapter)
     name = f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}"
     return Shard(name=name, origin=origin, parts=[partial(_rollouts, result)])
 
@@ -207,10 +207,13 @@ def _rollouts(result: Result) -> list[Rollout]:
     ]
 
 
-def _nameless(name: str) -> str:
-    """Removes the names of local folders, which are private; the revision is the hash of the content.
+def _nameless(name: str, *sources: str | None) -> str:
+    """Removes the names of local folders, which are private, from a player's; the revision is the hash of the content.
 
-    >>> _nameless("folder:zaphods-model+ada/lake")
+    >>> _nameless("folder:zaphods+model+ada/lake", "folder:zaphods+model", "ada/lake")
     'folder+ada/lake'
     """
+    for source in sources:
+        if source and source.startswith("folder:"):
+            name = name.replace(source, "folder")
     return re.sub(r"folder:[^+@]*", "folder", name)

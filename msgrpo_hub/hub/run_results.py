@@ -81,6 +81,7 @@ def read_run(path: Path) -> FinishedRun:
         config=config,
         trained_on=_plain(summary, "base_commit"),
         init_adapter_commit=_plain(summary, "init_adapter_commit"),
+        chat_template_hash=_plain(summary, "chat_template_hash"),
         players=_players(config, summary),
         boards={game: int(_number(table, "boards")) for game, table in _tables(config, summary).items() if "boards" in table},
         replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,

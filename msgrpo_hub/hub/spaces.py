@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml  # type: ignore[import-untyped]
 from huggingface_hub import HfApi, SpaceHardware
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.hub_errors import hub_errors
@@ -19,6 +20,9 @@ from msgrpo_hub.downloads.sources import Sources, resolve
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.card_rules import split_card
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+
+MARKER = "msgrpo_hub/pocket/model/config.json"
+"""A file of the demo that other Spaces do not have."""
 
 SETTINGS = "space.json"
 """File beside app.py that names the adapter the Space shows first, and its commit."""
@@ -66,9 +70,11 @@ def push_space(
     wanted = _hardware(hardware) if hardware else None
     with TemporaryDirectory() as folder:
         stage_space(repo_id, Path(folder), adapter=adapter, token=token)
-        open_space(target, "gradio", wanted, NO_PLAN)
-        owned = sorted({path.name + "/" * path.is_dir() for path in Path(folder).iterdir()} | {SETTINGS})
-        return upload(Path(folder), target, message=f"The demo of msgrpo_hub {__version__}", marker="app.py", replaces=owned)
+        message = f"The demo of msgrpo_hub {__version__}"
+        pushed = push_staged(Path(folder), target, "gradio", message, MARKER, NO_PLAN, hardware=wanted, also=(SETTINGS,))
+    if wanted and not create_pr:
+        _request(target, wanted)
+    return pushed
 
 
 def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
@@ -146,23 +152,35 @@ def _hardware(name: str) -> SpaceHardware:
         raise unknown("hardware", name, [str(known.value) for known in SpaceHardware]) from error
 
 
-def open_space(target: Target, sdk: str, hardware: SpaceHardware | None, elsewhere: str) -> None:
-    """Creates a Space if it is missing.
+def push_staged(
+    folder: Path,
+    target: Target,
+    sdk: str,
+    message: str,
+    marker: str,
+    elsewhere: str,
+    *,
+    hardware: SpaceHardware | None = None,
+    also: Collection[str] = (),
+) -> Pushed:
+    """Makes a Space hold a folder, in one commit.
 
     Args:
-        target: the Space.
+        folder: its content; what the Space has else below these names is removed.
+        target: the Space, created if missing.
         sdk: `gradio` or `docker`.
-        hardware: asked for, if it is not what the Space has; None leaves that to the Hub.
+        message: title of the commit.
+        marker: a file that other Spaces do not have.
         elsewhere: what to do instead, for the message if the Hub asks for a paid plan.
+        hardware: of a new Space; None leaves that to the Hub.
+        also: further files that the push owns.
 
     Raises:
-        UserError: the Hub refuses.
+        UserError: the Space holds something else, or the Hub refuses.
     """
     api = target.api
     with hub_errors(target.repo_id):
-        try:
-            runtime = api.space_info(target.repo_id).runtime
-        except RepositoryNotFoundError:
+        if not api.repo_exists(target.repo_id, repo_type="space"):
             try:
                 api.create_repo(target.repo_id, repo_type="space", space_sdk=sdk, space_hardware=hardware, private=target.private)
             except HfHubHTTPError as error:
@@ -171,10 +189,16 @@ def open_space(target: Target, sdk: str, hardware: SpaceHardware | None, elsewhe
                 raise UserError(
                     f"the Hub asks for a paid plan to run {target.repo_id!r} ({_server_message(error)}): {elsewhere}"
                 ) from error
-        else:
-            now = (runtime.requested_hardware or runtime.hardware) if runtime else None
-            if hardware and hardware != now:  # asking again would restart the Space
-                api.request_space_hardware(target.repo_id, hardware)
+    owned = sorted({path.name + "/" * path.is_dir() for path in folder.iterdir()}.union(also))
+    return upload(folder, target, message=message, marker=marker, replaces=owned)
+
+
+def _request(target: Target, hardware: SpaceHardware) -> None:
+    """Asks for hardware if it is not what the Space has: asking again would restart it."""
+    with hub_errors(target.repo_id):
+        runtime = target.api.space_info(target.repo_id).runtime
+        if hardware != ((runtime.requested_hardware or runtime.hardware) if runtime else None):
+            target.api.request_space_hardware(target.repo_id, hardware)
 
 
 def _server_message(error: HfHubHTTPError) -> str:

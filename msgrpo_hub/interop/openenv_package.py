@@ -15,8 +15,8 @@ from msgrpo_hub.games import FURTHER, GAMES, base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.games.registry import OPTIONAL
 from msgrpo_hub.hub.card_rules import check_card
-from msgrpo_hub.hub.spaces import copy, open_space
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.hub.spaces import copy, push_staged
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token
 from msgrpo_hub.interop.session import environment_name
 
 _PACKAGE = Path(str(files("msgrpo_hub")))
@@ -61,10 +61,8 @@ def push_env(
     check_token(target)
     with TemporaryDirectory() as folder:
         stage_env(repo_id, Path(folder), game=game)
-        open_space(target, "docker", None, NO_PLAN)
-        owned = sorted(path.name + "/" * path.is_dir() for path in Path(folder).iterdir())
         message = f"{game} of msgrpo_hub {__version__} as an OpenEnv environment"
-        return upload(Path(folder), target, message=message, marker="openenv.yaml", replaces=owned)
+        return push_staged(Path(folder), target, "docker", message, "openenv.yaml", NO_PLAN)
 
 
 def stage_env(repo_id: str, folder: Path, *, game: str) -> None:

@@ -18,8 +18,11 @@ from msgrpo_hub.storage.tables import Rollout, read_rollouts
 ROWS = 1000
 """Rows per row group: small groups suit the dataset viewer of the Hub and streaming."""
 
-LARGEST = 2 * 1024**3
-"""Limit on the unpacked size of a row group, in bytes."""
+LARGEST = 4 * 1024**3
+"""Limit on the unpacked size of a file, in bytes."""
+
+_AT_ONCE = 2**26
+"""Bytes that a column of a batch may unpack to, if every row has its longest value."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -54,15 +57,40 @@ def read_stored(path: Path, config: str) -> tuple[Version, pa.Table]:
     """The version of a file, and its stored table. Arguments and errors as for `read_table`."""
     try:
         with pq.ParquetFile(path) as file:
-            groups = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
-            if max(groups, default=0) > LARGEST:
-                raise UserError(f"{str(path)!r} unpacks to {max(groups)} bytes at once: expected at most {LARGEST}")
             version = version_of(file.schema_arrow, config)
             if version is None:
                 raise UserError(f"{str(path)!r} has other columns: expected those of {FORMAT}, as this package writes them")
-            return version, file.read()
+            try:
+                return version, read_bounded(file, LARGEST)
+            except UserError as error:
+                raise UserError(f"{str(path)!r}: {error}") from error
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{str(path)!r} cannot be read ({_first(error)}): expected Parquet in the format {FORMAT}") from error
+
+
+def read_bounded(file: pq.ParquetFile, largest: int) -> pa.Table:
+    """All rows of a file, read a few at a time: a text that is repeated is stored once, so that only they say their size.
+
+    Raises:
+        UserError: they have more than `largest` bytes.
+    """
+    about = file.metadata
+    chunks = [
+        about.row_group(group).column(column) for group in range(about.num_row_groups) for column in range(about.num_columns)
+    ]
+    size = sum(max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks)
+    most_of_a_row = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
+    batches = []
+    if size <= largest:
+        size = 0
+        for batch in file.iter_batches(batch_size=min(max(_AT_ONCE // max(most_of_a_row, 1), 1), ROWS)):
+            size += batch.nbytes
+            batches.append(batch)
+            if size > largest:
+                break
+    if size > largest:
+        raise UserError(f"it unpacks to more than {largest:,} bytes: expected a smaller file")
+    return pa.Table.from_batches(batches, schema=file.schema_arrow)
 
 
 def _first(error: Exception) -> str:

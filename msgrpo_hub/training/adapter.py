@@ -127,8 +127,16 @@ def without_dropout(model: PreTrainedModel) -> None:
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
         for name, value in vars(layer).items():
-            if "dropout" in name and isinstance(value, float):
+            if isinstance(value, float) and ("dropout" in name or name in ("jitter_noise", "input_jitter_noise")):
                 setattr(layer, name, 0.0)
+
+
+def learning_mode(model: nn.Module) -> None:
+    """What `model.train()` does, but for routers, which would draw experts instead of taking the best: acting does not."""
+    model.train()
+    for layer in model.modules():
+        if _is_router(layer):
+            layer.eval()
 
 
 def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
@@ -149,6 +157,12 @@ def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
         raise UserError(
             f"init_adapter = {config.init_adapter!r} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
             f"expected the same of the run, with {' '.join(flags.values())}"
+        )
+    asked = {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
+    if found.prompt_format and (others := {name: value for name, value in asked.items() if getattr(config, name) != value}):
+        raise UserError(
+            f"init_adapter = {config.init_adapter!r} was trained with {', '.join(f'{k} {v!r}' for k, v in others.items())}: "
+            "expected the same of the run"
         )
     if config.lora_targets != "all-linear" and {*lora_targets(config)} != {*found.adapter.get("target_modules", ())}:
         raise UserError(

@@ -85,19 +85,19 @@ class TrainConfig:
     loss_normalisation: str = "token-mean"
     """What counts the same in the loss: every generated token, every step, or every episode."""
     minibatches: Count = 1
-    """Optimiser steps per update; the selected episodes are dealt out to them. With 1 the ratio is 1, in bfloat16 nearly."""
+    """Optimiser steps per update, to which the selected episodes are dealt out. With 1 the ratio is 1, nearly in bfloat16."""
     format_penalty: Factor = 1.0
     """Taken from the return for each unparsed reply [-Φ]; only while training."""
     epsilon_low: Factor = 0.2
-    """Clips the ratio from below [ε_low]; without effect unless minibatches > 1."""
+    """Clips the ratio from below [ε_low]; without effect where the ratio is 1: `minibatches` 1, no vLLM."""
     epsilon_up: Factor = 0.2
-    """Clips the ratio from above [ε_up]; without effect unless minibatches > 1."""
+    """Clips the ratio from above [ε_up]; without effect where the ratio is 1."""
     beta: Factor = 0.01
     """Weight of the KL penalty towards the base [β]; 0 saves the reference pass."""
     learning_rate: Annotated[float, Range(0, 1e30, open=True)] = 1e-5
-    """Peak learning rate of AdamW."""
+    """Learning rate of AdamW, which warm-up and decay multiply."""
     learning_rate_end: Annotated[float, Range(0, 1)] = 1.0
-    """Share of the peak that is left at the last update; the decay is linear."""
+    """Share of the learning rate that is left at the last update; the decay is linear, from the first update on."""
     warmup: Updates = 0
     """Updates of linear warm-up."""
     gradient_clip: Annotated[float, Range(0, 1e30, open=True)] = 1.0

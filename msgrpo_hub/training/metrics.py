@@ -21,7 +21,9 @@ from msgrpo_hub.fields import misfit
 Metrics = dict[str, float]
 
 
-def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages: StepAdvantages, seconds: float) -> Metrics:
+def play_metrics(
+    groups: Sequence[Group], returns: Sequence[Tensor], advantages: StepAdvantages, seconds: float, games: int = 1
+) -> Metrics:
     """The figures of acting: rewards, rates per step, entropy per token (nats), and speed.
 
     Args:
@@ -29,6 +31,7 @@ def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages:
         returns: per group (G,), the composite returns C. Advantages come from their spread within a group.
         advantages: per group and episode, what the credit gave each step.
         seconds: spent acting.
+        games: of the run; of several, each game of this update has figures of its own.
     """
     episodes = [episode for group in groups for episode in group.episodes]
     steps = [step for episode in episodes for step in episode.steps]
@@ -48,7 +51,7 @@ def play_metrics(groups: Sequence[Group], returns: Sequence[Tensor], advantages:
         "episodes_per_second": len(episodes) / seconds,
         "tokens_per_second": tokens / seconds,
         "seconds_acting": seconds,
-        **_by_game(episodes),
+        **(_by_game(episodes) if games > 1 else {}),
     }
 
 
@@ -67,11 +70,11 @@ def _entropy(reply: Completion) -> float:
 
 
 def _by_game(episodes: Sequence[Episode]) -> Metrics:
-    """Reward and success of each game, for a run of several."""
+    """Reward and success of each game."""
     games = {name: [e for e in episodes if e.game_id == name] for name in dict.fromkeys(e.game_id for e in episodes)}
     rewards = {f"reward/{name}": float(np.mean([e.reward for e in of_game])) for name, of_game in games.items()}
     successes = {f"success/{name}": float(np.mean([e.success for e in of_game])) for name, of_game in games.items()}
-    return rewards | successes if len(games) > 1 else {}
+    return rewards | successes
 
 
 def reply_rates(episodes: Sequence[Episode]) -> Metrics:

@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ class Provenance:
     """Of a base on the Hub its commit, of a folder the hash of its content."""
     init_adapter_commit: str = ""
     """The same of the adapter that the run began with, if it began with one."""
+    chat_template_hash: str = ""
+    """SHA-256 of the file of `chat_template`, if the run has one."""
     device: str = ""
     """The kind of the device that trains, such as `cpu` or `cuda`."""
     hardware: str = ""
@@ -64,15 +67,30 @@ def pin_sources(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenanc
         now = commit_of(source, revision)
         adapter, adapter_commit = _pinned("adapter", config.init_adapter, source, now, began.get("init_adapter_commit", ""))
         pinned = replace(pinned, init_adapter=adapter)
-    provenance = Provenance(base_commit=commit, init_adapter_commit=adapter_commit, versions=versions())
+    template = template_hash(config)
+    if began.get("chat_template_hash", template) != template:
+        raise _changed("chat template", config.chat_template)
+    provenance = Provenance(
+        base_commit=commit, init_adapter_commit=adapter_commit, chat_template_hash=template, versions=versions()
+    )
     return pinned, provenance
+
+
+def template_hash(config: TrainConfig) -> str:
+    """SHA-256 of the file of `chat_template`; empty without one, or if it is gone."""
+    file = Path(config.chat_template)
+    return sha256(file.read_bytes()).hexdigest() if config.chat_template and file.is_file() else ""
+
+
+def _changed(what: str, given: str) -> UserError:
+    return UserError(f"the {what} {given!r} has changed since the run began: put it back, or name another --output-dir")
 
 
 def _pinned(what: str, given: str, source: str, now: str, began: str) -> tuple[str, str]:
     """The name of a source with its commit, and the commit; of a folder the name as it was given, and the hash."""
     local = Path(source).is_dir()
     if local and began not in ("", now):
-        raise UserError(f"the {what} {given!r} has changed since the run began: put it back, or name another --output-dir")
+        raise _changed(what, given)
     return (given, now) if local else (f"{source}@{began or now}", began or now)
 
 

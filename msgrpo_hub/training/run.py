@@ -163,7 +163,9 @@ def _learn(
             update = trainer.update(index)
             progress = replace(progress, updates=index, temperature=trainer.adaptive.state() if trainer.adaptive else {})
             if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):
+                started = time.monotonic()
                 update.metrics.update(trainer.evaluate())
+                update.metrics["seconds_validating"] = time.monotonic() - started
                 progress = _keep_best(trainer, folder, progress, update.metrics["validation_reward"])
             for callback in callbacks:
                 callback.on_update(update)
@@ -261,6 +263,7 @@ def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
 
 
 def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
+    evaluating += sum(line.get("seconds_validating", 0.0) for line in metrics)
     acting = sum(line["seconds_acting"] for line in metrics)
     training = sum(line["seconds_training"] for line in metrics)
     return {

@@ -71,6 +71,11 @@ class RunFolder:
 
     def check_run(self, config: TrainConfig, resume: bool) -> None:
         """Checks that the folder holds nothing, or the same run to be resumed. Raises `UserError` otherwise."""
+        if seeds := [path.parent.name for path in sorted(self.path.glob("seed-*/config.toml"))]:
+            raise UserError(
+                f"{str(self.path)!r} holds a run with several seeds ({', '.join(seeds[:3])}): name them with --seeds, or another "
+                "--output-dir"
+            )
         if self.config.exists():
             if not resume:
                 raise UserError(
@@ -111,7 +116,7 @@ class RunFolder:
         try:
             with safe_open(self.checkpoint, framework="np") as file:
                 return int(json.loads(file.metadata()["progress"])["updates"])
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:  # the last three: not a checkpoint of ours
             raise UserError(
                 f"the checkpoint {str(self.checkpoint)!r} cannot be read ({error}): delete it to start again, "
                 "or name another folder"

@@ -6,7 +6,7 @@ from msgrpo_hub.training.config import TrainConfig
 
 
 def learning_rate(config: TrainConfig, index: int) -> float:
-    """Linear warm-up, then linear decay to `learning_rate_end` of the peak; once in the taught updates, and once in the rest."""
+    """`learning_rate` × linear warm-up × linear decay to `learning_rate_end`; once while it is taught, and once in the rest."""
     before, last = (0, config.taught) if index <= config.taught else (config.taught, config.updates)
     warm = min((index - before) / config.warmup, 1.0) if config.warmup else 1.0
     done = (index - before - 1) / max(last - before - 1, 1)

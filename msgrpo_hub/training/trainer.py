@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import cast
 
@@ -30,7 +31,7 @@ from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, check_distance
-from msgrpo_hub.training.adapter import load_agent
+from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
@@ -52,7 +53,7 @@ class Trainer:
         self.config = config
         self.accelerator = accelerator
         self.starts = StartStates(config)
-        self.sampler, self.credit = config.choice("sampler"), as_credit(config.choice("credit"))
+        self.sampler, self.credit = config.choice("sampler"), as_credit(deepcopy(config.choice("credit")))
         self.scale, self.normalisation = config.choice("advantage_scale"), config.choice("loss_normalisation")
         self.agent = load_agent(config, accelerator)
         self.temperature = config.first_temperature
@@ -89,7 +90,7 @@ class Trainer:
         metrics = {
             "update": float(index),
             "temperature": self.temperature,
-            **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started),
+            **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started, len(self.starts.games)),
             "mutual_information": information,
             **learned,
             **self.cost(acted),
@@ -227,7 +228,7 @@ class Trainer:
     def backward(self, packs: Sequence[Pack], loss_of: PackLoss) -> tuple[float, float, float]:
         """Adds the gradient of all packs, over all processes. Returns loss, KL and clipped share."""
         totals = torch.zeros(3, dtype=torch.float64)
-        self.model.train()
+        learning_mode(self.model)
         knob = "--token-budget, or add --gradient-checkpointing"
         with _memory("training", knob), self.engine.learning():
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
@@ -276,8 +277,7 @@ class Trainer:
 
     def evaluate(self) -> Metrics:
         """Plays the validation episodes of every game, the same each time, with the adapter as it is."""
-        agent = replace(self.agent, temperature=self.config.eval_temperature)
-        metrics: Metrics = {}
+        agent, metrics = replace(self.agent, temperature=self.config.eval_temperature), Metrics()
         for name, game in self.starts.games.items():
             episodes = play_episodes(game, agent, [(seed, 0) for seed in self.starts.validation(name)])
             metrics[f"validation_reward/{name}"] = sum(episode.reward for episode in episodes) / len(episodes)

@@ -11,6 +11,7 @@ from huggingface_hub import HfApi
 
 from msgrpo_hub.downloads.fetching import base_of
 from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.hub.checkpoints import push_evaluation
 from tests.hub.conftest import FLAGS, msgrpo, refused
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.lanes import Loopback
@@ -167,6 +168,59 @@ def test_a_hub_that_does_not_answer_ends_the_command_and_starts_no_run_anew(
     assert "the Hub returned a server error (HTTP 503" in refused(done)
     assert loopback.files("ada/kept") == before
     assert kept.exists()
+
+
+def behind(folder: Path, updates: int) -> None:
+    """In the client's process: a machine that has made fewer updates of the run comes to its next push."""
+    from types import SimpleNamespace
+
+    from msgrpo_hub.hub.checkpoints import HubCheckpoints
+
+    checkpoints = HubCheckpoints("ada/kept", 0, fetch=True)
+    checkpoints.folder = folder
+    checkpoints.on_update(SimpleNamespace(index=updates + 1))
+
+
+def test_of_two_machines_with_one_run_the_slower_does_not_replace_the_faster(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
+    before = loopback.files("ada/kept")
+    shutil.copytree(kept, slow := tmp_path / "slow")
+    (slow / "metrics.jsonl").write_text((kept / "metrics.jsonl").read_text().splitlines()[0] + "\n")
+    done = loopback.owner.attempt(behind, slow, 1)
+    assert done.code == 0, done.err
+    assert "update 1 is not on the Hub yet: 'ada/kept' holds 3 updates of this run" in done.err
+    assert loopback.files("ada/kept") == before
+
+
+def test_a_large_file_that_does_not_arrive_is_logged_and_sent_with_the_next(loopback: Loopback, tmp_path: Path) -> None:
+    loopback.fail("unavailable", where="PUT /_lfs/.*", status=500, after=1, times=20)
+    done = train(loopback, tmp_path / "run", *RUN, "--checkpoint-every", 0)
+    loopback.hub.faults.coming.clear()
+    assert "update 1 is not on the Hub yet: a transfer with 'ada/kept' failed" in done.err
+    again = train(loopback, tmp_path / "run", "--resume")
+    assert again.code == 0, again.err
+    assert loopback.files("ada/kept")["summary.json"] == (tmp_path / "run" / "summary.json").read_bytes()
+
+
+def test_results_that_lack_episodes_do_not_replace_finished_ones(loopback: Loopback, tmp_path: Path) -> None:
+    def evaluate(folder: Path, suite: str) -> Finished:
+        kept = ["--checkpoint-repo", "ada/kept", "--output-dir", folder]
+        return loopback.owner.attempt(msgrpo, "eval", "random", "--suite", suite, *kept)
+
+    assert evaluate(tmp_path / "a", "quick").code == 0
+    before = loopback.files("ada/kept")
+    [first, *_] = sorted((tmp_path / "a").rglob("results.json"))
+    lacking = tmp_path / "b" / first.relative_to(tmp_path / "a")
+    shutil.copytree(first.parent, lacking.parent)
+    summary = json.loads(first.read_text())
+    lacking.write_text(json.dumps(summary | {"complete": False, "failed": 2}))
+    done = loopback.owner.attempt(push_evaluation, tmp_path / "b", "ada/kept")
+    assert done.code == 0, done.err
+    assert loopback.files("ada/kept") == before
+    assert evaluate(tmp_path / "b", "quick").code == 0
+    assert json.loads(lacking.read_text())["complete"] is True
+    assert loopback.files("ada/kept") == before
 
 
 def test_several_seeds_cannot_share_a_repository(loopback: Loopback, tmp_path: Path) -> None:

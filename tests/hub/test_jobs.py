@@ -254,6 +254,22 @@ def test_the_hub_that_wants_a_plan_or_another_token_is_told_in_one_line(ready: L
     assert "no token for the Hub was found" in done.err.splitlines()[-1]
 
 
+def test_a_log_that_breaks_off_does_not_ask_for_a_second_job(ready: Loopback) -> None:
+    ready.fail("unavailable", where="GET /api/jobs/ada/[^/]+/logs", times=20)
+    done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
+    [job] = ready.hub.jobs
+    last = done.err.splitlines()[-1]
+    assert "the log of the job cannot be followed; the job goes on: watch it with `hf jobs logs --follow " in last
+    assert "same command" not in last
+    assert len(ready.hub.jobs) == 1, job
+
+
+def test_a_lost_answer_says_to_look_before_another_job_is_sent(ready: Loopback) -> None:
+    ready.fail("lost_answer", where="POST /api/jobs/ada", times=20)
+    done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
+    assert "look with `hf jobs ps` whether the job runs, before the same command sends another" in done.err.splitlines()[-1]
+
+
 def test_another_run_in_the_repository_is_refused_before_it_costs_anything(ready: Loopback, base: str, trained: Path) -> None:
     from msgrpo_hub.hub.checkpoints import push_state
 

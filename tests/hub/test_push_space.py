@@ -97,6 +97,32 @@ def test_hardware_that_a_space_has_is_not_asked_for_again(loopback: Loopback) ->
         assert len(loopback.requests("POST .*/hardware$")) == asked
 
 
+def make_space(repo: str, files: dict[str, bytes]) -> None:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    api.create_repo(repo, repo_type="space", space_sdk="gradio", private=False)
+    for name, content in files.items():
+        api.upload_file(path_or_fileobj=content, path_in_repo=name, repo_id=repo, repo_type="space")
+
+
+def test_the_space_of_another_app_is_left_alone_and_gets_no_hardware(loopback: Loopback) -> None:
+    repo = loopback.repository("space")
+    loopback.owner.call(make_space, repo, {"app.py": b"print('another demo')", "README.md": b"---\nsdk: gradio\n---\n"})
+    files, space = loopback.files(repo, "space"), dict(loopback.stored(repo, "space").space)
+    done = loopback.owner.attempt(msgrpo, "push", "space", repo, "--hardware", "a100-large")
+    assert "holds something else" in refused(done)
+    assert (loopback.files(repo, "space"), loopback.stored(repo, "space").space) == (files, space)
+
+
+def test_a_pull_request_or_another_visibility_asks_for_no_hardware(loopback: Loopback) -> None:
+    repo = loopback.repository("space")
+    loopback.owner.call(push_space, repo)
+    for flag in ("--create-pr", "--private"):
+        loopback.owner.attempt(msgrpo, "push", "space", repo, "--hardware", "a100-large", flag)
+    assert loopback.stored(repo, "space").space["runtime"]["hardware"]["requested"] != "a100-large"
+
+
 def test_a_private_adapter_is_refused(loopback: Loopback, adapter: str) -> None:
     loopback.owner.call(make_private, adapter)
     said = refused(loopback.owner.attempt(msgrpo, "push", "space", loopback.repository("space"), "--adapter", adapter))

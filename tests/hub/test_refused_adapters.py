@@ -114,6 +114,41 @@ def test_a_base_on_the_hub_is_pinned_and_the_card_has_its_licence(loopback: Loop
     assert f"license: other\nlicense_name: research\nlicense_link: {link}\n" in pushed["README.md"].decode()
 
 
+@pytest.mark.parametrize(
+    ("front_matter", "stated"),
+    [
+        ("---\nlicense: mit\n---", "license: mit\n"),
+        ("\ufeff---\nlicense: mit\n--- \n", "license: mit\n"),
+        ("---\nlicense: [mit]\n---\n", "license: mit\n"),
+        ("---\nlicense: [mit, gpl]\n---\n", "license: other\nlicense_name: mit, gpl\n"),
+    ],
+)
+def test_the_licence_of_a_base_is_what_the_hub_reads(
+    loopback: Loopback, run: Path, base: str, front_matter: str, stated: str
+) -> None:
+    loopback.owner.call(put, base, {"README.md": f"{front_matter}\n# A base".encode() if stated else b""})
+    repo = loopback.repository()
+    change_config('"pocket"', f'"{base}"')(run)
+    change_json("summary.json", base_commit=loopback.refs(base)["refs/heads/main"])(run)
+    loopback.owner.call(push, run, repo)
+    assert stated in loopback.files(repo)["README.md"].decode()
+
+
+def test_a_base_with_another_chat_template_is_another_base(loopback: Loopback, trained: Path, base: str) -> None:
+    settings = json.loads((pocket_path() / "tokenizer_config.json").read_text())
+    loopback.owner.call(put, base, {"tokenizer_config.json": json.dumps(settings | {"chat_template": "another"}).encode()})
+    words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository(), "--base", base))
+    assert "is not the base that the adapter was trained on (tokenizer_config.json differs)" in words
+
+
+def test_the_base_never_overwrites_another_model(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    loopback.owner.call(put, repo, {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"weights"})
+    before = loopback.files(repo)
+    assert "holds something else" in refused(loopback.owner.attempt(msgrpo, "push", "base", repo))
+    assert loopback.files(repo) == before
+
+
 def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback: Loopback, base: str) -> None:
     assert loopback.owner.attempt(msgrpo, "push", "base", base).code == 0
     assert len(loopback.commits(base)) == 2

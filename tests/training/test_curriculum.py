@@ -19,6 +19,7 @@ from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.curriculum import dealing_order, parse_games
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.start_states import StartStates
+from tests.training.trainers import trainer_of
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +91,16 @@ def test_a_run_over_two_games_learns_from_both_and_has_a_table_of_each(config: T
     assert other["adapter"]["episodes"] == summary["adapter"]["episodes"] == 3
 
 
+def test_a_game_that_an_update_plays_alone_has_its_own_figures_too(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, game=f"{LAKE},{SNAKE}", groups=1))
+    figures = [trainer.update(index).metrics for index in (1, 2)]
+    assert [{name for name in line if name.startswith("reward/")} for line in figures] in (
+        [{f"reward/{LAKE}"}, {f"reward/{SNAKE}"}],
+        [{f"reward/{SNAKE}"}, {f"reward/{LAKE}"}],
+    )
+    assert all(line["reward"] == line[name] for line in figures for name in line if name.startswith("reward/"))
+
+
 # ---- an adapter to begin with
 
 
@@ -128,6 +139,8 @@ def test_an_adapter_of_another_rank_or_none_at_all_is_refused_with_what_to_type(
         train(replace(config, init_adapter=given, lora_targets="q_proj"), tmp_path / "e", show_progress=False)
     with pytest.raises(UserError, match=r"'snake' does not fit .*: expected an adapter of this base, or --init-adapter \"\""):
         train(replace(config, init_adapter="snake", lora_rank=16, lora_alpha=32), tmp_path / "f", show_progress=False)
+    with pytest.raises(UserError, match="was trained with prompt_format 'think-action': expected the same of the run"):
+        train(replace(config, init_adapter=given, prompt_format="json"), tmp_path / "g", show_progress=False)
     with pytest.raises(UserError, match="is not a LoRA adapter"):
         train(replace(config, init_adapter=config.model), tmp_path / "b", show_progress=False)
     with pytest.raises(UserError, match=f"give its base, and --init-adapter {given}"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.training import train
+from msgrpo_hub.training.callbacks import Callback, Update
 from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
 
 if TYPE_CHECKING:
@@ -56,6 +58,32 @@ def test_a_run_plays_in_its_format_and_stores_it_and_its_switches_with_both_adap
     assert agent.prompt_format is not None
     assert agent.prompt_format.name == "json"
     assert agent.chat_template_kwargs == {"enable_thinking": False}
+
+
+def test_a_chat_template_that_changes_under_a_run_ends_it_before_it_goes_on(tiny_model: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    text = (tiny_model / "chat_template.jinja").read_text()
+    template.write_text(text)
+    small: dict[str, Any] = {"updates": 2, "groups": 2, "group_size": 4, "selected_per_group": 2, "max_new_tokens": 4}
+    config = TrainConfig(model=str(tiny_model), chat_template=str(template), eval_every=0, test_episodes=0, lora_rank=4, **small)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "run", show_progress=False, callbacks=[StopsAfter(1)])
+    template.write_text(text + "{# another #}")
+    with pytest.raises(UserError, match=r"the chat template .* has changed since the run began: put it back"):
+        train(config, tmp_path / "run", resume=True, show_progress=False)
+    template.write_text(text)
+    assert train(config, tmp_path / "run", resume=True, show_progress=False)["adapter_update"] == 2
+
+
+class StopsAfter(Callback):
+    """Ends a run as Ctrl-C does."""
+
+    def __init__(self, update: int) -> None:
+        self.last = update + 1
+
+    def on_update(self, update: Update) -> None:
+        if update.index == self.last:
+            raise KeyboardInterrupt
 
 
 def test_without_a_choice_the_stored_format_is_think_action(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models import LanguageModel
-from msgrpo_hub.training.adapter import fresh_lora, without_dropout
+from msgrpo_hub.training.adapter import fresh_lora, learning_mode, without_dropout
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 
@@ -53,6 +53,20 @@ def test_layers_are_chosen_by_name() -> None:
 def test_what_peft_refuses_or_cannot_wrap_stays_frozen() -> None:
     assert adapted("mamba2") == {"in_proj"}
     assert "router" not in adapted("phimoe")
+
+
+def test_learning_sees_the_experts_that_acting_sees() -> None:
+    model, ids = tiny_model("phimoe"), torch.arange(3, 23).reshape(2, 10)
+    model.config.attention_dropout = 0.0
+    without_dropout(model)
+    learning_mode(model.eval())
+    assert model.training
+    with torch.no_grad():
+        seen = [model(ids).logits for _ in range(2)]
+        acting = model.eval()(ids).logits
+        assert not torch.equal(model.train()(ids).logits, acting)  # what it would be with routers that draw
+    assert torch.equal(seen[0], acting)
+    assert torch.equal(seen[1], acting)
 
 
 def test_a_name_that_no_layer_has_is_one_line_with_the_names_there_are() -> None:

@@ -7,14 +7,16 @@ import os
 import shutil
 import signal
 import time
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from msgrpo_hub.cli.training import add_train, train_config
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.config import stored_config
+from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.seeds import SeedSet
 from tests.files import hashes, once, sha256
 from tests.training.interrupted import assert_same_run, updates_safe
@@ -39,6 +41,26 @@ def test_a_set_is_refused_in_the_folder_of_a_run_and_beside_other_settings(tmp_p
     with pytest.raises(UserError, match=r"seed-0' holds a run with beta = 0\.01, not 0\.5"):
         SeedSet(folder=tmp_path / "set", configs={7: other}).check(resume=True)
     SeedSet(folder=tmp_path / "set", configs={7: replace(config, seed=7)}).check(resume=False)
+
+
+def test_a_run_of_one_seed_is_refused_in_the_folder_of_a_set_before_anything_is_written(
+    msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
+    write_set(tmp_path / "set", 2)
+    before = hashes(tmp_path / "set")
+    done = msgrpo("train", *flags, "--resume", "--output-dir", tmp_path / "set")
+    assert done.code == 2
+    assert "holds a run with several seeds (seed-0, seed-1): name them with --seeds" in done.err
+    assert hashes(tmp_path / "set") == before
+
+
+def test_new_seeds_of_a_set_have_its_configuration(tmp_path: Path) -> None:
+    write_set(tmp_path / "set", 2)
+    parser = ArgumentParser()
+    add_train(parser)
+    options = parser.parse_args(["--resume", "--seeds", "5-6", "--output-dir", str(tmp_path / "set")])
+    config = stored_config(tmp_path / "set" / "seed-0" / "config.toml")
+    assert replace(train_config(options), seed=0) == config != TrainConfig()
 
 
 def test_the_state_of_a_set_names_what_is_finished_and_how_far_the_others_are(tmp_path: Path, finished_run: Path) -> None:

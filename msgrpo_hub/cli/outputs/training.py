@@ -60,7 +60,7 @@ class TrainSummary(GameTable):
     seconds_acting: float
     seconds_training: float
     seconds_evaluating: float
-    """For the final tables."""
+    """For the validation episodes and the final tables."""
     seconds: float
     """In all."""
     adapter_update: int
@@ -73,6 +73,8 @@ class TrainSummary(GameTable):
     """Of a base on the Hub its commit, of a folder the hash of its content."""
     init_adapter_commit: str
     """The same of the adapter that the run began with; empty without one."""
+    chat_template_hash: NotRequired[str]
+    """SHA-256 of the file of `chat_template`; empty without one."""
     device: str
     hardware: str
     """Name of the GPU or the processor."""
