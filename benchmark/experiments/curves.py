@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
-from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, method_interval
 from msgrpo_hub.evaluation.methods import welch
-from msgrpo_hub.evaluation.over_seeds import over_seeds
+from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, method_interval, over_seeds
 from msgrpo_hub.evaluation.statistics import Interval
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import make_game

@@ -31,7 +31,8 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         One comparison per task, of rewards and of success: second minus first, with Holm's correction over all of them.
 
     Raises:
-        UserError: a side has more than one run of a task, the sides have no task in common, or their rules differ.
+        UserError: a side has more than one run of a task or one that is not complete, the sides have no task in common, or their
+            rules differ.
     """
     a, b = _by_task(first), _by_task(second)
     common = tasks_in_common(a, b)
@@ -68,6 +69,11 @@ def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
     results = find_results(Path(runs)) if isinstance(runs, (str, Path)) else list(runs)
     tasks: dict[str, Result] = {}
     for result in results:
+        if not result.complete:
+            raise UserError(
+                f"{result.player} on {result.task} is not complete: without the {result.summary['failed']} episodes that failed "
+                "the others are no fair sample: expected complete runs; the same `msgrpo eval` again plays what is missing"
+            )
         if (other := tasks.setdefault(result.task, result)) is not result:
             first, second = (f"{run.folder} ({name})" for run, name in zip((other, result), _names(other, result), strict=True))
             raise UserError(

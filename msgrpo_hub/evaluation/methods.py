@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, student_t
 from msgrpo_hub.evaluation.comparison import check_rules, tasks_in_common
+from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, student_t
 from msgrpo_hub.evaluation.paired import Floats, Verdict, holm, verdict
 from msgrpo_hub.evaluation.power import SIZE
 from msgrpo_hub.evaluation.results import Result, find_results, identity_of

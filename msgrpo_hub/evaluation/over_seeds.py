@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS, method_interval
-from msgrpo_hub.evaluation.statistics import Interval, Range
+from msgrpo_hub.evaluation.statistics import LEVEL, Interval, Range
+
+FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +59,39 @@ def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> Ove
         interval = Interval(max(interval.low, bounds[0]), min(interval.high, bounds[1]), interval.level)
     std = float(values.std(ddof=1)) if len(values) > 1 else None
     return OverSeeds(by_seed=dict(by_seed), mean=float(values.mean()), std=std, interval=interval)
+
+
+def method_interval(means: Sequence[float] | npt.NDArray[Any], level: float = LEVEL) -> Interval | None:
+    """The t interval of a method's mean score, from the mean scores of its training seeds.
+
+    Episodes of one training run are correlated, so the sample is the seed means, not the episodes. If all seeds play the same
+    episodes, as `msgrpo train --seeds` and `msgrpo eval` have them do, the interval is about other training seeds on these
+    episodes: what luck they have is common to all means, and not in their spread. It assumes that seed means are roughly normal;
+    if some runs collapse and most do not, it is too narrow. Resampling whole seeds covers 0.83 at 5 seeds and 0.74 at 3.
+
+    Args:
+        means: one per training seed, shape [seeds]; every seed has the same weight.
+        level: coverage of the interval.
+
+    Returns:
+        The interval around the mean of the seed means; None for fewer than 3 seeds, and if all means are equal: their spread
+        says nothing then.
+
+    Raises:
+        ValueError: there are no seeds, or the means are not a flat list of finite numbers.
+    """
+    values = np.asarray(means, dtype=np.float64)
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+        raise ValueError("a method interval needs a flat list of finite means, one per training seed")
+    if len(values) < FEWEST_SEEDS or np.ptp(values) == 0:
+        return None
+    half = student_t(len(values) - 1, level) * values.std(ddof=1) / math.sqrt(len(values))
+    return Interval(float(values.mean() - half), float(values.mean() + half), level)
+
+
+def student_t(degrees: float, level: float) -> float:
+    """The t with P(|T| ≤ t) = level. With T = √ν tan θ, the density of θ is proportional to cos^(ν − 1) θ."""
+    theta = np.linspace(0, math.pi / 2, 20_001)
+    density = np.cos(theta) ** (degrees - 1)
+    below = np.concatenate([np.zeros(1), (density[1:] + density[:-1]).cumsum()])
+    return math.sqrt(degrees) * math.tan(np.interp(level * below[-1], below, theta))

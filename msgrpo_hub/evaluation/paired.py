@@ -93,7 +93,7 @@ def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[st
     ranges = bounds or {}
     pairs: dict[tuple[str, str], tuple[Values, Values, Range | None]] = {}
     for task, (a, b, success_a, success_b) in tasks.items():
-        pairs[task, "success"] = (success_a, success_b, None)
+        pairs[task, "success"] = (success_a, success_b, (0.0, 1.0))
         if not (np.array_equal(a, success_a) and np.array_equal(b, success_b)):
             pairs[task, "rewards"] = (a, b, ranges.get(task))
     alone = [compare_paired(a, b, seed, bounds=own, family=len(pairs)) for a, b, own in pairs.values()]
@@ -121,7 +121,7 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape or not first.size:
         raise ValueError(f"a paired comparison needs two flat lists of equal length, got shapes {first.shape} and {second.shape}")
-    differences = second - first
+    differences = np.round(second - first, 9)  # sums in another order are no difference
     if not np.isfinite(differences).all():
         raise ValueError("a paired comparison needs finite values")
     p = sign_flip(differences, seed)

@@ -12,7 +12,7 @@ import numpy as np
 from msgrpo_hub.evaluation.paired import Floats, holm, sign_flip
 from msgrpo_hub.evaluation.power import SIZE
 from msgrpo_hub.evaluation.results import Result
-from msgrpo_hub.evaluation.statistics import RESAMPLES
+from msgrpo_hub.evaluation.statistics import RESAMPLES, board_means
 from msgrpo_hub.evaluation.summary import plays
 
 RANKS = (
@@ -48,13 +48,10 @@ def ranks(results: Sequence[Result]) -> list[Rank | None]:
 
 def _rewards(results: Sequence[Result]) -> list[Floats]:
     """Per result the mean reward on each seed, in the order of the seeds."""
-    rows = []
-    for result in results:
-        by_seed: dict[int, list[float]] = {}
-        for episode, score in zip(result.episodes, result.scores, strict=True):
-            by_seed.setdefault(episode.seed, []).append(score.reward)
-        rows.append(np.array([np.mean(by_seed[seed]) for seed in sorted(by_seed)]))
-    return rows
+    return [
+        board_means(np.array([score.reward for score in result.scores]), [episode.seed for episode in result.episodes])
+        for result in results
+    ]
 
 
 def ranks_of(rewards: Sequence[Floats]) -> list[Rank]:
@@ -71,7 +68,7 @@ def ranks_of(rewards: Sequence[Floats]) -> list[Rank]:
     ['1–2', '3', '1–2']
     """
     pairs = list(combinations(range(len(rewards)), 2))
-    adjusted = holm([_p(rewards[b] - rewards[a]) for a, b in pairs])
+    adjusted = holm([_p(np.round(rewards[b] - rewards[a], 9)) for a, b in pairs])
     better, worse = [0] * len(rewards), [0] * len(rewards)
     for (a, b), p in zip(pairs, adjusted, strict=True):
         if p < SIZE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,7 +93,12 @@ def find_results(path: Path) -> list[Result]:
     """All runs under a folder, sorted by path. Raises `UserError` if there are none, or one does not hold together."""
     results = [load_result(folder) for folder in find_runs(path)]
     for result in results:
-        if problem := _wrong_type(result.config, _CONFIG) or _wrong_type(result.summary, _SUMMARY) or _lost(result):
+        if (
+            problem := _wrong_type(result.config, _CONFIG)
+            or _wrong_type(result.summary, _SUMMARY)
+            or _wrong_score(result)
+            or _lost(result)
+        ):
             raise _unreadable(result.folder, problem)
     return results
 
@@ -106,6 +112,14 @@ def _lost(result: Result) -> str:
     found = {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}
     lost = [f"{count} of {result.summary[name]} {name}" for name, count in found.items() if count != result.summary[name]]
     return f"the tables have {lost[0]}" if lost else ""
+
+
+def _wrong_score(result: Result) -> str:
+    """The first score whose mean or interval is not as expected; empty if all are."""
+    ends = {"mean": float, "low": float | None, "high": float | None}
+    scores = {name: result.summary[name] for name in ("reward", "success", "luck_adjusted")}
+    wrong = {name: _wrong_type(score, ends) for name, score in scores.items() if score}
+    return next((f"of {name}, {problem}" for name, problem in wrong.items() if problem), "")
 
 
 def _wrong_type(values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
@@ -185,9 +199,13 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
         namesakes = [identity_of(other) for other in identities.values() if other.player == result.player]
         own = identity_of(result).items()
         differing = [(what, value) for what, value in own if any(other.get(what) != value for other in namesakes)]
-        suffix = ", ".join(f"{what} {str(value)[:_DISPLAYED]}" for what, value in differing)
+        suffix = ", ".join(f"{what} {_shortened(str(value))}" for what, value in differing)
         names[key] = f"{result.player} ({suffix})" if suffix else result.player
     return names
+
+
+def _shortened(value: str) -> str:
+    return value[:_DISPLAYED] if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", value) else value
 
 
 def player_key(result: Result) -> str:

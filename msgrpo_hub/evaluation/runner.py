@@ -265,7 +265,12 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     episodes = [done[index] for index in sorted(done)]
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
-    summary = run_summary(config, episodes, scores, steps, logged.near_draws)
+    try:
+        summary = run_summary(config, episodes, scores, steps, logged.near_draws)
+    except ValueError as error:  # returns outside the bounds that the game declares
+        raise UserError(
+            f"{config['task']}: {error}; correct the reward_range or the return_range of the game; its episodes are safe"
+        ) from error
     run_files.write_tables(
         folder, run_tables(config, [index // repeats_of(config) for index in sorted(done)], episodes, scores, steps)
     )

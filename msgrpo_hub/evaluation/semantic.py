@@ -14,7 +14,7 @@ import numpy as np
 from msgrpo_hub.agent.policy import reply_with
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.evaluation.aggregate import Floats, normalised
+from msgrpo_hub.evaluation.paired import Floats
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING, Interval, Range, mean_interval
 from msgrpo_hub.evaluation.suites import BY_SEED, load_suite, repeats_of
@@ -127,6 +127,26 @@ def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
     suite = load_suite(SUITE)
     scores = [semantic_score(runs, suite.habit) for runs in players.values() if runs.keys() == set(suite.tasks)]
     return sorted(scores, key=lambda score: -score.score)
+
+
+def normalised(rewards: Sequence[float] | Floats, random: float, reference: float) -> Floats:
+    """(reward − random) / (reference − random): 0 is random play, 1 the reference. Never clipped.
+
+    Args:
+        rewards: one per episode, shape [n].
+        random: value of random play on the task.
+        reference: value of the reference player, or of optimal play.
+
+    Raises:
+        ValueError: random play scores as much as the reference, so the task cannot tell players apart.
+
+    >>> normalised([0, 1, 3, -1], random=0, reference=2).tolist()
+    [0.0, 0.5, 1.5, -0.5]
+    """
+    if reference == random:
+        raise ValueError(f"cannot normalise: random play and the reference both score {reference}")
+    scores: Floats = (np.asarray(rewards, dtype=np.float64) - random) / (reference - random)
+    return scores
 
 
 def _normalised(result: Result) -> Floats:

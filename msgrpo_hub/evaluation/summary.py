@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.episode import EpisodeScore, StepScore, known_sum
-from msgrpo_hub.evaluation.statistics import Interval, Range, mean_interval
+from msgrpo_hub.evaluation.statistics import Interval, Range, betting, board_means, mean_interval
 from msgrpo_hub.games import Game, base_game, is_remote, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.solving import TIE, silent_value
@@ -61,7 +62,7 @@ def summarise(
         "steps": turns,
         "prompt_tokens": known_sum([s.prompt_tokens for s in scores]),
         "reply_tokens": known_sum([s.reply_tokens for s in scores]),
-        "above_optimum": _above(rewards, scores) if solved else False,
+        "above_optimum": _above(rewards, scores, return_range(base_game(make_game(task)))) if solved else False,
     }
 
 
@@ -124,11 +125,12 @@ def luck_adjusted_range(game: Game) -> Range:
 
 
 def _mean(values: Sequence[float], seed: int, bounds: Range, boards: Sequence[int]) -> dict[str, Any] | None:
-    """A mean with its interval. The last digits of values vary between processors, so callers round what they compute."""
+    """The mean over boards with its interval. Callers round what they compute: last digits vary between processors."""
     if not values:
         return None
     interval = mean_interval(values, seed, bounds=bounds, boards=boards)
-    return {"mean": float(np.mean(values)), **as_figure(interval)}
+    counted = values if len(set(Counter(boards).values())) < 2 else board_means(np.array(values), boards)
+    return {"mean": float(np.mean(counted)), **as_figure(interval)}
 
 
 def as_figure(interval: Interval | None) -> dict[str, Any]:
@@ -202,8 +204,8 @@ def reference_rewards(task: str, seeds: Sequence[int], name: str) -> list[float]
     return [e.reward for e in play_episodes(make_game(task), ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])]
 
 
-def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore]) -> bool:
-    """Whether the mean exceeds the exact optimum by more than 4 standard errors, which indicates a fault."""
+def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore], bounds: Range) -> bool:
+    """Whether the mean exceeds the exact optimum beyond what luck gives once in 20,000 runs, which indicates a fault."""
     excess = np.array(rewards) - np.array([score.value_optimal for score in scores], dtype=float)
-    error = excess.std(ddof=1) / len(excess) ** 0.5 if len(excess) > 1 else np.inf
-    return bool(excess.mean() > 4 * error + 1e-9)
+    width = bounds[1] - bounds[0]
+    return bool(width > 0 and betting(excess, (-width, width), level=0.9999).low > 1e-9)

@@ -11,7 +11,7 @@ from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.ranks import RANKS, ranks
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
-from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds
+from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds, same_rules
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
 from msgrpo_hub.games import distinct_boards, is_remote, make_game, splits_of
 
@@ -35,13 +35,25 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] | Non
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results grouped by task, split, episodes, repeats and how the seeds were drawn: only those of one group are comparable."""
+    """Results grouped by task, its rules, split, episodes and repeats, in this order: only those of one group are comparable.
 
-    def played(result: Result) -> tuple[str, str, int, int, bool]:
-        config = result.config
-        return result.task, config["split"], config["episodes"], repeats_of(config), config["harness"] in BY_SEED
+    A player with several runs of the same episodes, such as those of two suites, counts once: with a complete one, if it has it.
+    """
 
-    return [list(group) for _, group in groupby(sorted(results, key=played), key=played)]
+    def played(result: Result) -> tuple[str, str, int, int, str, str]:
+        config, rules = result.config, same_rules(result.config)
+        how = str(rules["task_hash"]), str(rules["harness"])
+        return result.task, config["split"], config["episodes"], repeats_of(config), *how
+
+    complete_first = sorted(results, key=lambda result: (*played(result), not result.complete))
+    return [_each_player_once(group) for _, group in groupby(complete_first, key=played)]
+
+
+def _each_player_once(results: Iterable[Result]) -> list[Result]:
+    found: dict[str, Result] = {}
+    for result in results:
+        found.setdefault(player_key(result), result)
+    return list(found.values())
 
 
 def played_on(result: Result) -> str:
@@ -165,7 +177,7 @@ def with_interval(value: dict[str, Any] | None) -> str:
 
 DETECTABLE = (
     "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
-    "correlation shown (0 where it is –); none: they can find no difference\n"
+    "correlation shown (0 where it is –); none: they find none so often\n"
     "pairs needed: how many would find a true difference as large as the one seen, 8 times in 10"
 )
 """What the last columns of a comparison mean."""

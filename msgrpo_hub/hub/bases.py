@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import EntryNotFoundError
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.hashes import content_hash
@@ -115,6 +117,8 @@ def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:
 def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> Base:
     """The base with the licence that its card states, as the Hub reads it; several are one of a name of its own."""
     with hub_errors(repo):
+        with suppress(EntryNotFoundError):  # a gated base tells its card to all, but not its files
+            get_hf_file_metadata(hf_hub_url(repo, "config.json", revision=commit), token=token)
         card = HfApi(token=token).model_info(repo, revision=commit).card_data
     metadata: dict[str, Any] = card.to_dict() if card else {}
     named, name = metadata.get("license"), metadata.get("license_name")

@@ -68,7 +68,7 @@ class Leaderboard:
 
     def rank(self, result: Result) -> list[int] | None:
         """The best and the worst place that the paired tests leave open to a run, among the runs on the same episodes."""
-        return self._ranks[run_hash(result.config)]
+        return self._ranks.get(run_hash(result.config))  # of a player's runs of the same episodes, one has a rank
 
     @cached_property
     def _ranks(self) -> dict[str, list[int] | None]:

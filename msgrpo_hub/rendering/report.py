@@ -10,9 +10,8 @@ import hashlib
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ from msgrpo_hub.evaluation.results import Result, find_results, player_key, play
 from msgrpo_hub.evaluation.semantic import semantic_scores
 from msgrpo_hub.evaluation.semantic_table import meaning
 from msgrpo_hub.evaluation.statistics import BETTING
-from msgrpo_hub.evaluation.suites import repeats_of, same_rules
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on
+from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on, same_episodes
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
@@ -109,7 +107,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
     names = player_names(results)
     if baseline and baseline not in names.values():
         raise UserError(f"no player {baseline!r} in these results: expected one of {', '.join(sorted(names.values()))}")
-    groups = _same_episodes(results)
+    groups = same_episodes(results)
     bases = [_base(group, lambda result: names[player_key(result)] == baseline) for group in groups]
     first = [base if baseline or plays(base.summary) else None for base in bases]
     groups = [_base_first(group, base) for group, base in zip(groups, first, strict=True)]
@@ -129,23 +127,6 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         assets=Replay.assets(result.task for result in listed),
         data=collect_replays(groups, bases, lambda result: names[player_key(result)]),
     )
-
-
-def _same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Groups results of the same episodes, in the order of tasks. A player with two runs of them counts once."""
-
-    def played(result: Result) -> list[str]:
-        config = result.config | same_rules(result.config)
-        return [*(str(config[name]) for name in ("task", "task_hash", "split", "episodes", "harness")), str(repeats_of(config))]
-
-    return [_each_player_once(group) for _, group in groupby(sorted(results, key=played), key=played)]
-
-
-def _each_player_once(results: Iterable[Result]) -> list[Result]:
-    found: dict[str, Result] = {}
-    for result in results:
-        found.setdefault(player_key(result), result)
-    return list(found.values())
 
 
 def _base(group: Sequence[Result], is_chosen: Callable[[Result], bool]) -> Result:

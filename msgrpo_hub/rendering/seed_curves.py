@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -139,10 +140,9 @@ def mean_line(lines: Sequence[Line], bounds: Range | None) -> tuple[Floats, list
 
 
 def _band(axis: Axes, x: Floats, means: Sequence[OverSeeds], colour: str) -> None:
-    intervals = [mean.interval for mean in means if mean.interval]
-    if len(intervals) == len(x):
-        low, high = [interval.low for interval in intervals], [interval.high for interval in intervals]
-        axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    ends = [(mean.interval.low, mean.interval.high) if mean.interval else (math.nan, math.nan) for mean in means]
+    low, high = zip(*ends, strict=True)
+    axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 def _test(axis: Axes, looks: Looks) -> dict[str, float]:

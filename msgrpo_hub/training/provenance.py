@@ -77,9 +77,11 @@ def pin_sources(config: TrainConfig, path: Path) -> tuple[TrainConfig, Provenanc
 
 
 def template_hash(config: TrainConfig) -> str:
-    """SHA-256 of the file of `chat_template`; empty without one, or if it is gone."""
-    file = Path(config.chat_template)
-    return sha256(file.read_bytes()).hexdigest() if config.chat_template and file.is_file() else ""
+    """SHA-256 of the file of `chat_template`; empty without one, or if it cannot be read."""
+    try:
+        return sha256(Path(config.chat_template).read_bytes()).hexdigest() if config.chat_template else ""
+    except OSError:
+        return ""
 
 
 def _changed(what: str, given: str) -> UserError:

@@ -54,7 +54,7 @@ def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
         validation={seed: _line(run, of(run), f"validation_reward{of_game}") for seed, run in drawn.items()},
         test=adapter[game]["reward"].by_seed if adapter else {},
         references=_references(variant, game) if adapter else {},
-        bounds=bounds_of(game, "reward") if adapter else None,
+        bounds=bounds_of(game, "reward"),
     )
 
 

@@ -134,7 +134,11 @@ def _names(groups: Sequence[tuple[str, Mapping[int, SeedRun]]]) -> list[str]:
         os.path.relpath(place, above) if place else by_settings or next(iter(runs.values())).folder.name
         for (place, runs), by_settings in zip(groups, apart, strict=True)
     ]
-    return [f"{name}, {by}" if names.count(name) > 1 else name for name, by in zip(names, apart, strict=True)]
+    places = [place or str(next(iter(runs.values())).folder) for place, runs in groups]
+    return [
+        f"{name}, {by or os.path.relpath(at, above)}" if names.count(name) > 1 else name
+        for name, by, at in zip(names, apart, places, strict=True)
+    ]
 
 
 def siblings(path: Path) -> dict[int, Summary]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgrpo_hub.evaluation.aggregate import FEWEST_SEEDS
-from msgrpo_hub.evaluation.over_seeds import OverSeeds
+from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, OverSeeds
 from msgrpo_hub.evaluation.tables import aligned
 from msgrpo_hub.training.seed_sets import Variant, figures, tables_of
 

@@ -15,6 +15,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import compare, evaluate
 from msgrpo_hub.evaluation.comparison import compare as compare_results
 from msgrpo_hub.evaluation.paired import compare_paired, compare_tasks
+from msgrpo_hub.evaluation.ranks import ranks_of
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import Suite
 
@@ -50,6 +51,31 @@ def test_two_folders_are_compared_task_by_task_as_the_statistics_say(place: Path
         assert row.rewards.p <= row.rewards.p_adjusted
     verdicts = {row.task: row.rewards.verdict for row in compared}
     assert verdicts[FIRM] == verdicts[SNAKE] == "better"
+
+
+def test_a_run_that_lacks_episodes_is_not_compared(place: Path) -> None:
+    a, b = results(place / "random"), results(place / "greedy")
+    b[FIRM] = replace(b[FIRM], summary=b[FIRM].summary | {"complete": False, "failed": 3})
+    with pytest.raises(UserError, match=f"greedy on {FIRM} is not complete: without the 3 episodes that failed .* fair sample"):
+        compare_results([*a.values()], [*b.values()])
+
+
+def test_returns_that_are_summed_in_another_order_are_equal() -> None:
+    turns = np.random.default_rng(0).integers(3, 9, 100)
+    first = [sum([1.0, *[-0.1] * turn]) for turn in turns]
+    second = [sum([*[-0.1] * turn, 1.0]) for turn in turns]
+    assert first != second
+    found = compare_paired(first, second, 0, bounds=(-2.0, 1.0))
+    assert (found.difference, found.p, found.verdict) == (0.0, 1.0, "inconclusive")
+    assert [str(rank) for rank in ranks_of([np.array(first), np.array(second)])] == ["1–2", "1–2"]
+
+
+def test_success_over_repeated_boards_has_an_interval_even_if_nearly_all_are_equal() -> None:
+    a, b = np.ones(50), np.ones(50)
+    b[:3] = 0.5
+    [row] = compare_tasks({FIRM: (a, b, a, b)}, 0, {FIRM: (0.0, 1.0)})
+    assert row.success.interval is not None
+    assert row.success.interval.low < -0.03 < row.success.interval.high <= 1
 
 
 def test_the_other_way_round_the_signs_and_the_verdicts_are_turned(place: Path) -> None:

@@ -60,6 +60,8 @@ def test_two_formats_give_two_runs_that_compare(tmp_path: Path) -> None:
         "greedy (prompt_format think-action)",
         "greedy (prompt_format json)",
     ]
+    alike = replace(second, config=second.config | {"prompt_format": "think-action-terse"})
+    assert len({*player_names([first, alike]).values()}) == 2
 
 
 def test_what_is_typed_goes_before_the_suite_s_default(tmp_path: Path) -> None:

@@ -47,6 +47,17 @@ def test_a_damaged_file_is_one_line_and_no_traceback(name: str, damage: str, tmp
     assert "\n" not in str(caught.value)
 
 
+def test_rewards_outside_the_range_that_a_game_declares_are_one_line_and_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as wrong:
+        wrong.setattr("msgrpo_hub.evaluation.summary.return_range", lambda _: (5.0, 6.0))
+        with pytest.raises(UserError, match=f"{SLIPPERY}: .* correct the reward_range") as caught:
+            run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert run_task(talker(Silent()), LAKE, SLIPPERY, tmp_path).complete
+
+
 def test_an_output_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):

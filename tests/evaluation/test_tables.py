@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.ranks import RANKS
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.tables import aligned, comparison_table, results_table, short, with_interval
+from msgrpo_hub.evaluation.tables import aligned, comparison_table, results_table, same_episodes, short, with_interval
 from msgrpo_hub.players.identity import Player
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Short-v1"
@@ -100,6 +100,24 @@ def test_a_run_that_is_not_complete_says_so_and_spoils_no_other_line(wholly: boo
         assert lines["server"].endswith(f"NOT COMPLETE, {failed.summary['failed']} failed")
         assert (lines["server"].count("– ") > 1) == wholly  # one is its rank
         assert "NOT COMPLETE" not in lines["greedy"] + lines["random"]
+
+
+def test_the_same_episodes_under_another_suite_count_once_and_the_complete_run_counts(place: Path, tmp_path: Path) -> None:
+    evaluate(["random", "greedy"], replace(SUITE, name="again", tasks=(LAKE,)), tmp_path)
+    here = [result for result in find_results(place) if result.task == LAKE]
+    again = [replace(result, summary=result.summary | {"complete": False, "failed": 1}) for result in find_results(tmp_path)]
+    for results in ([*here, *again], [*again, *here]):
+        [group] = same_episodes(results)
+        assert sorted(result.player for result in group) == ["greedy", "random"]
+        assert all(result.complete for result in group)
+
+
+@pytest.mark.parametrize(("boards", "plays"), [(1, 5), (3, 2), (2, 1)])
+def test_luck_on_a_few_boards_is_not_called_above_the_optimum(boards: int, plays: int, tmp_path: Path) -> None:
+    suite = Suite(name="mine", tasks=("FrozenLake-Gymnasium-8x8-v1",), episodes=boards, repeats=plays)
+    [result] = evaluate("optimal", suite, tmp_path)
+    assert result.summary["reward"]["mean"] == 1.0 > result.summary["references"]["optimal"]
+    assert not result.summary["above_optimum"]
 
 
 def test_a_mean_above_the_exact_optimum_is_called_by_its_name(place: Path) -> None:

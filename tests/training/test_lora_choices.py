@@ -56,7 +56,7 @@ def test_what_peft_refuses_or_cannot_wrap_stays_frozen() -> None:
 
 
 def test_learning_sees_the_experts_that_acting_sees() -> None:
-    model, ids = tiny_model("phimoe"), torch.arange(3, 23).reshape(2, 10)
+    model, ids = tiny_model("phimoe"), torch.arange(3, 243).reshape(8, 30)
     model.config.attention_dropout = 0.0
     without_dropout(model)
     learning_mode(model.eval())

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.aggregate import method_interval
-from msgrpo_hub.evaluation.over_seeds import over_seeds
+from msgrpo_hub.evaluation.over_seeds import method_interval, over_seeds
 from msgrpo_hub.training.seed_lines import seed_lines
 from msgrpo_hub.training.seed_sets import data_of, figures, find_variants, siblings
 from msgrpo_hub.training.seed_table import seed_table
@@ -44,6 +43,14 @@ def test_a_folder_of_seeds_is_a_variant_with_the_name_of_the_folder(snakes: Path
         ("uniform", [0, 1, 2]),
     ]
     assert [variant.name for variant in find_variants([snakes / "uniform"])] == ["uniform"]
+
+
+def test_variants_of_one_name_and_one_configuration_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    write_set(tmp_path / "runs" / "lake", 3, game=LAKE)
+    write_run(tmp_path / "old" / "lake", 0, game=LAKE)
+    names = [variant.name for variant in find_variants([tmp_path / "runs" / "lake", tmp_path / "old" / "lake"])]
+    assert len({*names}) == 2
+    assert all(name.startswith("lake") for name in names)
 
 
 def test_other_runs_are_grouped_by_the_settings_that_differ(tmp_path: Path) -> None:
