@@ -91,6 +91,13 @@ def test_each_kind_of_returns_is_covered_0_92_times_with_all_resamples(n: int, r
     assert min(found.values()) >= 0.92 - error(0.92, 600)
 
 
+def test_what_is_rare_and_large_and_was_not_seen_is_in_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit that the guide tells: 2 % of falls beside returns that differ, 36 % of samples of 50 have no fall."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 199)
+    values = np.r_[np.tile([0.0, 1.0, 2.0], 98), np.repeat(-99.0, 6)]
+    assert coverage(values, (-100.0, 2.0), 50, 400) == pytest.approx(0.6, abs=error(0.6, 400))
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("rate", [0.01, 0.02, 0.04, 0.1, 0.3])
 def test_deaths_are_covered_however_rare_exactly_enumerated(n: int, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:

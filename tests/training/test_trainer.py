@@ -37,7 +37,7 @@ LOGGED = {
     *("episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"),
 }
 """What is measured in every update."""
-TIMED = {"episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"}
+TIMED = {"episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "seconds_validating", "memory_mb"}
 
 
 @pytest.fixture
