@@ -214,6 +214,7 @@ def _time(seconds: float) -> str:
 
 def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
     """Shows the log until the job ends, and what came of it."""
+    from msgrpo_hub.downloads.hub_errors import AGAIN
     from msgrpo_hub.hub import jobs
 
     try:
@@ -223,7 +224,8 @@ def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
     except (KeyboardInterrupt, UserError) as end:
         goes_on = f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`"
         if isinstance(end, UserError):
-            raise UserError(f"the log of the job cannot be followed; {goes_on}") from end
+            why = str(end).partition(AGAIN)[0].rstrip(": ")
+            raise UserError(f"the job cannot be followed ({why}); unless it has ended, {goes_on}") from end
         end.add_note(goes_on)
         raise
     seconds = (ended.durations.running_secs or 0) if ended.durations else 0

@@ -219,10 +219,11 @@ def train_config(options: argparse.Namespace) -> Any:
     from dataclasses import asdict
 
     from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
+    from msgrpo_hub.training.seed_sets import set_folders
 
     runs = [options.output_dir]
     if options.seeds:
-        runs = [*(options.output_dir / f"seed-{seed}" for seed in options.seeds), *sorted(options.output_dir.glob("seed-*"))]
+        runs = [*(options.output_dir / f"seed-{seed}" for seed in options.seeds), *set_folders(options.output_dir)]
     own = next((run / "config.toml" for run in runs if (run / "config.toml").exists()), options.output_dir / "config.toml")
     flags = given_fields(options, TrainConfig)
     if options.preset is not None and options.config:

@@ -39,6 +39,7 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     pairs, bounds = {}, {}
     for task in common:
         check_rules(a[task], b[task])
+        check_complete(a[task], b[task])
         pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(base_game(make_game(task)))
     compared = compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
     return [replace(row, not_playing=_not_playing(a[row.task], b[row.task])) for row in compared]
@@ -65,15 +66,20 @@ def check_rules(a: Result, b: Result) -> None:
             raise UserError(f"the rules of {a.task} differ ({versions}): play both with the same version")
 
 
-def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
-    results = find_results(Path(runs)) if isinstance(runs, (str, Path)) else list(runs)
-    tasks: dict[str, Result] = {}
+def check_complete(*results: Result) -> None:
+    """Raises `UserError` for a run that lacks episodes."""
     for result in results:
         if not result.complete:
             raise UserError(
                 f"{result.player} on {result.task} is not complete: without the {result.summary['failed']} episodes that failed "
                 "the others are no fair sample: expected complete runs; the same `msgrpo eval` again plays what is missing"
             )
+
+
+def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
+    results = find_results(Path(runs)) if isinstance(runs, (str, Path)) else list(runs)
+    tasks: dict[str, Result] = {}
+    for result in results:
         if (other := tasks.setdefault(result.task, result)) is not result:
             first, second = (f"{run.folder} ({name})" for run, name in zip((other, result), _names(other, result), strict=True))
             raise UserError(

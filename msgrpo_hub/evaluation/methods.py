@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.comparison import check_rules, tasks_in_common
+from msgrpo_hub.evaluation.comparison import check_complete, check_rules, tasks_in_common
 from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, student_t
 from msgrpo_hub.evaluation.paired import Floats, Verdict, holm, verdict
 from msgrpo_hub.evaluation.power import SIZE
@@ -81,6 +81,7 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
 
 
 def _compared(task: str, a: Sequence[Result], b: Sequence[Result]) -> MethodComparison:
+    check_complete(*a, *b)
     first, *others = [*a, *b]
     for other in others:
         check_rules(first, other)

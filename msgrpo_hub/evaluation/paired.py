@@ -118,10 +118,11 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
     Raises:
         ValueError: the lists differ in length or are empty, or a value is not finite.
     """
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    # Sums of the same rewards in another order are equal.
+    first, second = _rounded(a), _rounded(b)
     if first.ndim != 1 or first.shape != second.shape or not first.size:
         raise ValueError(f"a paired comparison needs two flat lists of equal length, got shapes {first.shape} and {second.shape}")
-    differences = np.round(second - first, 9)  # sums in another order are no difference
+    differences = np.round(second - first, 9)
     if not np.isfinite(differences).all():
         raise ValueError("a paired comparison needs finite values")
     p = sign_flip(differences, seed)
@@ -136,6 +137,10 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
         detectable=detectable(first, second, family, smallest_p=1 / (RESAMPLES + 1)),
         pairs_needed=pairs_needed(first, second, family),
     )
+
+
+def _rounded(values: Values) -> Floats:
+    return np.asarray(np.round(np.asarray(values, dtype=np.float64), 9), dtype=np.float64)
 
 
 def _interval(a: Floats, b: Floats, seed: int, bounds: Range | None) -> Interval | None:

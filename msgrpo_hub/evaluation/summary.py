@@ -12,7 +12,7 @@ import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.episode import EpisodeScore, StepScore, known_sum
-from msgrpo_hub.evaluation.statistics import Interval, Range, betting, board_means, mean_interval
+from msgrpo_hub.evaluation.statistics import Interval, Range, betting, board_means, degenerate, mean_interval
 from msgrpo_hub.games import Game, base_game, is_remote, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.solving import TIE, silent_value
@@ -205,7 +205,10 @@ def reference_rewards(task: str, seeds: Sequence[int], name: str) -> list[float]
 
 
 def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore], bounds: Range) -> bool:
-    """Whether the mean exceeds the exact optimum beyond what luck gives once in 20,000 runs, which indicates a fault."""
-    excess = np.array(rewards) - np.array([score.value_optimal for score in scores], dtype=float)
-    width = bounds[1] - bounds[0]
-    return bool(width > 0 and betting(excess, (-width, width), level=0.9999).low > 1e-9)
+    """Whether the mean exceeds the exact optimum by more than luck, at 4 standard errors, which indicates a fault."""
+    optimum = np.array([score.value_optimal for score in scores], dtype=float)
+    excess = np.array(rewards) - optimum
+    low, high = bounds[0] - optimum.max(), bounds[1] - optimum.min()
+    if degenerate(excess) and 0 < high - low < np.inf:  # the spread that is seen says nothing
+        return bool(betting(excess, (low, high), level=0.9999).low > 1e-9)
+    return bool(excess.mean() > 4 * excess.std(ddof=1) / len(excess) ** 0.5 + 1e-9) if len(excess) > 1 else False

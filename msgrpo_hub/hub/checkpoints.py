@@ -16,16 +16,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
 from msgrpo_hub.downloads.snapshots import snapshot
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import load_result
 from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, upload
 from msgrpo_hub.storage.files import write_json
-from msgrpo_hub.storage.run_files import RESULTS
+from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.metrics import read_metrics
@@ -128,13 +128,9 @@ def fetch_state(
     Returns:
         Whether anything came: false also if the repository is missing.
     """
-    target = Target(repo_id=repo_id, token=token)
-    with hub_errors(repo_id):
-        try:
-            commit = str(target.api.model_info(repo_id).sha)
-        except RepositoryNotFoundError:  # before the first push
-            return False
-        there = listing(target, commit)
+    commit, there = _files_there(Target(repo_id=repo_id, token=token))
+    if not commit:  # before the first push
+        return False
     paths = [f"{below}{name}" for name in names]
     wanted = {
         path: file.size
@@ -152,14 +148,27 @@ def fetch_state(
     return bool(wanted)
 
 
+def _files_there(target: Target) -> tuple[str, dict[str, RepoFile]]:
+    """The head of a repository and its files; empty if it is missing."""
+    with hub_errors(target.repo_id):
+        try:
+            commit = str(target.api.model_info(target.repo_id).sha)
+        except RepositoryNotFoundError:
+            return "", {}
+        return commit, listing(target, commit)
+
+
 def _lacks(place: Path, end: str, *, ended: str, there: Mapping[str, object]) -> bool:
-    """Whether a file belongs to a folder that is finished in the repository and not in `place`."""
-    return PurePosixPath(ended).with_name(end).as_posix() in there and not _is_finished(place.with_name(end))
+    """Whether a file belongs to a folder that has ended in the repository and not in `place`, or lacks episodes only here."""
+    if PurePosixPath(ended).with_name(end).as_posix() not in there:
+        return False
+    whole_there = PurePosixPath(ended).with_name(LOG).as_posix() not in there
+    return not place.with_name(end).is_file() or (whole_there and not _is_whole(place.parent))
 
 
-def _is_finished(results: Path) -> bool:
-    """Whether the results of a task are there and lack no episode, as they do after a server has failed."""
-    return results.is_file() and load_result(results.parent).complete
+def _is_whole(folder: Path) -> bool:
+    """Whether a task that has ended lacks no episode. After a server has failed it does, and its log waits for the rest."""
+    return not (folder / LOG).exists()
 
 
 def _among(path: str, names: list[str]) -> bool:
@@ -246,14 +255,23 @@ class HubCheckpoints(Callback):
 
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
-    """Keeps the tasks that `msgrpo eval` has finished in its folder so far in a private repository."""
+    """Keeps the tasks that have ended so far in the folder of `msgrpo eval` in a private repository.
+
+    One that lacks episodes, because a server failed, does not replace one that is whole there.
+    """
     tasks = _tasks(folder)
-    push_state(folder, repo_id, tasks, f"{len(tasks)} finished tasks", below=EVALUATED)
+    if lacking := {name for name in tasks if not _is_whole(folder / name)}:
+        there = _files_there(Target(repo_id=repo_id))[1]
+        whole_there = {
+            name for name in lacking if f"{EVALUATED}{name}{RESULTS}" in there and f"{EVALUATED}{name}{LOG}" not in there
+        }
+        tasks = tuple(name for name in tasks if name not in whole_there)
+    push_state(folder, repo_id, tasks, f"{len(tasks)} tasks", below=EVALUATED)
 
 
 def _tasks(folder: Path) -> tuple[str, ...]:
-    """The folders of finished tasks: one per player, version, task and settings. A push leaves alone those of other machines."""
-    found = {path.parent.relative_to(folder) for path in folder.rglob(RESULTS) if _is_finished(path)} - {Path()}
+    """The folders of tasks that have ended: one per player, version, task and settings. A push leaves alone those of others."""
+    found = {path.parent.relative_to(folder) for path in folder.rglob(RESULTS)} - {Path()}
     return tuple(f"{path.as_posix()}/" for path in sorted(found) if not any(part.startswith(".") for part in path.parts))
 
 

@@ -200,9 +200,10 @@ def _maybe_sent() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if AGAIN not in str(error):
+        why, again, _ = str(error).partition(AGAIN)
+        if not again or "rate limit" in why:  # refused
             raise
-        why = str(error).partition(": ")[0]
+        why = why.removesuffix(": check the network, then ").removesuffix(": ")
         raise UserError(f"{why}: look with `hf jobs ps` whether the job runs, before the same command sends another") from error
 
 

@@ -146,7 +146,7 @@ def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], w
     Raises:
         UserError: the dataset has too many or too large runs, or they do not arrive whole.
     """
-    runs, refused = _published(there.values())
+    runs, refused = runs_among(there.values())
     wanted = [name for name in runs if name not in without]
     if len(wanted) > _MOST_RUNS:
         raise UserError(f"{target.repo_id!r} has {len(wanted):,} runs: expected at most {_MOST_RUNS:,}; take a smaller dataset")
@@ -167,7 +167,7 @@ def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], w
     return _judged(target.repo_id, commit, {name: root / RUNS / name for name in accepted}, refused)
 
 
-def _published(files: Iterable[RepoFile]) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+def runs_among(files: Iterable[RepoFile]) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
     """The runs of a dataset, as place → file → size, and the files among them that belong to no run."""
     runs: dict[str, dict[str, int]] = {}
     refused = {}

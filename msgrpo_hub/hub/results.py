@@ -36,7 +36,17 @@ from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
 from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.games.further_environments import NEEDS
-from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, as_markdown, place, ranked, read_folder, read_published, same_play
+from msgrpo_hub.hub.leaderboard import (
+    RUNS,
+    Leaderboard,
+    as_markdown,
+    place,
+    ranked,
+    read_folder,
+    read_published,
+    runs_among,
+    same_play,
+)
 from msgrpo_hub.hub.results_card import ResultsCard, render_results
 from msgrpo_hub.hub.uploading import Pushed, Target, differences, listing, upload
 from msgrpo_hub.rendering.scores_svg import Bar, scores_svg
@@ -152,6 +162,7 @@ def own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Re
 def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
     """Writes the runs that the dataset lacks at a commit and, except for a pull request, the table and card of all runs."""
     others = [name for name in sorted(there) if not name.startswith(f"{RUNS}/") and name not in ("README.md", ".gitattributes")]
+    others += runs_among(there.values())[1]
     if others and TABLE not in there:  # runs without a table came by a pull request
         raise UserError(f"{target.repo_id!r} holds something else ({others[0]}): name another repository")
     equal = {name: result for name, result in runs.items() if not differences(_files(name, result), there)}

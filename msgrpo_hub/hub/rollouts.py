@@ -212,8 +212,10 @@ def _nameless(name: str, *sources: str | None) -> str:
 
     >>> _nameless("folder:zaphods+model+ada/lake", "folder:zaphods+model", "ada/lake")
     'folder+ada/lake'
+    >>> _nameless("folder:zaphod+folder:zaphod-lake", "folder:zaphod", "folder:zaphod-lake")
+    'folder+folder'
     """
-    for source in sources:
-        if source and source.startswith("folder:"):
+    for source in sorted(filter(None, sources), key=len, reverse=True):  # one may begin with another
+        if source.startswith("folder:"):
             name = name.replace(source, "folder")
     return re.sub(r"folder:[^+@]*", "folder", name)

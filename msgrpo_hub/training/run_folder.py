@@ -29,6 +29,10 @@ _TORN = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 """The name under which safetensors writes a file before it has its own."""
 
 
+SEED = re.compile(r"seed-(\d+)")
+"""The name of the folder of one seed's run, in the folder of a set."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths of a run, all below `path`."""
@@ -71,7 +75,8 @@ class RunFolder:
 
     def check_run(self, config: TrainConfig, resume: bool) -> None:
         """Checks that the folder holds nothing, or the same run to be resumed. Raises `UserError` otherwise."""
-        if seeds := [path.parent.name for path in sorted(self.path.glob("seed-*/config.toml"))]:
+        seeds = [path.parent.name for path in sorted(self.path.glob("seed-*/config.toml")) if SEED.fullmatch(path.parent.name)]
+        if seeds:
             raise UserError(
                 f"{str(self.path)!r} holds a run with several seeds ({', '.join(seeds[:3])}): name them with --seeds, or another "
                 "--output-dir"

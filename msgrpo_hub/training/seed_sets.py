@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.metrics import Metrics, read_metrics
-from msgrpo_hub.training.run_folder import RunFolder, fixed_fields
+from msgrpo_hub.training.run_folder import SEED, RunFolder, fixed_fields
 from msgrpo_hub.training.summary import read_summary
 
 FIGURES = ("reward", "success", "reward_greedy", "success_greedy")
@@ -104,7 +103,7 @@ def set_folders(folder: Path) -> list[Path]:
 
 def _seed_of(path: Path) -> int | None:
     """The seed that the name of a run's folder tells, if it is one of a set: of `seed-3`, 3."""
-    found = re.fullmatch(r"seed-(\d+)", path.name)
+    found = SEED.fullmatch(path.name)
     return int(found[1]) if found else None
 
 

@@ -67,6 +67,7 @@ def test_returns_that_are_summed_in_another_order_are_equal() -> None:
     assert first != second
     found = compare_paired(first, second, 0, bounds=(-2.0, 1.0))
     assert (found.difference, found.p, found.verdict) == (0.0, 1.0, "inconclusive")
+    assert found == compare_paired(first, first, 0, bounds=(-2.0, 1.0))
     assert [str(rank) for rank in ranks_of([np.array(first), np.array(second)])] == ["1–2", "1–2"]
 
 

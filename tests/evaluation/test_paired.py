@@ -104,7 +104,7 @@ def approximately(comparison: Comparison) -> Comparison:
 def test_the_interval_of_rewards_is_that_of_the_paired_differences() -> None:
     rng = np.random.default_rng(15)
     boards = rng.normal(size=60)
-    a, b = boards + rng.normal(0, 0.1, size=60), boards + rng.normal(0.1, 0.1, size=60)
+    a, b = (np.round(boards + rng.normal(gain, 0.1, size=60), 9) for gain in (0, 0.1))
     comparison = compare_paired(a, b, seed=5)
     assert comparison.interval == mean_interval(b - a, seed=5)
     assert comparison.correlation is not None

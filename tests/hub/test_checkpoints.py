@@ -213,9 +213,14 @@ def test_results_that_lack_episodes_do_not_replace_finished_ones(loopback: Loopb
     shutil.copytree(first.parent, lacking.parent)
     summary = json.loads(first.read_text())
     lacking.write_text(json.dumps(summary | {"complete": False, "failed": 2}))
-    done = loopback.owner.attempt(push_evaluation, tmp_path / "b", "ada/kept")
-    assert done.code == 0, done.err
+    log = lacking.with_name("episodes.jsonl")
+    log.write_text("what has been played so far")
+    for repo in ("ada/kept", "ada/other"):
+        done = loopback.owner.attempt(push_evaluation, tmp_path / "b", repo)
+        assert done.code == 0, done.err
     assert loopback.files("ada/kept") == before
+    kept = [content for name, content in loopback.files("ada/other").items() if name.endswith("/episodes.jsonl")]
+    assert kept == [log.read_bytes()]  # where no whole one is, another attempt goes on from there
     assert evaluate(tmp_path / "b", "quick").code == 0
     assert json.loads(lacking.read_text())["complete"] is True
     assert loopback.files("ada/kept") == before

@@ -85,6 +85,14 @@ def unpinned(attempt: int) -> Player:
     return Player(name=name, policy=ScriptedPolicy(choose), identity=served(name), folder="served/unpinned")
 
 
+def test_another_s_results_are_left_alone(loopback: Loopback, played: Path) -> None:
+    repo = loopback.repository("dataset")
+    loopback.owner.call(put, repo, {"README.md": b"# Ours\n", "results/2024/scores.csv": b"1"}, "dataset")
+    before = loopback.files(repo, "dataset")
+    assert "holds something else (2024/scores.csv)" in refused(loopback.owner.attempt(msgrpo, "push", "results", played, repo))
+    assert loopback.files(repo, "dataset") == before
+
+
 def test_a_dataset_of_another_kind_is_left_alone(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(put, repo, {"data.parquet": b"1"}, "dataset")

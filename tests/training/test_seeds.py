@@ -17,6 +17,7 @@ import pytest
 from msgrpo_hub.cli.training import add_train, train_config
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.seeds import SeedSet
 from tests.files import hashes, once, sha256
 from tests.training.interrupted import assert_same_run, updates_safe
@@ -52,6 +53,10 @@ def test_a_run_of_one_seed_is_refused_in_the_folder_of_a_set_before_anything_is_
     assert done.code == 2
     assert "holds a run with several seeds (seed-0, seed-1): name them with --seeds" in done.err
     assert hashes(tmp_path / "set") == before
+    (tmp_path / "set" / "seed-0").rename(tmp_path / "study")
+    RunFolder(tmp_path).check_run(TrainConfig(), resume=True)
+    (tmp_path / "study").rename(tmp_path / "seed-study")  # not a seed
+    RunFolder(tmp_path).check_run(TrainConfig(), resume=True)
 
 
 def test_new_seeds_of_a_set_have_its_configuration(tmp_path: Path) -> None:
