@@ -112,7 +112,7 @@ def _game_of_another_package(name: str) -> Game:
         loaded = points[name].load()
     except (ImportError, AttributeError) as error:
         where = points[name].value
-        raise UserError(f"cannot import the game {name!r} ({where}: {error}): mend or uninstall its package") from error
+        raise UserError(f"cannot import the game {name!r} ({where}: {error}): repair or uninstall its package") from error
     game: Game = loaded() if isinstance(loaded, type) else loaded
     if game.id != name:
         raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")

@@ -225,7 +225,7 @@ def test_a_package_that_cannot_be_imported_is_named_in_one_line(install: Install
     assert code == 2
     assert err == (
         "error: cannot import the game 'Lamp-v1' (lamp:Lamp: No module named 'absent_dependency'): "
-        "mend or uninstall its package\n"
+        "repair or uninstall its package\n"
     )
 
 
