@@ -10,10 +10,7 @@ forget wrong tokens costs nothing here, so that a real implementation gains less
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmark.throughput.machine import clock
-from benchmark.throughput.rows import Key, ResultFile, Row
+from benchmark.throughput.rows import Key, Row, asked
 from benchmark.throughput.shapes import model_folder
 from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion
@@ -139,14 +136,7 @@ def gains(counted: Mapping[int, Sequence[int]], sizes: Sequence[int], times: Seq
 
 def main() -> None:
     """Measures the missing rows of the file and prints what drafts gain."""
-    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.drafts", description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    file = ResultFile(options.output)
+    options, file = asked("drafts", __doc__)
     engines: dict[str, Engine] = {}
 
     def row(key: Key) -> Row:

@@ -8,9 +8,7 @@ fastest of the repetitions counts, since other processes can only add to it.
 
 from __future__ import annotations
 
-import argparse
 import math
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -24,7 +22,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmark.throughput.limit import best_seconds
 from benchmark.throughput.machine import clock
-from benchmark.throughput.rows import Key, ResultFile, Row
+from benchmark.throughput.rows import Key, Row, asked
 from benchmark.throughput.shapes import SHAPES, model_folder
 from msgrpo_hub.models import attention
 from msgrpo_hub.models.engine import Engine
@@ -110,14 +108,7 @@ def decoding(replies: int, repeats: int, models: Path) -> Row:
 
 def main() -> None:
     """Measures the missing rows of the file and prints all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.few_rows", description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    file = ResultFile(options.output)
+    options, file = asked("few_rows", __doc__)
 
     def row(key: Key) -> Row:
         match key:

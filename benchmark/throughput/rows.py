@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from benchmark.throughput.cases import Case
@@ -49,6 +52,18 @@ class ResultFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text(json.dumps(self.record, indent=1) + "\n")
         beside.replace(self.path)
+
+
+def asked(module: str, about: str | None) -> tuple[argparse.Namespace, ResultFile]:
+    """What a module that measures steps of a model is asked on the command line, and its file; torch has the threads then."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmark.throughput.{module}", description=about)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    return options, ResultFile(options.output)
 
 
 def in_a_process(side: str, case: Case, models: Path, updates: int, threads: int) -> Row:

@@ -31,8 +31,8 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         One comparison per task, of rewards and of success: second minus first, with Holm's correction over all of them.
 
     Raises:
-        UserError: a side has more than one run of a task or one that is not complete, the sides have no task in common, or their
-            rules differ.
+        UserError: a side has more than one run of a task, the sides have no task in common, or of a common one their rules differ
+            or a run is not complete.
     """
     a, b = _by_task(first), _by_task(second)
     common = tasks_in_common(a, b)

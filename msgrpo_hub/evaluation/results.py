@@ -93,12 +93,8 @@ def find_results(path: Path) -> list[Result]:
     """All runs under a folder, sorted by path. Raises `UserError` if there are none, or one does not hold together."""
     results = [load_result(folder) for folder in find_runs(path)]
     for result in results:
-        if (
-            problem := _wrong_type(result.config, _CONFIG)
-            or _wrong_type(result.summary, _SUMMARY)
-            or _wrong_score(result)
-            or _lost(result)
-        ):
+        wrong_type = _wrong_type(result.config, _CONFIG) or _wrong_type(result.summary, _SUMMARY)
+        if problem := wrong_type or _wrong_score(result) or _lost(result):
             raise _unreadable(result.folder, problem)
     return results
 
