@@ -11,7 +11,7 @@ import validation
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilson
-from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 
 OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake", 200)
@@ -69,7 +69,7 @@ def batches(first: int, wanted: int, names: Sequence[str]) -> Iterator[range]:
 
 def score(names: Sequence[str], a: Sequence[Episode], b: Sequence[Episode]) -> dict[str, Any]:
     """The scores of two players on the same seeds, and their difference."""
-    bounds = return_range(base_game(make_game(a[0].game_id)))
+    bounds = return_range(make_game(a[0].game_id))
     return {
         "episodes": len(a),
         "a": _figures(names[0], a, bounds),

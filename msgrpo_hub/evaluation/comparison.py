@@ -15,7 +15,7 @@ from msgrpo_hub.evaluation.results import Result, find_results, player_key, play
 from msgrpo_hub.evaluation.suites import same_rules
 from msgrpo_hub.evaluation.summary import plays
 from msgrpo_hub.fields import checked
-from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 
 
@@ -40,7 +40,7 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     for task in common:
         check_rules(a[task], b[task])
         check_complete(a[task], b[task])
-        pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(base_game(make_game(task)))
+        pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(make_game(task))
     compared = compare_tasks(pairs, zlib.crc32("".join(sorted(common)).encode()), bounds)
     return [replace(row, not_playing=_not_playing(a[row.task], b[row.task])) for row in compared]
 

@@ -158,7 +158,7 @@ def _normalised(result: Result) -> Floats:
 
 def _normalised_range(result: Result) -> Floats:
     """The smallest and the largest return of the game, normalised."""
-    return _on_scale(result, return_range(base_game(make_game(result.task))))
+    return _on_scale(result, return_range(make_game(result.task)))
 
 
 def _without_reading(result: Result, habit: float) -> float:

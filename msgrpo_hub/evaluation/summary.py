@@ -62,7 +62,7 @@ def summarise(
         "steps": turns,
         "prompt_tokens": known_sum([s.prompt_tokens for s in scores]),
         "reply_tokens": known_sum([s.reply_tokens for s in scores]),
-        "above_optimum": _above(rewards, scores, return_range(base_game(make_game(task)))) if solved else False,
+        "above_optimum": _above(rewards, scores, return_range(make_game(task))) if solved else False,
     }
 
 

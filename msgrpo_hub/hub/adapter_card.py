@@ -11,7 +11,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.evaluation.over_seeds import OverSeeds
 from msgrpo_hub.evaluation.paired import Verdict
 from msgrpo_hub.evaluation.statistics import BETTING
-from msgrpo_hub.games import Game, base_game, splits_of
+from msgrpo_hub.games import Game, splits_of
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.training.config import CHOICES, TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
@@ -125,7 +125,7 @@ class GameTable:
             (row.reward.mean - row.success.mean, row.reward_greedy.mean - row.success_greedy.mean)
             for row in self.players.values()
         ]
-        return return_range(base_game(self.game)) == (0.0, 1.0) and not any(map(any, means))
+        return return_range(self.game) == (0.0, 1.0) and not any(map(any, means))
 
     @property
     def marks(self) -> dict[str, float]:

@@ -33,7 +33,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.statistics import BOOTSTRAP, LEVEL, RESAMPLES, board_means
-from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.adapter_metadata import model_index, rounded, task_result
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
@@ -209,7 +209,7 @@ def _model_info(model: Model, identity: dict[str, Any]) -> dict[str, Any]:
 
 def _reward(result: Result) -> dict[str, Any]:
     rewards = [score.reward for score in result.scores]
-    low, high = return_range(base_game(make_game(result.task)))
+    low, high = return_range(make_game(result.task))
     metric = {
         "metric_id": "msgrpo_hub.mean_reward",
         "metric_name": "Mean reward",

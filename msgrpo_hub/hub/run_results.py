@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.statistics import RULES
 from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.fields import check
-from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.adapter_card import Figure, PlayerRow, RunFacts, TaskScore, Typical
 from msgrpo_hub.storage import run_files
@@ -121,7 +121,7 @@ def _verdicts(folder: RunFolder, config: TrainConfig) -> dict[str, Verdict]:
         if adapter and [row["index"] for row in base] == [row["index"] for row in adapter]:
             both = [[float(row[key]) for row in rows] for key in ("reward", "success") for rows in (base, adapter)]
             values[game] = (both[0], both[1], both[2], both[3])
-    bounds = {game: return_range(base_game(make_game(game))) for game in values}
+    bounds = {game: return_range(make_game(game)) for game in values}
     try:
         comparisons = compare_tasks(values, 0, bounds) if values else []
     except ValueError as error:

@@ -28,7 +28,7 @@ from msgrpo_hub.evaluation.semantic_table import meaning
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.summary import plays, rank_key
 from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on, same_episodes
-from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
 from msgrpo_hub.rendering.report_episodes import collect_replays, episode_numbers, shown_end, worst_episodes
@@ -150,7 +150,7 @@ def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names:
         for other in group
         if other is not base and base.complete and other.complete
     }
-    ranges = {run_hash(other.config): return_range(base_game(make_game(other.task))) for group in groups for other in group}
+    ranges = {run_hash(other.config): return_range(make_game(other.task)) for group in groups for other in group}
     compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()), ranges)}
     return [
         [(names[player_key(result)], hypotheses(row)) for result in group if (row := compared.get(run_hash(result.config)))]

@@ -109,7 +109,7 @@ def _looks() -> Iterable[Look]:
 
 
 def _curves(axis: Axes, looks: Looks, part: str, x_label: str) -> dict[str, float]:
-    """The lines of every variant. Returns where each mean ends."""
+    """The lines of every variant. Returns where each mean ends, or the mean of its seeds' ends."""
     plain(axis)
     title(axis, part.capitalize(), "rolling mean" if part == "training" else "same episodes")
     axis.set_xlabel(x_label, color=GREY)
@@ -122,18 +122,22 @@ def _curves(axis: Axes, looks: Looks, part: str, x_label: str) -> dict[str, floa
         if lines:
             x, means = mean_line(lines, variant.bounds)
             values = np.array([mean.mean for mean in means])
-            dots = "o" if part == "validation" or len(x) == 1 else ""
-            axis.plot(x, values, dots + style, color=colour, linewidth=2.2, markersize=4)
-            _band(axis, x, means, colour)
-            ends[variant.name] = float(values[-1])
+            if len(x):
+                dots = "o" if part == "validation" or len(x) == 1 else ""
+                axis.plot(x, values, dots + style, color=colour, linewidth=2.2, markersize=4)
+                _band(axis, x, means, colour)
+            ends[variant.name] = float(values[-1] if len(x) else np.mean([y[-1] for _, y in lines]))
     return ends
 
 
 def mean_line(lines: Sequence[Line], bounds: Range | None) -> tuple[Floats, list[OverSeeds]]:
-    """The mean over seeds at points that all of them have reached, with its interval. Lines are joined between their points."""
+    """The mean over seeds with its interval, at points that all lines span; none where they do not overlap.
+
+    Lines are joined between their points.
+    """
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     points = np.unique(np.concatenate([x for x, _ in lines]))
-    points = points[(points >= first) & (points <= last)] if first < last else np.array([last])
+    points = points[(points >= first) & (points <= last)]
     x = points if len(points) <= _POINTS else np.linspace(first, last, _POINTS)
     values = np.stack([np.interp(x, *line) for line in lines])
     return x, [over_seeds(dict(enumerate(column)), bounds) for column in values.T.tolist()]

@@ -36,9 +36,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON atomically, with sorted keys, so that equal content gives equal bytes."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
+    """Writes JSON atomically; with sorted keys equal content gives equal bytes."""
+    text = json.dumps(value, indent=1, sort_keys=sort_keys, ensure_ascii=False) + "\n"
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8", newline="\n"))
 
 

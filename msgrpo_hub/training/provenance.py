@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.rounding import ROUNDING, read_provenance
 
@@ -99,7 +98,7 @@ def _pinned(what: str, given: str, source: str, now: str, began: str) -> tuple[s
 def record(provenance: Provenance, path: Path, device: str, engine: str, rounding: Mapping[str, Any]) -> None:
     """Writes it as JSON, at once, with the device that trains, the engine that was chosen, and all that decides rounding."""
     values = asdict(replace(provenance, device=device, hardware=hardware(device), engine=engine)) | {ROUNDING: dict(rounding)}
-    write_atomically(path, lambda beside: beside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8"))
+    write_json(path, values, sort_keys=False)
 
 
 def versions() -> dict[str, str]:

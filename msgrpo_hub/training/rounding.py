@@ -6,7 +6,6 @@ last digits differ, sooner or later a draw turns, and the adapter is another one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.models.threads import default_threads
-from msgrpo_hub.storage.files import read_json, write_atomically
+from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.config import TrainConfig
 
 ROUNDING = "rounding"
@@ -65,7 +64,7 @@ def check_rounding(now: Mapping[str, Any], provenance: Path, accept: bool) -> No
     record = read_provenance(provenance)
     record[RESUMED] = [*record.get(RESUMED, []), changed]
     record[ROUNDING] = {**began, **now}
-    write_atomically(provenance, lambda beside: beside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8"))
+    write_json(provenance, record, sort_keys=False)
 
 
 def _began(provenance: Path) -> dict[str, Any]:

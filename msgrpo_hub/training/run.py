@@ -236,7 +236,7 @@ def _finish(trainer: Trainer, folder: RunFolder, progress: Progress) -> dict[str
         summary["learned_nothing"] = why
     summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
-    write_atomically(folder.summary, lambda beside: beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"))
+    write_json(folder.summary, summary, sort_keys=False)
     return summary
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.over_seeds import OverSeeds, over_seeds
 from msgrpo_hub.fields import check
-from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.metrics import Metrics, read_metrics
@@ -179,7 +179,7 @@ def figures(summaries: Mapping[int, Summary], player: str = "adapter") -> dict[s
 
 def bounds_of(game: str, figure: str) -> tuple[float, float] | None:
     """The smallest and the largest possible value of a figure."""
-    return (0.0, 1.0) if figure.startswith("success") else return_range(base_game(make_game(game)))
+    return (0.0, 1.0) if figure.startswith("success") else return_range(make_game(game))
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:

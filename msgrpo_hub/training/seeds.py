@@ -5,7 +5,6 @@ A set of seeds is resumed as a single run is: finished seeds are not run again, 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -25,7 +24,7 @@ from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.loading import hide_progress_bars
 from msgrpo_hub.rendering.seed_curves import plot_seed_curves
-from msgrpo_hub.storage.files import disk_errors, write_atomically
+from msgrpo_hub.storage.files import disk_errors, write_atomically, write_json
 from msgrpo_hub.training.acting import actor_of
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.run import train
@@ -97,8 +96,7 @@ def write_summary(folder: Path) -> Variant:
     """Writes seeds.json and curves.png over the runs of a set, whether finished or not."""
     [variant] = find_variants(filter(is_run, set_folders(folder)))
     with disk_errors(folder, lambda: "the runs themselves are safe there"):
-        text = json.dumps(data_of(variant), indent=2) + "\n"
-        write_atomically(folder / SUMMARY, lambda beside: beside.write_text(text, encoding="utf-8"))
+        write_json(folder / SUMMARY, data_of(variant), sort_keys=False)
         if any(run.metrics for run in variant.runs.values()):
             lines = [seed_lines(variant, "updates")]
             write_atomically(folder / CURVES, lambda beside: plot_seed_curves(lines, beside, x_label="updates"))

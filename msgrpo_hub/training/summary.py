@@ -85,7 +85,7 @@ def scores(game: Game, played: Played) -> dict[str, Any]:
         row[f"success{suffix}"] = successes / len(episodes)
         row[f"success{suffix}_interval"] = _pair(wilson(successes, len(episodes)))
         row[f"reward{suffix}"] = float(np.mean(rewards))
-        interval = mean_interval(rewards, seed, bounds=return_range(base_game(game)))
+        interval = mean_interval(rewards, seed, bounds=return_range(game))
         row[f"reward{suffix}_interval"], row[f"reward{suffix}_rule"] = _pair(interval), interval and interval.rule
     return row | reply_rates(played.sampled)
 

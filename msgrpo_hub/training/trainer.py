@@ -24,7 +24,7 @@ from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.credit import CreditContext, LearningCredit, Selection, as_credit, select
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import base_game, stream
+from msgrpo_hub.games import stream
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
@@ -85,7 +85,7 @@ class Trainer:
             own = self.credit.update(groups, chosen.returns, chosen.context)
             learned |= {f"credit/{name}": value for name, value in own.items()}
         if self.adaptive:
-            ranges = {name: return_range(base_game(game)) for name, game in self.starts.games.items()}
+            ranges = {name: return_range(game) for name, game in self.starts.games.items()}
             self.adaptive.update(chosen.returns, [ranges[group.game_id][1] for group in groups])
         metrics = {
             "update": float(index),

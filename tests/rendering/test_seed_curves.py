@@ -82,6 +82,13 @@ def test_seeds_of_other_seconds_are_joined_between_their_points() -> None:
     assert [mean.by_seed for mean in means] == [{0: 2.0, 1: 0.0}, {0: 3.0, 1: 1.0}]
 
 
+def test_runs_that_do_not_overlap_have_no_mean(tmp_path: Path) -> None:
+    early, late = (np.array([1.0, 2.0]), np.array([0.0, 1.0])), (np.array([3.0, 4.0]), np.array([2.0, 3.0]))
+    x, means = mean_line([early, late], None)
+    assert (x.tolist(), means) == ([], [])
+    svg(tmp_path, replace(lines("aaw", 1.0), training={0: early, 1: late}))
+
+
 def test_runs_without_validation_or_test_one_update_and_many_variants_are_drawn(tmp_path: Path) -> None:
     svg(tmp_path, replace(lines("aaw", 1.0), validation={}, test={}))
     svg(tmp_path, lines("aaw", 1.0, seeds=1, updates=1))
