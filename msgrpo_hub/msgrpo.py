@@ -94,13 +94,15 @@ def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tens
 def sample_by_absolute_advantage(advantages: Tensor, count: int, generator: torch.Generator, tau: float = 1.0) -> Tensor:
     """AAW: `count` = G' of G episodes without replacement, with p_j = softmax_j(|A_j| / τ).
 
-    Draws are successive, and the probabilities of the rest are renormalised after each.
+    Draws are successive, and the probabilities of the rest are renormalised after each: the first G' of independent exponential
+    waiting times with these rates. Their logarithms are compared, which no difference of |A| is too large for.
 
     >>> sample_by_absolute_advantage(torch.tensor([0.0, 9.0, -9.0, 0.0]), 2, torch.Generator().manual_seed(0)).tolist()
     [1, 2]
     """
-    p = torch.softmax(advantages.double().abs() / tau, dim=0)
-    return torch.multinomial(p, count, replacement=False, generator=generator).sort().values
+    log_rates = advantages.double().abs() / tau
+    log_times = torch.empty_like(log_rates).exponential_(generator=generator).log() - log_rates
+    return log_times.topk(count, largest=False).indices.sort().values
 
 
 def sample_uniform(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:

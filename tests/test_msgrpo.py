@@ -122,6 +122,12 @@ def test_aaw_draws_each_subset_as_often_as_successive_draws_do(advantages: list[
         assert frequency == pytest.approx(inclusion, abs=4 * math.sqrt(inclusion * (1 - inclusion) / n))
 
 
+def test_aaw_tells_advantages_of_any_size_apart() -> None:
+    advantages = exactly([0.0, -1000.0, 2000.0, 5000.0, 1.0])  # all but the largest have a probability below the smallest number
+    drawn = [sample_by_absolute_advantage(advantages, 3, torch.Generator().manual_seed(seed)).tolist() for seed in range(100)]
+    assert drawn == [[1, 2, 3]] * 100
+
+
 def test_aaw_takes_tau_to_be_one_unless_told() -> None:
     def thousand(**options: float) -> list[list[int]]:
         generator = torch.Generator().manual_seed(3)
