@@ -3,9 +3,10 @@
 A draft is a guess of the next tokens of a reply: here those that followed the same two to six tokens before, in replies of the
 last update or of earlier turns. A token is the inverse of the cumulative distribution at its own uniform number, so a guess is
 right or wrong without another draw, and one step computes the logits after all guessed tokens, each in a row of its own. Counted
-here, on replies of the built-in adapters: the steps and their rows, with and without guesses, where logits that are known are not
-computed again, as the engine has it. Their price is a decoding step of the engine with so many rows. To guess, to compare and to
-forget wrong tokens costs nothing here, so that a real implementation gains less.
+here, on replies of the built-in adapters and of one that is taught to reply at length (`long_replies`): the steps and their rows,
+with and without guesses, where logits that are known are not computed again, as the engine has it. Their price is a decoding step
+of the engine with so many rows. To guess, to compare and to forget wrong tokens costs nothing here, so that a real implementation
+gains less.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+from benchmark.throughput.long_replies import TOKENS, long_player
 from benchmark.throughput.machine import clock
 from benchmark.throughput.rows import Key, Row, asked
 from benchmark.throughput.shapes import model_folder
 from msgrpo_hub.downloads.names import POCKET, pocket_path
-from msgrpo_hub.episode import Completion
+from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.players.identity import identify
@@ -32,19 +34,26 @@ LENGTHS = range(6, 1, -1)
 """Tokens that a guess follows, the most first."""
 GUESSED = (1, 2, 4, 8)
 """Tokens of a guess."""
+LONG = "long"
+"""The player that replies at length."""
 CASES = {
     "lake, 8 groups of 32": ("FrozenLake-NotSlippery-v1", "lake", 8, 32),
     "Snake, 8 groups of 16": ("Snake-Solo-v1", "snake", 8, 16),
     "Snake, one group of 8": ("Snake-Solo-v1", "snake", 1, 8),
     "Snake, one episode": ("Snake-Solo-v1", "snake", 1, 1),
+    "at length, 8 groups of 8": ("Snake-Standard-v1", LONG, 8, 8),
+    "at length, one group of 8": ("Snake-Standard-v1", LONG, 1, 8),
+    "at length, one episode": ("Snake-Standard-v1", LONG, 1, 1),
 }
+"""Game, player, groups and their size."""
 ROWS = tuple(2**power for power in range(12))
 STEPS = {
     "built-in": (POCKET, torch.float32, ROWS),
     "0.5B": ("qwen2.5-0.5b", torch.float32, ROWS[:8]),
     "0.5B in bfloat16": ("qwen2.5-0.5b", torch.bfloat16, ROWS[:8]),
 }
-TOKENS = 16
+MEASURED = 16
+"""Tokens of a measured reply."""
 
 Turn = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 """(prompt, reply) of the live episodes of a turn, in token ids."""
@@ -97,17 +106,21 @@ def steps(turns: Iterable[Turn], guesses: Guesses, most: int) -> list[int]:
     return rows
 
 
-def played(game_id: str, player: str, groups: int, group_size: int) -> list[list[Turn]]:
-    """The turns of two updates, the second of which is counted."""
-    policy = identify(player, PlayerSettings(temperature=1.0, max_new_tokens=32)).policy
+def played(game_id: str, player: str, groups: int, group_size: int) -> list[list[Episode]]:
+    """The episodes of two updates, the second of which is counted."""
+    policy = identify(player, PlayerSettings(temperature=1.0, max_new_tokens=TOKENS)).policy
 
-    def turns(first_seed: int) -> list[Turn]:
+    def episodes(first_seed: int) -> list[Episode]:
         seeds = range(first_seed, first_seed + groups)
-        played = [episode for group in play_groups(make_game(game_id), policy, seeds, group_size) for episode in group.episodes]
-        longest = max(len(episode.steps) for episode in played)
-        return [[_ids(e.steps[turn].completion) for e in played if turn < len(e.steps)] for turn in range(longest)]
+        return [episode for group in play_groups(make_game(game_id), policy, seeds, group_size) for episode in group.episodes]
 
-    return [turns(0), turns(groups)]
+    return [episodes(0), episodes(groups)]
+
+
+def turns(episodes: Sequence[Episode]) -> list[Turn]:
+    """What the live episodes of each turn were asked and replied."""
+    longest = max(len(episode.steps) for episode in episodes)
+    return [[_ids(e.steps[turn].completion) for e in episodes if turn < len(e.steps)] for turn in range(longest)]
 
 
 def _ids(completion: Completion) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -123,9 +136,9 @@ def step_seconds(engine: Engine, rows: int, repeats: int) -> float:
         engine.sample(prompts, [np.random.default_rng(row) for row in range(rows)], 1.0, tokens)
         return clock() - began
 
-    with engine.choose(prompts[0], 1 + TOKENS).acting():
+    with engine.choose(prompts[0], 1 + MEASURED).acting():
         seconds(2)  # copies weights
-        return (min(seconds(1 + TOKENS) for _ in range(repeats)) - min(seconds(1) for _ in range(repeats))) / TOKENS
+        return (min(seconds(1 + MEASURED) for _ in range(repeats)) - min(seconds(1) for _ in range(repeats))) / MEASURED
 
 
 def gains(counted: Mapping[int, Sequence[int]], sizes: Sequence[int], times: Sequence[float]) -> dict[int, float]:
@@ -147,13 +160,19 @@ def main() -> None:
                 folder = pocket_path() if shape == POCKET else model_folder(shape, options.models, dtype)
                 engines[name] = Engine(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval(), frozenset())
             return {"milliseconds": round(1e3 * step_seconds(engines[name], rest[0], options.repeats), 3)}
-        last, this = played(*CASES[name])
+        game_id, player, groups, group_size = CASES[name]
+        last, this = played(game_id, long_player(options.models / LONG) if player == LONG else player, groups, group_size)
         counted = {}
         for most in (0, *GUESSED):
             guesses = Guesses()
-            steps(last, guesses, most)
-            counted[most] = steps(this, guesses, most)
-        found: dict[str, Any] = {"steps": {most: len(rows) for most, rows in counted.items()}}
+            steps(turns(last), guesses, most)
+            counted[most] = steps(turns(this), guesses, most)
+        replies = [step.completion for episode in this for step in episode.steps]
+        found: dict[str, Any] = {
+            "tokens": round(float(np.mean([len(reply.token_ids) for reply in replies])), 1),
+            "reward": round(float(np.mean([episode.reward for episode in this])), 2),
+            "steps": {most: len(rows) for most, rows in counted.items()},
+        }
         found["rows"] = {most: round(float(np.mean(rows)), 1) for most, rows in counted.items()}
         for model, (_, _, sizes) in STEPS.items():
             if max(map(max, counted.values())) <= max(sizes):

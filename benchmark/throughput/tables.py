@@ -147,10 +147,16 @@ def drafts_table() -> str:
         if row["key"][0] == "replies":
             gains = [[f"{gain:.2f}" for gain in row[model].values()] if model in row else [] for model in STEPS]
             steps, rows = (row[what] for what in ("steps", "rows"))
-            counted = [f"{steps['0']} of {rows['0']:.0f} rows", f"{steps['4']} of {rows['4']:.0f} rows"]
+            counted = [f"{row['tokens']:.0f}", f"{steps['0']} of {rows['0']:.0f} rows", f"{steps['4']} of {rows['4']:.0f} rows"]
             lines.append([row["key"][1], *counted, *(" / ".join(gain) or "–" for gain in gains)])
     of = " / ".join(map(str, GUESSED))
-    head = ["replies", "decoding steps", "with 4 guessed tokens", *(f"{model} × ({of} guessed)" for model in STEPS)]
+    head = [
+        "replies",
+        "their tokens",
+        "decoding steps",
+        "with 4 guessed tokens",
+        *(f"{model} × ({of} guessed)" for model in STEPS),
+    ]
     return markdown(head, lines)
 
 

@@ -10,7 +10,7 @@ of the action.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +29,9 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.pocket.pretraining_tasks import local_view, thought
 
+Thoughts = Callable[[Game, Any], str]
+"""(game, state) → the thoughts of a reply."""
+
 
 @dataclass(frozen=True)
 class Teacher:
@@ -36,8 +39,8 @@ class Teacher:
 
     model: LanguageModel
     player: ScriptedPolicy
-    thinks: bool = False
-    """Whether the thoughts are the teacher's, and not the model's."""
+    thoughts: Thoughts | None = None
+    """The teacher's own; by default they are the model's."""
 
     @property
     def prompt_format(self) -> PromptFormat:
@@ -58,9 +61,9 @@ class Teacher:
         return [self._reply(prompt, reply, move.text) for prompt, reply, move in zip(prompts, own, moves, strict=True)]
 
     def _reply(self, prompt: Prompt, own: Completion, move: str) -> Completion:
-        whole = own.finish == "stop" and not self.thinks  # a reply that was cut has no end to be taught
-        if self.thinks:
-            text = f"<think>{careful_thought(prompt.game, prompt.state)}</think>{move}"
+        whole = own.finish == "stop" and not self.thoughts  # a reply that was cut has no end to be taught
+        if self.thoughts:
+            text = f"<think>{self.thoughts(prompt.game, prompt.state)}</think>{move}"
         else:
             text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions) if whole else move
         end = own.token_ids[-1] if whole else self.end
@@ -98,6 +101,6 @@ def careful_thought(game: Game, state: Any) -> str:
     return thought(game, state, seen | {action: "opponent" for action in reached if seen[action] not in ("wall", "body")})
 
 
-def teacher_of(name: str, model: LanguageModel, *, thinks: bool = False) -> Teacher:
-    """The teacher of a name, one of the scripted players; one that thinks needs no thoughts of the model's."""
-    return Teacher(replace(model, max_new_tokens=1) if thinks else model, ScriptedPolicy(SCRIPTED[name]), thinks)
+def teacher_of(name: str, model: LanguageModel, thoughts: Thoughts | None = None) -> Teacher:
+    """The teacher of a name, one of the scripted players; one with thoughts needs none of the model's."""
+    return Teacher(replace(model, max_new_tokens=1) if thoughts else model, ScriptedPolicy(SCRIPTED[name]), thoughts)

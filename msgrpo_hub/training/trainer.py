@@ -39,7 +39,7 @@ from msgrpo_hub.training.information import information_of
 from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, teacher_metrics
 from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.start_states import Start, StartStates
-from msgrpo_hub.training.teacher import teacher_of
+from msgrpo_hub.training.teacher import careful_thought, teacher_of
 from msgrpo_hub.training.temperature import AdaptiveTemperature
 
 PackLoss = Callable[[Pack], LossTerms]
@@ -59,8 +59,8 @@ class Trainer:
         self.temperature = config.first_temperature
         self.adaptive = AdaptiveTemperature() if config.fixed_temperature is None else None
         self.actor = make_actor(self.agent)
-        teacher = teacher_of(config.teacher, self.agent, thinks=config.teacher_thoughts) if config.taught else None
-        self.teacher = EngineActor(teacher) if teacher else None
+        thoughts = careful_thought if config.teacher_thoughts else None
+        self.teacher = EngineActor(teacher_of(config.teacher, self.agent, thoughts)) if config.taught else None
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
