@@ -1,4 +1,4 @@
-"""A policy that replies at length: the built-in base, taught the moves of greedy search with thoughts that name all it could go for."""
+"""A policy that replies at length: the built-in base, taught the moves of greedy search with thoughts that name all it sees."""
 
 from __future__ import annotations
 

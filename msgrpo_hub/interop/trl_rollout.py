@@ -9,9 +9,11 @@ paper gives to every step. TRL makes the advantages, and its gradient is an unbi
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from datasets import Dataset
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
@@ -66,7 +68,8 @@ class GameRollout:
         model = trainer.model
         was_training = model.training
         model.eval()
-        episodes = self.play(prompts, self._agent_of(trainer))
+        with _in_own_precision(model):
+            episodes = self.play(prompts, self._agent_of(trainer))
         model.train(was_training)
         if self.on_episodes:
             self.on_episodes(episodes)
@@ -116,8 +119,8 @@ def trl_rollout(
 ) -> GameRollout:
     """What `GRPOTrainer(rollout_func=...)` takes, together with `reward_funcs=episode_return` and rows of `rollout_dataset`.
 
-    The trainer's own model acts, with the trainer's temperature, token limit, `top_k` and `top_p`. It must be whole in one
-    process: not sharded, and not behind vLLM.
+    The trainer's own model acts, in the type of its weights, with the trainer's temperature, token limit, `top_k` and `top_p`.
+    It must be whole in one process: not sharded, and not behind vLLM.
 
     Args:
         format_penalty: taken from the return for each unparsed reply, as `TrainConfig.format_penalty`.
@@ -125,6 +128,20 @@ def trl_rollout(
         on_episodes: called with the episodes of each batch, in the order of its rows.
     """
     return GameRollout(format_penalty, prompt_format, on_episodes)
+
+
+@contextmanager
+def _in_own_precision(model: Any) -> Iterator[None]:
+    """Inside, the model computes in the type of its weights: accelerate's mixed precision, TRL's default, is taken off."""
+    wrapped = model.__dict__.get("forward")
+    with torch.autocast(model.device.type, enabled=False):
+        if original := model.__dict__.get("_original_forward"):
+            model.forward = original
+        try:
+            yield
+        finally:
+            if original:
+                model.forward = wrapped
 
 
 def _start(prompt: Any) -> tuple[str, int]:

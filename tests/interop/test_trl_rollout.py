@@ -100,7 +100,7 @@ def test_trl_learns_from_our_returns_and_each_group_has_one_start(base: Language
             max_completion_length=32,
             learning_rate=1e-3,
             use_cpu=True,
-            bf16=False,
+            bf16=True,  # TRL's default
             gradient_checkpointing=False,
             report_to=[],
             save_strategy="no",

@@ -82,23 +82,12 @@ def dqn(settings: Settings, scratch: Path) -> Values:
 
 def with_trl(settings: Settings, scratch: Path) -> Values:
     """TRL's GRPO on the same base with the settings of a preset, for as many seconds as our run with the same seed took."""
-    from benchmark.throughput.cases import Case
-    from benchmark.throughput.with_trl import TrlRun  # an extra
+    from benchmark.experiments.main_result.with_trl import grpo  # an extra
 
     config = configured({**settings["stages"][0], "seed": settings["seed"]})
-    case = Case(game=config.game, groups=config.groups, group_size=config.group_size, drawn=config.selected_per_group)
-    learning = {"learning_rate": config.learning_rate, "warmup": 0, "seed": config.seed}  # its few updates have no time for one
-    run = TrlRun(case, scratch, config.updates, our_seconds(settings, scratch), **learning)
-    steps, episodes = run.updates()
-    folder = scratch / f"trl-{settings['trl']}-seed{settings['seed']}"
-    run.trainer.model.save_pretrained(folder)
-    return {
-        "player": "TRL GRPO, equal seconds",
-        **sampled(str(folder), [config.game], settings["episodes"]),
-        "seconds": sum(step["wall_seconds"] for step in steps),
-        "training_episodes": sum(len(group.episodes) for groups in episodes for group in groups),
-        "updates": len(steps),
-    }
+    folder = scratch / f"trl-{settings['trl']}-seed{settings['seed']}-steps"
+    learned = grpo(config, our_seconds(settings, scratch), folder)
+    return {"player": "TRL GRPO, equal seconds", **sampled(str(folder), [config.game], settings["episodes"]), **learned}
 
 
 def unit_of(name: str, seed: int) -> str:
@@ -107,12 +96,12 @@ def unit_of(name: str, seed: int) -> str:
 
 
 def our_seconds(settings: Settings, scratch: Path) -> float:
-    """The seconds of our run with the same stages and seed: those of its row, or of a new run if it has none."""
+    """Of our run with the same stages and seed: its row's processor seconds, evaluation included, or those of a new run."""
     name, seed = settings["trl"], settings["seed"]
     path = HERE / "main_result" / "rows" / f"{unit_of(name, seed)}.json"
     row = read_json(path, "the row of our run") if path.exists() else None
     if row and row["settings"]["stages"] == settings["stages"]:
-        return float(row["values"]["seconds"])
+        return float(row["cpu_seconds"])
     return seconds_of(read_json(trained(settings["stages"], seed, scratch).parent / "summary.json", "what a run leaves"))
 
 
