@@ -158,8 +158,9 @@ def _headline(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
 def _answer(config: Mapping[str, Any], rows: Mapping[str, Values]) -> str:
     head = (
         "Every arm trains with the same seeds, for the number of updates in the heading unless its name has another. Differences"
-        " are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; none is corrected"
-        f" for the number of arms. {len(rows)} of {len(units(config))} runs are in.{_unlike_presets(config)}"
+        " are of test rewards of the last adapter, seed by seed, with their 95 % interval over training seeds; against an arm"
+        " without training it is Welch's, whose sample there is its episodes. None is corrected for the number of arms."
+        f" {len(rows)} of {len(units(config))} runs are in.{_unlike_presets(config)}"
     )
     found = [
         f"- **{title}{game and f', {game}'}.** {findings(arms, game)}"

@@ -14,7 +14,7 @@ from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
 from msgrpo_hub.evaluation.methods import welch
 from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, method_interval, over_seeds
-from msgrpo_hub.evaluation.statistics import Interval
+from msgrpo_hub.evaluation.statistics import LEVEL, Interval
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import make_game
 
@@ -84,19 +84,38 @@ class Difference(NamedTuple):
         return f"{self.mean:+.3f} {self.interval or (TOO_FEW if self.seeds < FEWEST_SEEDS else NO_SPREAD)}"
 
 
-def differences(arms: Arms, game: str = "") -> list[Difference]:
+def differences(arms: Arms, game: str = "", level: float = LEVEL) -> list[Difference]:
     """Those of every arm that has a seed of the first, the largest first.
 
     Args:
         arms: what has run.
         game: one that the arms played in the end; by default their own.
+        level: of the intervals.
     """
     (_, reference), *others = arms.items()
-    found = [_difference(arm, seeds, reference, game) for arm, seeds in others]
+    found = [_difference(arm, seeds, reference, game, level) for arm, seeds in others]
     return sorted((each for each in found if each), key=lambda each: -each.mean)
 
 
-def _difference(arm: str, seeds: Mapping[int, Values], reference: Mapping[int, Values], game: str) -> Difference | None:
+def after_holm(arms: Arms, level: float = LEVEL) -> list[str]:
+    """The arms that stay apart from the first with Holm's correction for the number of arms that have an interval.
+
+    An interval of level 1 − s leaves out zero where p is below s; Holm's s are 0.05 / m, then 0.05 / (m − 1) and so on.
+    """
+    family = sum(each.interval is not None for each in differences(arms))
+    kept: list[str] = []
+    while len(kept) < family:
+        strict = differences(arms, level=1 - (1 - level) / (family - len(kept)))
+        found = [each.arm for each in strict if each.side and each.arm not in kept]
+        if not found:
+            break
+        kept += found
+    return kept
+
+
+def _difference(
+    arm: str, seeds: Mapping[int, Values], reference: Mapping[int, Values], game: str, level: float
+) -> Difference | None:
     """Seed by seed; an arm without training has played once, and of it the episodes are the sample (Welch's interval)."""
     means, own = means_of(reference, game), means_of(seeds, game)
     common = [seed for seed in own if seed in means]
@@ -104,17 +123,21 @@ def _difference(arm: str, seeds: Mapping[int, Values], reference: Mapping[int, V
         return None
     apart = [own[seed] - means[seed] for seed in common]
     if updates_of(reference) and updates_of(seeds):
-        return Difference(arm, float(np.mean(apart)), method_interval(apart), len(common))
+        return Difference(arm, float(np.mean(apart)), method_interval(apart, level), len(common))
     before, after = (_sample(each, common, game) for each in (reference, seeds))
-    interval = welch(before, after) if min(len(before), len(after)) >= FEWEST_SEEDS else None
+    interval = welch(before, after, level) if min(len(before), len(after)) >= FEWEST_SEEDS else None
     return Difference(arm, float(np.mean(apart)), interval, len(common))
 
 
 def _sample(seeds: Mapping[int, Values], common: Sequence[int], game: str) -> NDArray[np.float64]:
-    """The means of trained seeds; the rewards of an arm that is the same for all."""
+    """The means of trained seeds; the rewards of an arm that is the same for all.
+
+    Rewards of 0 and 1 get one of each more (Agresti and Caffo, 2000): where success is rare, a few episodes spread too little.
+    """
     if updates_of(seeds):
         return np.array([means_of(seeds, game)[seed] for seed in common])
-    return np.array(rewards_of(seeds[common[0]], game), dtype=float)
+    rewards = rewards_of(seeds[common[0]], game)
+    return np.array([*rewards, 0.0, 1.0] if {*rewards} <= {0.0, 1.0} else rewards, dtype=float)
 
 
 def findings(arms: Arms, game: str = "") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmark.experiments.curves import Arms, Difference, differences, means_of
+from benchmark.experiments.curves import Arms, Difference, after_holm, differences, means_of
 
 LEAST = 3
 """Seeds without which nothing is said."""
@@ -30,6 +30,9 @@ def headline(arms: Arms) -> str:
     said.append(f"“{first}” reaches {sum(means.values()) / len(means):.2f} over {len(means)} seeds.")
     for word, part in (("Better", above), ("Worse", below)):
         said += [f"{word}: {_named(part)}."] if part else []
+    if (above or below) and len(told) > 1:
+        kept = ", ".join(f"“{arm}”" for arm in after_holm(arms)) or "none"
+        said.append(f"After Holm's correction for {len(told)} arms: {kept}.")
     if rest:
         said.append(f"Not told apart from it: {_named(rest) if len(rest) <= MOST_TOLD else _counted(rest)}.")
     if few := len(others) - len(told):

@@ -39,17 +39,21 @@ def test_what_happens_after_a_collapse_does_not_count() -> None:
 
 
 def test_the_page_counts_collapses_and_orders_metrics_by_what_they_say() -> None:
-    def values(collapses: bool) -> Values:
+    def values(collapses: bool, recovers: bool = False) -> Values:
         returns = [0.0] * 3 + [0.6] * 5 + ([-8.0] * 4 if collapses else [0.6] * 4)
         flat = {name: [1.0] * len(returns) for name in SERIES}
         return {
-            "metrics": {**flat, "composite_return": returns, "gradient_norm": [0.1] * 7 + [0.9] * 5 if collapses else [0.1] * 12}
+            "metrics": {**flat, "composite_return": returns, "gradient_norm": [0.1] * 7 + [0.9] * 5 if collapses else [0.1] * 12},
+            "test_rewards": [0.0, 1.0 if recovers else 0.0],
         }
 
     names = list(EXPERIMENT.units)
     rows = {names[0]: values(False), names[1]: values(True)}
     found = EXPERIMENT.answer(rows)
-    assert "1 of 2 runs collapsed" in found
+    assert "In 1 of 2 runs the return collapsed" in found
+    assert "On the test boards 1 of them ended at 0." in found
+    recovered = EXPERIMENT.answer(rows | {names[2]: values(True, recovers=True)})
+    assert "On the test boards 1 of them ended at 0, and 1 between 0.50 and 0.50." in recovered
     assert "0.50" in found
     assert found.index("gradient norm") < found.index("entropy")
     assert "| none |" in EXPERIMENT.tables(rows)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import scipy.stats
 
 from benchmark.experiments import experiment
 from benchmark.experiments.arms import unit_name
-from benchmark.experiments.curves import Arms, draw_ends
+from benchmark.experiments.curves import Arms, after_holm, draw_ends
 from benchmark.experiments.experiment import Values, configuration
 from benchmark.experiments.exploration.experiment import headline as of_exploration
 from benchmark.experiments.headlines import headline, headline_of_games
@@ -18,6 +20,7 @@ from benchmark.experiments.override_lake.experiment import headline as of_overri
 from benchmark.experiments.rows import read_rows, values_of
 from benchmark.experiments.selection.experiment import in_equal_time
 from benchmark.experiments.size.experiment import EXPERIMENT as SIZE
+from msgrpo_hub.evaluation.paired import holm
 
 FIRST = (0.5, 0.6, 0.7)
 
@@ -34,12 +37,27 @@ def arms(**others: tuple[float, ...]) -> Arms:
 
 
 def test_arms_whose_interval_leaves_out_zero_are_better_or_worse() -> None:
-    """Differences of 0.1, 0.11 and 0.12 have the interval 0.11 ± 4.303 · 0.01 / √3; those of -0.3, 0 and 0.3 hold zero."""
+    """Differences of 0.1, 0.11 and 0.12 have the interval 0.11 ± 4.303 · 0.01 / √3; those of -0.3, 0 and 0.3 hold zero.
+
+    t = 19.05 with 2 degrees has p = 0.0027, below 0.05 / 3.
+    """
     said = headline(arms(up=(0.6, 0.71, 0.82), down=(0.4, 0.49, 0.58), noisy=(0.2, 0.6, 1.0)))
     assert said == (
-        "“the first” reaches 0.60 over 3 seeds. Better: “up” (+0.11 [0.085, 0.135]). Worse: “down” (-0.11 [-0.135, -0.085]). Not"
-        " told apart from it: “noisy” (+0.00 [-0.745, 0.745])."
+        "“the first” reaches 0.60 over 3 seeds. Better: “up” (+0.11 [0.085, 0.135]). Worse: “down” (-0.11 [-0.135, -0.085])."
+        " After Holm's correction for 3 arms: “up”, “down”. Not told apart from it: “noisy” (+0.00 [-0.745, 0.745])."
     )
+
+
+def test_holms_correction_is_that_of_p_values() -> None:
+    """Against Holm's adjustment of scipy's p."""
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(100):
+        others = {f"arm {k}": tuple(np.array(FIRST) + rng.normal(0.1 * k, 0.03, 3)) for k in range(4)}
+        p = [float(scipy.stats.ttest_rel(rewards, FIRST).pvalue) for rewards in others.values()]
+        expected = {arm for arm, adjusted in zip(others, holm(p), strict=True) if adjusted < 0.05}
+        assert {*after_holm(arms(**others))} == expected
+        seen.add(len(expected))
+    assert len(seen) > 2
 
 
 def test_of_many_arms_that_are_not_told_apart_only_the_number_is_said() -> None:

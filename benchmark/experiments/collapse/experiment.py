@@ -27,7 +27,10 @@ NAMES = {name: name.replace("_", " ") for name in SERIES}
 def runs_by_arm(rows: Mapping[str, Values]) -> dict[str, list[Run]]:
     """The runs of each arm."""
     return {
-        arm: [Run(values["metrics"], collapse_of(values["metrics"]["composite_return"])) for values in seeds.values()]
+        arm: [
+            Run(values["metrics"], collapse_of(values["metrics"]["composite_return"]), float(np.mean(values["test_rewards"])))
+            for values in seeds.values()
+        ]
         for case in CONFIG["updates"]
         for arm, seeds in arms_of(CONFIG, case, rows).items()
     }
@@ -40,14 +43,25 @@ def all_runs(rows: Mapping[str, Values]) -> list[Run]:
 def headline(rows: Mapping[str, Values]) -> str:
     """How many runs collapsed, and which metric tells best."""
     runs = all_runs(rows)
-    collapsed = sum(run.collapse is not None for run in runs)
     best = next(iter(_by_area(runs)), None)
     if best is None:
         return ""
     return (
-        f"{collapsed} of {len(runs)} runs collapsed. Of {len(SERIES)} metrics the {NAMES[best]} announces it best, in the update"
-        f" before: the area under its ROC curve is {area_with_interval(runs, best, 1)}, and within ten updates"
-        f" {area_with_interval(runs, best, 10)}; 0.5 says nothing."
+        f"{_fate(rows)} Of {len(SERIES)} metrics the {NAMES[best]} has the largest area under the ROC curve, in the update before"
+        f" {area_with_interval(runs, best, 1)}, and within ten updates {area_with_interval(runs, best, 10)}; 0.5 says nothing."
+        " Intervals of several metrics overlap."
+    )
+
+
+def _fate(rows: Mapping[str, Values]) -> str:
+    """How many runs collapsed, and what became of them on the test boards."""
+    runs = all_runs(rows)
+    ends = [run.reward for run in runs if run.collapse is not None]
+    left = sorted(reward for reward in ends if reward)
+    went_on = f", and {len(left)} between {left[0]:.2f} and {left[-1]:.2f}" if left else ""
+    return (
+        f"In {len(ends)} of {len(runs)} runs the return collapsed: it lost half of what had been learned for more than an update."
+        f" On the test boards {len(ends) - len(left)} of them ended at 0{went_on}."
     )
 
 
@@ -61,14 +75,13 @@ def _by_area(runs: Sequence[Run]) -> list[str]:
 def answer(rows: Mapping[str, Values]) -> str:
     """How many runs collapsed, and how well each metric tells in the update before that they will."""
     runs = all_runs(rows)
-    collapsed = sum(run.collapse is not None for run in runs)
     told = "; ".join(f"{NAMES[name]} {area_with_interval(runs, name, 1)}" for name in _by_area(runs))
     return (
         "A run collapses where it loses half of what it had learned, for more than an update. The area is that under the ROC"
         " curve: the probability that a metric is higher in an update that a collapse follows than in another one, over all"
         " runs up to their collapse. Intervals are a bootstrap over runs.\n\n"
-        f"- **{collapsed} of {len(runs)} runs collapsed**, with learning rates that are too high. In the update before, the area"
-        f" under the ROC curve (0.5 says nothing; below it, a low value is the sign): {told or NOTHING}."
+        f"- **Learning rates that are too high.** {_fate(rows)} In the update before, the area under the ROC curve (0.5 says"
+        f" nothing; below it, a low value is the sign): {told or NOTHING}."
     )
 
 

@@ -42,6 +42,8 @@ class Run(NamedTuple):
     metrics: Mapping[str, Sequence[float]]
     """Of every update, also after the collapse."""
     collapse: int | None
+    reward: float = 0.0
+    """On the test boards, of the last adapter."""
 
 
 def area(runs: Sequence[Run], metric: str, ahead: int) -> float | None:

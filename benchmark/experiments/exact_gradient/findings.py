@@ -24,12 +24,12 @@ from benchmark.experiments.exact_gradient.results import (
 from benchmark.experiments.experiment import Values
 from msgrpo_hub.evaluation.tables import markdown
 
-SAME = 0.01
+SAME = 0.001
 """Largest relative difference of |∇J| between two trainings of a checkpoint that count as the same policy."""
 
 CREDITS = {
     "the exact advantage": EXACT,
-    "a critic": "critic, λ = 0.5",
+    "the best of three critics": "critic, λ = 0.5",
     "anchor states": "anchor states / std",
     "reward-to-go": "reward-to-go / std",
 }
@@ -62,8 +62,9 @@ def headline(rows: Mapping[str, Values]) -> str:
     return (
         f"Episodes that an update needs until its cosine with the exact gradient is {TARGET:g}, as a multiple of what the paper's"
         f" credit needs: {needed}. Learning from the few that AAW selects needs {_needed(points, PAPER)} the episodes of learning"
-        f" from all. These are means over {resolved} of {len(points)} checkpoints of one seed per game; at the others the noise"
-        " is too large to say."
+        f" from all. These are geometric means over {resolved} of {len(points)} checkpoints of one seed per game, in brackets the"
+        " least and the most at one of them; where these have 1 between them, the credit is better at one checkpoint and worse at"
+        " another. At the other checkpoints the noise is too large to say."
     )
 
 
@@ -186,10 +187,10 @@ LIMITS = (
 
 NOTES = f"""
 Cosines are to the exact gradient: ranges, and minima with their standard errors, over checkpoints. The last two columns are
-geometric means over checkpoints, as multiples of the first line, of what it takes until the mean of several updates has
-cosine {TARGET:g}; an estimator whose expectation has a lower cosine never gets there. Fewer than {EPISODES} episodes mean
-fewer starts, with groups of the same size. Seconds are processor time of acting, crediting and learning. A question mark
-below stands for an expectation with a standard error over {RESOLVED:g}."""
+geometric means over checkpoints, with the least and the most, as multiples of the first line, of what it takes until the mean
+of several updates has cosine {TARGET:g}; it is not reached where the expectation, as it was measured, has a lower cosine. Fewer
+than {EPISODES} episodes mean fewer starts, with groups of the same size. Seconds are processor time of acting, crediting and
+learning. A question mark below stands for an expectation with a standard error over {RESOLVED:g}."""
 
 
 def tables(rows: Mapping[str, Values]) -> str:
@@ -236,4 +237,4 @@ def _cost(point: Checkpoint, estimator: Estimator) -> str:
     if not point.resolves(estimator):
         return "?"
     episodes = point.episodes(estimator)
-    return "never" if math.isinf(episodes) else f"{episodes:,.0f} ({point.seconds(estimator):.2g} s)"
+    return "not reached" if math.isinf(episodes) else f"{episodes:,.0f} ({point.seconds(estimator):.2g} s)"

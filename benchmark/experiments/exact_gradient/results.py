@@ -91,8 +91,13 @@ def span(values: Sequence[float], digits: int = 3) -> str:
 
 
 def relative(points: Sequence[Checkpoint], cost: Callable[[Checkpoint, Estimator], float], estimator: Estimator) -> str:
-    """The geometric mean over checkpoints of a cost as a multiple of that of all episodes with the paper's credit."""
+    """The geometric mean over checkpoints of a cost, as a multiple of that of the paper's credit on all episodes; its range."""
     ratios = [cost(point, estimator) / cost(point, ALL) for point in points if point.resolves(ALL)]
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
-    never = f" (never at {len(ratios) - len(finite)} of {len(ratios)} checkpoints)" if len(finite) < len(ratios) else ""
-    return f"{math.exp(np.mean(np.log(finite))):.2f}×{never}" if finite else "never"
+    if not finite:
+        return "not reached"
+    least, most = (f"{end(finite):.2f}" for end in (min, max))
+    ends = [f"{least} to {most}"] if least != most else []
+    missed = [f"not reached at {len(ratios) - len(finite)} of {len(ratios)} checkpoints"] if len(finite) < len(ratios) else []
+    around = f" ({'; '.join([*ends, *missed])})" if ends or missed else ""
+    return f"{math.exp(np.mean(np.log(finite))):.2f}×{around}"

@@ -56,8 +56,9 @@ class Line(NamedTuple):
 
 HEAD = (
     "Shares of the best player's reward, or rewards where it gains none; on the slippery lake without the luck of the ice."
-    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base, with the settings of"
-    " `lake` and `snake alone`, which were not chosen for it, and in their seconds;"
+    " *taught*: the same adapter, taught the moves of the best player; *TRL*: its GRPO on the same base, from one"
+    " step of each episode, with the settings of `lake` and `snake alone`, which were not chosen for it, and in their processor"
+    " seconds, while our engine acts;"
     f" *at {COOLER}*: replies sampled at this temperature, at which the authors evaluated later, and not at 1 as in training;"
     " *best …*: the exact optimum without some moves; *from*: without what the run began with. Of several runs of a kind the best"
     " is here, and the one that TRL is compared with; the tables have all."
@@ -151,8 +152,10 @@ def answer(_: Mapping[str, Values]) -> str:
         "Intervals are over training seeds (Student's t). “Std by chance” is what sampled replies and slipping ice alone make of"
         " it. All seeds play the same test episodes with the same chance in them, so intervals are about other training seeds,"
         " not about other boards, and the std of adapters that hardly differ can be below that of chance. “Learned from” leaves"
-        " out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`, of the same seed. Some runs"
-        " were repeated to play at 0.5 as well and round differently; those that go on from them were not."
+        " out what a run began with: `slippery` goes on from `lake`, and `snake` from `snake alone`, of the same seed, and"
+        " what is reinforced after teaching from what was taught. Runs end with their last weights; a DQN is its best checkpoint"
+        " by validation, which favours it. Some runs were repeated to play at 0.5 as well and round differently; those that go on"
+        " from them were not."
     )
 
 

@@ -23,6 +23,9 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.interop.trl_rollout import episode_return, rollout_dataset, trl_rollout
 from msgrpo_hub.training.config import TrainConfig
 
+MOST = 10
+"""Most updates, in updates of our run."""
+
 MICRO_BATCH = 32
 """Most rows per forward and backward pass."""
 
@@ -52,7 +55,7 @@ def grpo(config: TrainConfig, seconds: float, adapter: Path) -> Values:
     limit, played = Limit(seconds), list[Episode]()
     episodes = config.groups * config.group_size
     rows = next(size for size in range(min(MICRO_BATCH, episodes), 0, -1) if episodes % size == 0)
-    updates = config.updates
+    updates = MOST * config.updates
     arguments = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
         seed=config.seed,

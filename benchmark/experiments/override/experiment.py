@@ -50,15 +50,20 @@ def headline(rows: Mapping[str, Values]) -> str:
 def _criteria(arms: Arms) -> str:
     """What was asked for beforehand: skill on the plain game kept, more than the base where apples are poison; and a control."""
     plain, told = CONTROL
-    before, after = (float(np.mean([*means_of(arms[name], plain).values()])) for name in ("before", "several rules"))
-    base, poison = (float(np.mean([*means_of(arms[name], POISON).values()])) for name in ("the base", "several rules"))
+    before, after, alone = (_mean(arms[name], plain) for name in ("before", "several rules", "plain game"))
+    base, poison = (_mean(arms[name], POISON) for name in ("the base", "several rules"))
     kept = "kept" if after >= KEPT * before else "not kept"
     above = "more" if poison > base else "less"
     return (
-        f"Its skill on the plain game is {kept} within 5 % ({after:.2f} of {before:.2f}), and where apples are poison it gets"
+        f"Its skill on the plain game is {kept} within 5 % ({after:.2f} of {before:.2f}; {alone:.2f} after training"
+        f" on the plain game alone for as long), and where apples are poison it gets"
         f" {above} than the base ({poison:.2f} and {base:.2f}). The control, a sentence that says nothing, leaves it"
         f" {mean_with_interval(arms['several rules'], told)} on the plain game."
     )
+
+
+def _mean(seeds: Mapping[int, Values], game: str) -> float:
+    return float(np.mean([*means_of(seeds, game).values()]))
 
 
 def _side(arms: Arms, game: str) -> int:

@@ -20,8 +20,12 @@ def headline(rows: Mapping[str, Values]) -> str:
     """How the arms compare after as many updates, and after as many seconds."""
     found = [(title, of_arms(arms), of_arms(in_equal_time(arms))) for title, arms in titled(CONFIG, rows)]
     return "\n\n".join(
-        f"**{title}.** {said} In equal time, by validation reward: {of_time}" for title, said, of_time in found if said
+        f"**{title}.** {said} In equal time, by validation reward, {READ}: {of_time}" for title, said, of_time in found if said
     )
+
+
+READ = "where a slower arm is read earlier in its schedule, at a higher learning rate"
+"""What equal time means for runs that were planned for equal updates."""
 
 
 def answer(rows: Mapping[str, Values]) -> str:
@@ -29,7 +33,8 @@ def answer(rows: Mapping[str, Values]) -> str:
     found = [f"- **{title}, in equal time.** {findings(in_equal_time(arms))}" for title, arms in titled(CONFIG, rows)]
     head = (
         "In equal time: validation rewards at the processor time that the fastest arm took for all its updates with the same"
-        " seed, read off between two evaluations. A run takes longer where others share its processor."
+        f" seed, read off between two evaluations, {READ}; runs that are planned for that time were not made. A run takes longer"
+        " where others share its processor."
     )
     return "\n".join([COMPARED.answer(rows), "", head, "", *found])
 

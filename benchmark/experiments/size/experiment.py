@@ -60,7 +60,7 @@ def headline(rows: Mapping[str, Values]) -> str:
         f"{said}. Trained on the dry lake by `quickstart` for {CONFIG['updates']['quickstart']} updates: {trained}, over training"
         f" seeds. Before: {bases}: the documents that the bases were made from teach them to read boards and to move at random,"
         f" so that a larger base plays no better before it is trained.{compared} These bases are made in few steps, from"
-        " documents about lakes alone, and learn less than the built-in one."
+        " documents about lakes alone."
     )
 
 
