@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from itertools import groupby
 from json import JSONDecodeError
 from operator import itemgetter
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -57,6 +58,9 @@ class Failure:
     """Seconds to wait, as the server asks."""
 
 
+_ASKING = Lock()
+"""Whoever asks a server first whether it returns token ids asks for all."""
+
 GARBAGE = Failure(what="an invalid chat completion")
 
 _ENDED = ("stop", "eos_token", "stop_sequence", "end_turn", "length", "tool_calls", "function_call")
@@ -80,6 +84,8 @@ class ChatServer:
     """An Inference Provider, instead of a server."""
     _returns_tokens: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
     """What the server said about token ids; empty until it has answered."""
+    _silent: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+    """When it was asked and did not answer."""
 
     def ask(
         self,
@@ -97,9 +103,7 @@ class ChatServer:
             UserError: a retry cannot help: the key, the model, the URL or the settings are refused.
         """
         key = self.key()
-        if not self._returns_tokens and (answer := returns_tokens(self.base_url, key)) is not None:
-            self._returns_tokens.append(answer)
-        if any(self._returns_tokens):
+        if self._may_return_tokens(key):
             extra_body = {**TOKENS_WANTED, **extra_body}
         client = InferenceClient(base_url=self.base_url, provider=cast(Any, self.provider), token=key, timeout=timeout)
         try:
@@ -122,6 +126,16 @@ class ChatServer:
             return self._other_failure(error, key)
         plain_sampling = temperature in (0, 1) and not {"top_k", "top_p", "min_p"} & {*extra_body}
         return read_reply(output, plain_sampling=plain_sampling)
+
+    def _may_return_tokens(self, key: str | None) -> bool:
+        """Whether the server is asked for token ids. One that did not say is asked again, at most once a minute."""
+        with _ASKING:
+            if not self._returns_tokens and (not self._silent or time.monotonic() >= self._silent[-1] + 60):
+                if (answer := returns_tokens(self.base_url, key)) is None:
+                    self._silent.append(time.monotonic())
+                else:
+                    self._returns_tokens.append(answer)
+        return any(self._returns_tokens)
 
     def key(self) -> str | None:
         """The key to send. The Hugging Face token goes only to Hugging Face, or to the provider it was stored for."""

@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer, Failure
+from msgrpo_hub.models.threads import begun
 
 LONG_PAUSE = 10.0
 """Seconds from which a pause before the next attempt is logged."""
@@ -66,10 +67,10 @@ class EndpointPolicy:
             Interrupted: the server refuses a request, and a retry cannot help. It holds the replies so far.
         """
         seeds = [int(rng.integers(2**31)) for rng in rngs]
-        pool, stop, log_pause = ThreadPoolExecutor(self.concurrency), Event(), _PauseLog(self.server.name, self.patience)
+        stop, log_pause = Event(), _PauseLog(self.server.name, self.patience)
+        asked = list(zip(prompts, seeds, strict=True))
+        futures = begun(lambda one: self._ask(*one, stop, log_pause), asked, self.concurrency)
         try:
-            asked = zip(prompts, seeds, strict=True)
-            futures = [pool.submit(self._ask, prompt, seed, stop, log_pause) for prompt, seed in asked]
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()  # raises the first error, even while others still pause between attempts
             return [future.result() for future in futures]
@@ -77,7 +78,8 @@ class EndpointPolicy:
             raise Interrupted(str(error), [_answered(future) for future in futures]) from error
         finally:
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in futures:
+                future.cancel()
 
     def _ask(self, prompt: Prompt, seed: int, stop: Event, log_pause: _PauseLog) -> Completion:
         """Repeats a request until it gets a reply, attempts or patience run out, or `stop` is set."""
@@ -189,6 +191,7 @@ def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if the port is invalid
+        (parts.hostname or "").encode("idna")  # and this, if no machine can have the name
     except ValueError:
         return False
     plain = url.isprintable() and " " not in url

@@ -40,7 +40,10 @@ def _is_vllm(address: str, query: str, key: str | None) -> bool:
     try:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         connection.request("GET", parts.path + (f"?{query}" if query else ""), headers=headers)
-        match json.loads(connection.getresponse().read()):
+        response = connection.getresponse()
+        if response.status in (408, 429) or response.status >= 500:
+            raise OSError(f"HTTP {response.status}")
+        match json.loads(response.read()):
             case {"data": [{"owned_by": "vllm"}, *_]}:
                 return True
         return False

@@ -1,11 +1,18 @@
-"""How many threads of the CPU a model computes with."""
+"""How many threads of the CPU a model computes with, and threads that wait for servers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeVar
 
 import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 ONE_THREAD = 10_000_000
 """Models with fewer parameters compute on one thread. Between the built-in base and 10 million the limit is an estimate.
@@ -36,3 +43,30 @@ def on_threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def begun(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Future[Result]]:
+    """`function` of each item, so many at a time.
+
+    The threads end with the program, so that an interruption waits for no server; those of an executor are waited for.
+    """
+    futures: list[Future[Result]] = [Future() for _ in items]
+    waiting: SimpleQueue[tuple[Future[Result], Item]] = SimpleQueue()
+    for entry in zip(futures, items, strict=True):
+        waiting.put(entry)
+
+    def work() -> None:
+        while True:
+            try:
+                future, item = waiting.get_nowait()
+            except Empty:
+                return
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function(item))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    for _ in range(min(workers, len(items))):
+        Thread(target=work, daemon=True).start()
+    return futures

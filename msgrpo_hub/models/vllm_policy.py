@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +14,8 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.vllm_pool import VllmPool
+from msgrpo_hub.models.threads import begun
+from msgrpo_hub.models.vllm_pool import Stretch, VllmPool
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,8 +31,8 @@ class VllmPolicy:
     agent: LanguageModel
     """Whose tokenizer, chat template, temperature and limits count. Its weights are not used."""
     pool: VllmPool
-    servers: set[str] = field(default_factory=set)
-    """The servers that replies came from so far."""
+    stretches: set[Stretch] = field(default_factory=set)
+    """Where replies came from so far."""
 
     @property
     def prompt_format(self) -> PromptFormat | None:
@@ -47,10 +47,10 @@ class VllmPolicy:
         agent, end_ids = self.agent, self.agent.engine.end_ids
         with _TOKENIZER:
             [prompt_ids] = agent.encode([prompt])
-        reply = self.pool.sample(
+        reply, stretch = self.pool.sample(
             prompt_ids, temperature=agent.temperature, max_new_tokens=agent.max_new_tokens, end_ids=sorted(end_ids)
         )
-        self.servers.add(reply.server)
+        self.stretches.add(stretch)
         with _TOKENIZER:
             text = agent.tokenizer.decode(list(reply.token_ids), skip_special_tokens=True)
         return Completion(
@@ -63,29 +63,8 @@ class VllmPolicy:
 
 
 def at_own_pace(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """`function` of each item, in threads that wait for nobody. Their first error is raised at once, and the rest is given up.
-
-    The threads end with the program, so that an interruption waits for no server.
-    """
-    futures: list[Future[Result]] = [Future() for _ in items]
-    waiting: SimpleQueue[tuple[Future[Result], Item]] = SimpleQueue()
-    for entry in zip(futures, items, strict=True):
-        waiting.put(entry)
-
-    def work() -> None:
-        while True:
-            try:
-                future, item = waiting.get_nowait()
-            except Empty:
-                return
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function(item))
-                except BaseException as error:
-                    future.set_exception(error)
-
-    for _ in range(min(workers, len(items))):
-        Thread(target=work, daemon=True).start()
+    """`function` of each item, in threads that wait for nobody. Their first error is raised at once, and the rest is given up."""
+    futures = begun(function, items, workers)
     try:
         wait(futures, return_when=FIRST_EXCEPTION)
         for future in futures:

@@ -23,6 +23,10 @@ from msgrpo_hub.models.vllm_server import LostError, Reply, VllmServer
 log = logging.getLogger(__name__)
 
 
+Stretch = tuple[str, int]
+"""The URL of a server, and how often it had been made ready: what it did until it was lost."""
+
+
 @dataclass
 class _Member:
     """A server, and what is known of it."""
@@ -57,8 +61,12 @@ class VllmPool:
     def __post_init__(self) -> None:
         self._members = {server.url: _Member(server) for server in self.servers}
         self._changed = Condition()
-        for member in self._members.values():
-            Thread(target=self._keep, args=(member,), name=f"keeps {member.server.url}", daemon=True).start()
+        self._keepers = [
+            Thread(target=self._keep, args=(member,), name=f"keeps {member.server.url}", daemon=True)
+            for member in self._members.values()
+        ]
+        for keeper in self._keepers:
+            keeper.start()
 
     def publish(self, version: Version) -> None:
         """From now on, only this version replies. Returns when a first server is ready; the others join as they are."""
@@ -67,8 +75,10 @@ class VllmPool:
             self._changed.notify_all()
         self._leave(self._take()[0])
 
-    def sample(self, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Sequence[int]) -> Reply:
-        """A reply of the present version. A request that fails is repeated, on whichever server is ready.
+    def sample(
+        self, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Sequence[int]
+    ) -> tuple[Reply, Stretch]:
+        """A reply of the present version, and where it came from. A request that fails is repeated, on whichever server is ready.
 
         Raises:
             UserError: a server refuses or fails a check, or none was ready for as long as the patience.
@@ -77,7 +87,7 @@ class VllmPool:
             member, times = self._take()
             try:
                 settings: Any = {"temperature": temperature, "max_new_tokens": max_new_tokens}
-                return member.server.sample(self._name, prompt, end_ids=end_ids, **settings)
+                return member.server.sample(self._name, prompt, end_ids=end_ids, **settings), (member.server.url, times)
             except LostError as error:
                 self._lose(member, str(error), times)
             except UserError as error:
@@ -85,28 +95,31 @@ class VllmPool:
             finally:
                 self._leave(member)
 
-    def failed(self, urls: Collection[str]) -> set[str]:
-        """Checks these servers again. Returns those that do not compute the version, whose replies cannot be trusted."""
+    def failed(self, stretches: Collection[Stretch]) -> set[Stretch]:
+        """Checks their servers again. Returns those whose replies cannot be trusted.
+
+        These are of a server that does not compute the version, and of one that was lost since: what it did last is unknown.
+        """
         found = set()
-        for member in [self._members[url] for url in sorted(urls)]:
+        for url in sorted({url for url, _ in stretches}):
+            member, sound = self._members[url], self._members[url].times
             assert self._version is not None
             try:
                 self.probes.check_version(member.server, self._version)
             except (LostError, UserError) as error:
-                self._lose(member, str(error), member.times)
-                found.add(member.server.url)
+                self._lose(member, str(error), sound)
+                sound = 0
+            found |= {stretch for stretch in stretches if stretch[0] == url and stretch[1] != sound}
         return found
 
     def close(self) -> None:
         """Unloads the adapters from the servers that answer, and lets lost ones be."""
         with self._changed:
-            self._closed, answering = True, [each for each in self._members.values() if each.ready or not each.why]
+            self._closed = True
             self._changed.notify_all()
-        for member in answering:
-            try:
-                self._unload(replace(member, server=replace(member.server, timeout=10.0)))
-            except (LostError, UserError) as error:
-                log.warning("%s: its adapter is not unloaded: %s", member.server.url, error)
+        end = time.monotonic() + TO_UNLOAD
+        for keeper in self._keepers:
+            keeper.join(max(0.0, end - time.monotonic()))
 
     @property
     def _name(self) -> str:
@@ -151,13 +164,14 @@ class VllmPool:
             self._changed.notify_all()
 
     def _keep(self, member: _Member) -> None:
-        """What the thread of a server does, to the end."""
+        """What the thread of a server does, to the end. Nobody else loads or unloads anything there."""
         pause = self.pause
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or (self._version and member.ready != self._name))
                 version = self._version
             if self._closed or version is None:
+                self._part(member)
                 return
             try:
                 self._prepare(member, version)
@@ -193,6 +207,14 @@ class VllmPool:
             self._changed.notify_all()
         log.info("%s has %s after %.1f s", member.server.url, version.name, time.monotonic() - started)
 
+    def _part(self, member: _Member) -> None:
+        """Unloads what a server has, unless it is lost."""
+        if member.ready or not member.why:
+            try:
+                self._unload(replace(member, server=replace(member.server, timeout=TO_UNLOAD)))
+            except (LostError, UserError) as error:
+                log.warning("%s: its adapter is not unloaded: %s", member.server.url, error)
+
     def _unload(self, member: _Member) -> None:
         while member.had:
             member.server.unload(member.had[0])
@@ -201,3 +223,6 @@ class VllmPool:
 
 LONGEST_PAUSE = 10.0
 """Seconds between two attempts at a server that does not answer."""
+
+TO_UNLOAD = 10.0
+"""Seconds in which servers unload their adapters at the end of a run."""

@@ -31,12 +31,11 @@ class _FailedError(LostError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A sampled reply, and the server that it came from."""
+    """A sampled reply."""
 
     token_ids: TokenIds
     log_probs: tuple[float, ...]
     """log p of each token under the distribution that it was sampled from."""
-    server: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,13 @@ class VllmServer:
             case {"token_ids": [_, *_] as ids, "logprobs": {"token_logprobs": [*log_probs]}, "finish_reason": "stop" | "length"}:
                 ended = ids[-1] in end_ids or len(ids) == max_new_tokens
                 if ended and len(ids) == len(log_probs) and all(map(_is_log_prob, log_probs)):
-                    return Reply(tuple(ids), tuple(map(float, log_probs)), self.url)
+                    return Reply(tuple(ids), tuple(map(float, log_probs)))
+                if choice["finish_reason"] == "length" and len(ids) < max_new_tokens:  # vLLM leaves out what does not fit
+                    needed = len(prompt) + max_new_tokens
+                    raise UserError(
+                        f"the server {self.url!r} ended a reply after {len(ids)} of {max_new_tokens} tokens: its prompt has "
+                        f"{len(prompt)}; start it with --max-model-len {needed} or more, and continue with --resume"
+                    )
         raise LostError("a completion without its token ids and log-probabilities")
 
     def score(self, name: str, token_ids: TokenIds) -> list[float]:

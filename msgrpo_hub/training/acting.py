@@ -20,6 +20,7 @@ from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
+from msgrpo_hub.models.context import prompt_lengths
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import candidate_replies
 from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
@@ -125,13 +126,14 @@ class VllmActor:
             policies = [VllmPolicy(self.agent, pool) for _ in keys]
             asked = list(zip(policies, keys, strict=True))
             episodes = at_own_pace(lambda one: _play(games, *one), asked, _IN_FLIGHT * len(self.servers))
-            failed = pool.failed({url for policy in policies for url in policy.servers})
-            sound = [not policy.servers & failed for policy in policies]
+            failed = pool.failed({stretch for policy in policies for stretch in policy.stretches})
+            sound = [not policy.stretches & failed for policy in policies]
             played += [episode for episode, ok in zip(episodes, sound, strict=True) if ok]
             keys = [key for key, ok in zip(keys, sound, strict=True) if not ok]
             if not keys:
                 return played
-            log.warning("%d episodes are played again, because %s failed meanwhile", len(keys), ", ".join(sorted(failed)))
+            names = ", ".join(sorted({url for url, _ in failed}))
+            log.warning("%d episodes are played again, because %s failed meanwhile", len(keys), names)
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:
@@ -188,8 +190,9 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     replies = [candidate_replies(prompt)[0] for prompt in prompts]
     texts = [text + reply for text, reply in zip(agent.render(prompts), replies, strict=True)]
     encoded = agent.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    longest = max(map(len, agent.encode(longest_prompts(games.values(), format_of(agent)))))
-    return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded], longest=longest + agent.max_new_tokens)
+    lengths = prompt_lengths(agent.encoder, longest_prompts(games.values(), format_of(agent)))
+    longest = max(length.tokens(agent.max_new_tokens) for length in lengths)
+    return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded], longest=longest)
 
 
 def check_distance(k3: float, update: int) -> None:

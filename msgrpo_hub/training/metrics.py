@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from msgrpo_hub.credit import StepAdvantages
-from msgrpo_hub.episode import Completion, Episode, Group
+from msgrpo_hub.episode import Completion, Episode, Group, known_sum
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import misfit
 
@@ -37,6 +37,7 @@ def play_metrics(
     steps = [step for episode in episodes for step in episode.steps]
     tokens = sum(len(step.completion.token_ids) for step in steps)
     spreads = [np.std([episode.reward for episode in group.episodes]) for group in groups]
+    near = known_sum([episode.near_draws for episode in episodes])  # servers do not say
     return {
         "reward": float(np.mean([episode.reward for episode in episodes])),
         "reward_std": float(np.mean(spreads)),
@@ -46,7 +47,7 @@ def play_metrics(
         "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),
         "entropy": sum(_entropy(step.completion) for step in steps) / max(tokens, 1),
-        "near_draws": float(sum(step.completion.near_draws or 0 for step in steps)),
+        **({} if near is None else {"near_draws": float(near)}),
         "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
         "episodes_per_second": len(episodes) / seconds,
         "tokens_per_second": tokens / seconds,

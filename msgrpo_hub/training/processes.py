@@ -20,8 +20,9 @@ from msgrpo_hub.training.run_folder import RunFolder
 TO_MEET = timedelta(minutes=1)
 """How long a process waits for the others at the start. One that died before that is missed, not waited for."""
 
-TO_WAIT = timedelta(minutes=30)
-"""How long a process waits for the others later: the first one evaluates and downloads alone. A death is noticed at once."""
+TO_WAIT = timedelta(days=1)
+"""How long a process waits for the others later: the first one evaluates and downloads alone, and asks vLLM for all episodes. A
+death is noticed at once."""
 
 COMMAND = "torchrun --nproc-per-node 2 -m msgrpo_hub train …"
 

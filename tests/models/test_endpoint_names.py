@@ -123,6 +123,8 @@ except UserError as error:
         "endpoint:http://localhost:99999/v1#m",
         "endpoint:http://local host/v1#m",
         "endpoint:http://[::1/v1#m",
+        "endpoint:http://a..b/v1#m",
+        f"endpoint:http://{'a' * 70}.org/v1#m",
         "provider:",
         "provider:together",
         "provider:together/",

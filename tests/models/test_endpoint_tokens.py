@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from msgrpo_hub.episode import Completion
+from msgrpo_hub.models.chat_server import ChatServer
+from msgrpo_hub.models.served_tokens import returns_tokens
 from tests.models.endpoint_players import ask_once, player
-from tests.models.openai_server import OpenAIServer, chat_completion
+from tests.models.openai_server import OpenAIServer, chat_completion, send
 
 LOG_PROBS = [-0.5, -1, 0.0]
 
@@ -66,6 +70,38 @@ def test_token_ids_that_are_none_are_left_out(ids: object) -> None:
 
     reply, _ = reply_of("vllm", answer, temperature=1.0)
     assert (reply.prompt_ids, reply.token_ids, reply.log_probs, reply.text) == ((), (), (), "<action>Up</action>")
+
+
+def test_a_server_that_does_not_say_what_it_is_is_asked_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = iter([None, True]), [0]
+
+    def returns_tokens(*_: object) -> bool | None:
+        asked[0] += 1
+        return next(answers)
+
+    clock = [1000.0]
+    monkeypatch.setattr("msgrpo_hub.models.chat_server.returns_tokens", returns_tokens)
+    monkeypatch.setattr("msgrpo_hub.models.chat_server.time.monotonic", lambda: clock[0])
+    server = ChatServer(name="m", model="m", base_url="http://localhost:1/v1")
+    assert [server._may_return_tokens(None) for _ in range(3)] == [False] * 3
+    assert asked == [1]
+    clock[0] += 61
+    assert [server._may_return_tokens(None) for _ in range(3)] == [True] * 3
+    assert asked == [2]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_server_that_is_starting_says_nothing_of_what_it_returns(status: int) -> None:
+    class Starting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            send(status, b'{"error": "starting"}')(self)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Starting) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        assert returns_tokens(f"http://127.0.0.1:{server.server_port}/v1", None) is None
 
 
 def test_what_a_server_offers_is_not_what_an_earlier_one_at_its_address_did() -> None:

@@ -6,12 +6,17 @@ The answers are those of vLLM 0.32.0; `make test-vllm` starts real servers like 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.vllm_guards import Probes, Version
@@ -136,3 +141,44 @@ def test_an_address_where_nothing_answers_is_said_at_once_and_once(caplog: pytes
         "http://127.0.0.1:9: no response (ConnectionRefusedError), expected a vLLM server: it is tried again, for 0 s if no other"
     )
     assert caplog.text.count(said) == 1
+
+
+def test_a_reply_that_was_cut_for_want_of_room_is_refused_with_what_fits(server: VllmLoopback) -> None:
+    """vLLM takes a prompt of 3 tokens with 8 to come where 8 fit, and replies with 5."""
+    choice = {
+        "token_ids": [4] * 5,
+        "prompt_token_ids": [1, 2, 3],
+        "logprobs": {"token_logprobs": [-1.0] * 5},
+        "finish_reason": "length",
+    }
+    answering(server, completions=(200, {"model": "v1", "choices": [choice]}))
+    with pytest.raises(UserError) as refused:
+        VllmServer(url=server.url).sample("v1", (1, 2, 3), temperature=1.0, max_new_tokens=8, end_ids=[2])
+    assert str(refused.value) == (
+        f"the server {server.url!r} ended a reply after 5 of 8 tokens: its prompt has 3; "
+        "start it with --max-model-len 11 or more, and continue with --resume"
+    )
+
+
+def test_a_server_that_is_being_made_ready_while_the_pool_closes_keeps_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    with VllmLoopback(str(tiny_model)) as quick, VllmLoopback(str(tiny_model)) as slow:
+        loading = threading.Event()
+
+        def load_slowly(path: str, _: object) -> None:
+            if path.endswith("load_lora_adapter") and "unload" not in path:
+                loading.set()
+                time.sleep(0.5)
+
+        slow.before = load_slowly
+        model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=2, target_modules=["q_proj"]))
+        model.save_pretrained(str(tmp_path / "v1"))
+        text = "Left free Down ice"
+        tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(text, add_special_tokens=False)["input_ids"])
+        with torch.no_grad(), model.disable_adapter():  # LoRA is zero at first
+            logits = model(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        expected = np.array([logits[k, token].item() for k, token in enumerate(tokens[1:])])
+        pool = VllmPool([VllmServer(url=each.url) for each in (quick, slow)], Probes(texts=[text], token_ids=[tokens]))
+        pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=expected))
+        assert loading.wait(10)
+        pool.close()
+        assert (quick.loaded, slow.loaded) == ([], [])

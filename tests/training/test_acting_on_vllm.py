@@ -74,6 +74,7 @@ def test_an_update_is_played_by_the_server_with_the_weights_of_the_trainer(
         assert farthest(before, weights(trainer)) > 1e-3
     assert 0 <= update.metrics["sampler_k3"] < 1e-8
     assert update.metrics["entropy"] > 0
+    assert "near_draws" not in update.metrics, "a server does not say how near its draws were"
 
 
 def test_requests_carry_token_ids_and_every_setting_that_a_server_might_have_its_own_of(

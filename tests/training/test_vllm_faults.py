@@ -138,6 +138,37 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
         assert_all_of_this_version(trainer, groups)
 
 
+def test_replies_of_a_server_that_was_lost_before_it_was_checked_are_not_learned_from(
+    servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It drops the adapter in silence, fails a little later, and has the adapter again when it is asked once more."""
+    server = servers[0]
+
+    def drops(server: VllmLoopback) -> None:
+        server.ignores_adapters = True
+
+    with acting_on([server], config, tmp_path) as trainer:
+        trainer.update(1)
+        dropped = at_request(server, 3, drops)
+        dropping, asked, failed = server.before, [0], threading.Event()
+
+        def before(path: str, body: dict[str, Any]) -> Answered | None:
+            if path == "/v1/load_lora_adapter":
+                server.ignores_adapters = False
+            asked[0] += is_play(path, body)
+            if asked[0] > 5 and is_play(path, body) and not failed.is_set():
+                failed.set()
+                return fails(server)
+            return dropping(path, body)
+
+        server.before = before
+        groups = trainer.act(trainer.starts.of_update(2))
+        assert dropped.is_set()
+        assert failed.is_set()
+        assert "episodes are played again" in caplog.text
+        assert_all_of_this_version(trainer, groups)
+
+
 def test_an_adapter_that_stays_dropped_ends_the_run_before_it_learns(
     servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path
 ) -> None:
