@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import signal
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
@@ -43,6 +45,9 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks Linux for huge pages: large weights are read 8 % faster
     warnings.filterwarnings("ignore", category=FutureWarning)
     given = sys.argv[1:] if arguments is None else arguments
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the shell, as in `msgrpo games >&-`
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?" for a line of a table
@@ -56,9 +61,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt as end:
         number = end.args[0] if end.args else signal.SIGINT
-        kept = "finished updates are saved, continue with --resume" if given[:1] == ["train"] else "finished episodes are kept"
-        kept = "; ".join(getattr(end, "__notes__", [])) or kept
-        print(f"{'interrupted' if number == signal.SIGINT else f'ended by {number.name}'}; {kept}", file=sys.stderr)
+        kept = _KEPT.get(given[0] if given else "", "")
+        notes = getattr(end, "__notes__", []) or [kept] * bool(kept)
+        print("; ".join(["interrupted" if number == signal.SIGINT else f"ended by {number.name}", *notes]), file=sys.stderr)
         sys.exit(128 + number)
     except OSError as error:
         if not _is_closed(sys.stdout):
@@ -68,10 +73,20 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
 
 
+_KEPT = {"train": "finished updates are saved, continue with --resume", "eval": "finished episodes are kept"}
+"""What an interruption leaves, by command."""
+
+_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+"""What the system says of a path where no folder can be."""
+
+
 def _say_disk(error: OSError) -> None:
-    """Says that a disk is full or forbidden, such as that of temporary files. Raises every other error."""
+    """Says that a disk is full or forbidden, or that a path cannot be a folder. Raises every other error."""
     from msgrpo_hub.storage.files import AGAIN, DISK
 
+    if error.errno in _NO_FOLDER and error.filename:
+        print(f"error: cannot use {str(error.filename)!r} ({os.strerror(error.errno)}): name another folder", file=sys.stderr)
+        return
     if error.errno not in DISK:
         raise error
     what = str(error.filename) if error.filename else "a file"

@@ -52,13 +52,15 @@ def _curves(options: argparse.Namespace) -> None:
 
 
 def _draw(variants: Sequence[Variant], x: str, output: Path, kind: str) -> None:
-    from msgrpo_hub.rendering.seed_curves import plot_seed_curves
+    from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
     from msgrpo_hub.storage.files import disk_errors, write_atomically
     from msgrpo_hub.training.seed_lines import X_AXES, seed_lines
 
-    if not any(run.metrics for variant in variants for run in variant.runs.values()):
-        raise UserError("no update is finished in any of these runs: nothing to draw yet; wait for the first")
     lines = [seed_lines(variant, x) for variant in variants]
+    if not has_curves(lines):
+        raise UserError(
+            "no update is finished in any of these runs, beyond those that are taught: nothing to draw; wait for the first"
+        )
     draw = partial(plot_seed_curves, lines, x_label=X_AXES[x][0], kind=kind)
     with disk_errors(output, lambda: "the runs are untouched"):
         write_atomically(output, draw)

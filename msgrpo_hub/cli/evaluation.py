@@ -108,7 +108,8 @@ def _eval(options: argparse.Namespace) -> None:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     if options.push_to_hub:
         _push(options, [result.folder for result in results])
-    print_next(f"msgrpo report {options.output_dir}", f"msgrpo verify {options.output_dir}")
+    folder = shlex.quote(str(options.output_dir))
+    print_next(f"msgrpo report {folder}", f"msgrpo verify {folder}")
 
 
 def _checkpoints(options: argparse.Namespace) -> dict[str, Any]:
@@ -140,6 +141,7 @@ def _push(options: argparse.Namespace, runs: Sequence[Path]) -> None:
 
 def _estimate(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import as_flags, given_fields
+    from msgrpo_hub.downloads.names import without_secrets
     from msgrpo_hub.evaluation.estimate import estimate
     from msgrpo_hub.evaluation.estimate_table import estimate_table
     from msgrpo_hub.evaluation.runner import BATCH
@@ -160,7 +162,7 @@ def _estimate(options: argparse.Namespace) -> None:
     more = {} if options.batch_size == BATCH else {"batch_size": options.batch_size}
     more |= {"repeats": options.repeats} if options.repeats else {}
     flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | more | given)
-    print_next(f"msgrpo eval {shlex.join([*options.players, *flags])}")
+    print_next(f"msgrpo eval {shlex.join([*map(without_secrets, options.players), *flags])}")
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +192,7 @@ def _compare(options: argparse.Namespace) -> None:
         print_json([_comparison_json(row) for row in compared])
     else:
         print_text(comparison_table(compared))
-    print_next(f"msgrpo report {options.first}")
+    print_next(f"msgrpo report {shlex.quote(str(options.first))}")
 
 
 def _compare_methods(options: argparse.Namespace) -> None:
@@ -201,7 +203,7 @@ def _compare_methods(options: argparse.Namespace) -> None:
         print_json([asdict(row) | {"difference": row.difference, "verdict": row.verdict} for row in compared])
     else:
         print_text(methods_table(compared))
-    print_next(f"msgrpo report {options.first}")
+    print_next(f"msgrpo report {shlex.quote(str(options.first))}")
 
 
 def _comparison_json(row: TaskComparison) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -207,10 +208,13 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
 def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
     """What to try after a run: first the episode of its replay, sampled as it was."""
     sampled = f"--seed {summary.get('replayed_test_episode', 0)} --temperature {config.eval_temperature:g}"
+    adapter, settings, own, further = (
+        shlex.quote(str(path)) for path in (folder / "adapter", folder / "config.toml", folder, f"{folder}-{config.seed + 1}")
+    )
     return [
-        f"msgrpo play {summary['game']} --player {folder}/adapter {sampled}",
-        f"msgrpo train --config {folder}/config.toml --seed {config.seed + 1} --output-dir {folder}-{config.seed + 1}",
-        *([f"msgrpo push rollouts {folder} USER/NAME"] if config.save_rollouts else []),
+        f"msgrpo play {summary['game']} --player {adapter} {sampled}",
+        f"msgrpo train --config {settings} --seed {config.seed + 1} --output-dir {further}",
+        *([f"msgrpo push rollouts {own} USER/NAME"] if config.save_rollouts else []),
     ]
 
 

@@ -132,7 +132,7 @@ def _is_number(value: Any) -> bool:
 def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, Any]) -> pa.Table:
     """The table of a Parquet file, checked for size, columns, types and nulls."""
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             version = version_of(file.schema_arrow, config)
             if version not in (LATEST, FIRST_RUNS) or file.metadata.num_rows > most_rows:
                 raise UserError(f"its {path.name} has other columns, or more rows than the game allows")

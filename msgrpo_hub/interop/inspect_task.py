@@ -1,5 +1,7 @@
 """A suite's task for Inspect (`inspect-ai`): the episodes and the scores of `msgrpo eval`, run and logged by `inspect eval`.
 
+They are equal where every reply begins with its thoughts, or has none: see `completion_of`.
+
     inspect eval msgrpo_hub/text_game -T game=Snake-Standard-v1 --model openai/gpt-5-mini
 
 Each sample is a board of the suite. Inspect's epochs are our repeats: epoch 1 is member 0 of the board's seed. Every turn is a
@@ -99,13 +101,17 @@ def episode_score() -> Scorer:
 def completion_of(output: ModelOutput) -> Completion:
     """A reply of Inspect as ours, with its thinking put back in front.
 
+    Inspect cuts the first <think> block out wherever it stands, so this is the server's own text only where it begins with it.
+
     Raises:
-        RuntimeError: the server gave no reply; Inspect then marks the sample as failed, and it has no score.
+        RuntimeError: the server gave no reply, or broke one off (Inspect has one stop reason, `unknown`, for every reason that it
+            does not know). Inspect then marks the sample as failed, and it has no score.
     """
     message = output.message
     parts = message.content if isinstance(message.content, list) else []
     thinking = "".join(part.reasoning for part in parts if isinstance(part, ContentReasoning))
-    if output.error or not (message.text or thinking or output.stop_reason in ("stop", "max_tokens", "tool_calls")):
+    ended = output.stop_reason in ("stop", "max_tokens", "tool_calls")
+    if output.error or output.stop_reason == "unknown" or not (message.text or thinking or ended):
         raise RuntimeError(f"no reply ({output.error or output.stop_reason})")
     usage = output.usage
     return Completion(

@@ -24,6 +24,8 @@ _LEGAL = re.compile(r"^Legal actions: (.*)$", re.MULTILINE)
 _SEEDS = 2**31
 _TRIES = 4
 """Sessions that may be lost in one turn."""
+_ROUNDING = 1e-6
+"""How far a reward may lie outside its range, as a share of the range's larger bound: a server may compute in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +184,9 @@ class OpenEnvGame:
             if answer.done:
                 break
             answer = self._sent(session, action)
-        if answer.done or self._told(answer) != state.observation:
-            session.close()
-            raise UserError(self._unlike(state))
+        with self._sessions.closed_on_error(session):
+            if answer.done or self._told(answer) != state.observation:
+                raise UserError(self._unlike(state))
         return session
 
     def _unlike(self, state: OpenEnvState) -> str:
@@ -199,11 +201,22 @@ class OpenEnvGame:
         )
 
     def _sent(self, session: Session, action: str) -> Shown:
-        try:
-            return session.step(self.actions_sent[action])
-        except BaseException:  # also Ctrl-C: a session that nobody holds is closed
-            session.close()
-            raise
+        """What an action leads to, with a reward of the range: one that rounding took out of it is the range's bound."""
+        low, high = self.reward_range
+        with self._sessions.closed_on_error(session):
+            answer = session.step(self.actions_sent[action])
+            if not self._gives(answer.reward):
+                raise UserError(
+                    f"{self.id}: {self.base_url} gave the reward {answer.reward:.9g} for {action}: expected {low:g} to {high:g}; "
+                    "set the game's reward_range (and return_range) to what the environment gives"
+                )
+        return replace(answer, reward=min(max(answer.reward, low), high))
+
+    def _gives(self, reward: float) -> bool:
+        """Whether the environment may give a reward, but for rounding."""
+        low, high = self.reward_range
+        slack = _ROUNDING * max(abs(low), abs(high))
+        return low - slack <= reward <= high + slack
 
     def _told(self, answer: Shown) -> str:
         text = self.text(answer.observation)
@@ -234,15 +247,12 @@ class OpenEnvGame:
         Raises:
             ValueError: the record contradicts itself.
         """
-        where, turns, (low, high) = (
-            f"{self.id}, seed {episode.seed}, member {episode.member}",
-            len(episode.steps),
-            self.reward_range,
-        )
+        where, turns = f"{self.id}, seed {episode.seed}, member {episode.member}", len(episode.steps)
         cut = turns == self.horizon and not episode.terminated
         if not 0 < turns <= self.horizon or episode.truncated != cut or not (episode.terminated or cut):
             raise ValueError(f"{where}: the record has another end than {self.horizon} turns allow")
-        if any(not (low <= step.reward <= high if step.action else step.reward == 0) for step in episode.steps):
+        if not all(self._gives(step.reward) if step.action else step.reward == 0 for step in episode.steps):
+            low, high = self.reward_range
             raise ValueError(f"{where}: the record has a reward that the game does not give (expected {low:g} to {high:g})")
         seed = int(stream(episode.seed, "initial_state").integers(_SEEDS))
         member = int(stream(episode.seed, "dynamics", episode.member).integers(_SEEDS))

@@ -7,6 +7,7 @@ members that shared it would all play the same game. The package openenv is need
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any, cast
 from uuid import uuid4
@@ -17,6 +18,7 @@ from openenv.core.env_server.types import EnvironmentMetadata
 from pydantic import Field
 
 from msgrpo_hub import __version__
+from msgrpo_hub.fields import check
 from msgrpo_hub.games import Split, episode_seed
 from msgrpo_hub.games.splits import SHARES
 from msgrpo_hub.interop.session import GameSession, Turn, environment_name
@@ -67,6 +69,7 @@ class GameEnvironment(Environment):  # type: ignore[misc]
         index: int | None = None,
     ) -> TurnObservation:
         """Begins an episode; arguments as for `GameSession.reset`."""
+        check("episode_id", episode_id, str | None)  # before the session begins another episode
         turn = self._session.reset(seed, member, split, index)
         episode = self._session.episode
         self._state = EpisodeState(
@@ -87,21 +90,29 @@ class GameEnvironment(Environment):  # type: ignore[misc]
     def list_splits(self) -> list[str]:
         return list(SHARES)
 
-    def num_tasks(self, split: str) -> int:  # noqa: ARG002
+    def num_tasks(self, split: str) -> int:
+        """How many episodes of a split have a number. Raises `IndexError` for an unknown split: OpenEnv answers it with 400."""
+        if split not in SHARES:
+            raise IndexError(split)
         return TASKS
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """An episode of a split, as `reset` takes it. Raises `IndexError` for a number that is not counted."""
-        if not 0 <= index < TASKS:
+        """An episode of a split, as `reset` takes it. Raises `IndexError` for an unknown split or a number not counted."""
+        if not 0 <= index < self.num_tasks(split):
             raise IndexError(index)
         seed = episode_seed(self._session.game.id, cast(Split, split), index)
         return {"id": f"{split}-{index}", "split": split, "index": index, "seed": seed}
 
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        return [self.get_task(split, index) for index in range(TASKS)[start:stop]]
+    async def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Some episodes of a split, by default all, up to the last that is counted. The server answers others meanwhile."""
+        if min(start or 0, stop or 0) < 0:
+            raise IndexError(start, stop)
+        numbers = range(self.num_tasks(split))[start:stop]
+        return await asyncio.to_thread(lambda: [self.get_task(split, index) for index in numbers])
 
-    def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        return self.get_task_range(split, 0, _LISTED)
+    async def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """The first episodes of a split."""
+        return await self.get_task_range(split, 0, _LISTED)
 
     def get_metadata(self) -> EnvironmentMetadata:
         return EnvironmentMetadata(name=self._state.game, description=self._session.game.instructions, version=__version__)

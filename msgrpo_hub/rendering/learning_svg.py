@@ -107,7 +107,7 @@ class _Plot:
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
     """The range of the plot: that of the values, with room above and below."""
-    low, high = min(values), max(values)
+    low, high = min(values, default=0.0), max(values, default=1.0)
     room = 0.06 * (high - low) or 0.5
     return low - room, high + room
 

@@ -93,12 +93,15 @@ def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
         baseline: name of the player that the others are compared with; if empty, the first model without an adapter.
 
     Raises:
-        UserError: for a folder without runs, a run that does not replay, an unknown baseline, or a page that cannot be written.
+        UserError: for a folder without runs, an output that is no regular file, a run that does not replay, an unknown baseline,
+            or a page that cannot be written.
     """
+    if output.exists() and not output.is_file():
+        raise UserError(f"--output {str(output)!r} is not a regular file: expected a new file, or one to replace")
     page = report_page(find_results(folder), baseline)
     with disk_errors(output.parent, lambda: "the runs are as they were", again=f"{AGAIN}, or name another file with --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
+        write_atomically(output.resolve(), lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
     return output
 
 

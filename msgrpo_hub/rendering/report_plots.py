@@ -83,7 +83,7 @@ def forest(results: Sequence[Result], names: Sequence[str]) -> Forest:
         if figure is None:
             return None
         mean, lower, upper = (None if figure[key] is None else float(figure[key] or 0) for key in ("mean", "low", "high"))
-        text = number(mean) + (f" [{number(lower)}, {number(upper)}]" if lower is not None else " (under 30 episodes)")
+        text = number(mean) + (f" [{number(lower)}, {number(upper)}]" if lower is not None else " (under 30 boards)")
         return Mark(
             at=at(mean or 0), low=None if lower is None else at(lower), high=None if upper is None else at(upper), text=text
         )

@@ -61,19 +61,25 @@ class SeedLines:
     """The smallest and the largest possible reward; no interval leaves them."""
 
 
+def has_curves(variants: Sequence[SeedLines]) -> bool:
+    """Whether there is anything to draw. A run that was only taught has played no update."""
+    lines = [line for variant in variants for part in (variant.training, variant.validation) for line in part.values()]
+    return any(x.size for x, _ in lines) or any(variant.test for variant in variants)
+
+
 def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *, x_label: str, kind: str = "png") -> None:
     """Draws variants together and saves the figure.
 
     Args:
-        variants: one or more; at least one has an update.
+        variants: one or more, of which `has_curves` is true.
         path: of the file.
         x_label: what the lines run over, with its unit.
         kind: `png` or `svg`.
 
     Raises:
-        ValueError: no variant has an update.
+        ValueError: there is nothing to draw.
     """
-    if not any(x.size for variant in variants for x, _ in variant.training.values()):
+    if not has_curves(variants):
         raise ValueError("no updates to draw: no run has any")
     has_validation = any(x.size for variant in variants for x, _ in variant.validation.values())
     has_test = any(variant.test for variant in variants)
@@ -92,7 +98,7 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     _label(figure.axes[-1], looks, ends, _LABEL / (height * (_TOP - _BOTTOM)))
     figure.axes[0].set_ylabel("mean reward of an episode", color=GREY)
     games = ", ".join(dict.fromkeys(variant.game for variant in variants))
-    figure.text(0.06, 0.965, games, fontsize=12, fontweight="bold", color=INK, va="center")
+    figure.text(0.06, 0.965, games, fontsize=12, fontweight="bold", color=INK, va="center", parse_math=False)
     note = "thin: each training seed; bold: their mean; shaded, bars: its 95 % interval over seeds (needs 3)"
     figure.text(0.985, 0.965, note, fontsize=9, color=GREY, va="center", ha="right")
     with mpl.rc_context({"svg.hashsalt": "msgrpo_hub"}):
@@ -118,7 +124,7 @@ def _curves(axis: Axes, looks: Looks, part: str, x_label: str) -> dict[str, floa
     for variant, (colour, style) in looks:
         lines = [(x, rolling_mean(y) if part == "training" else y) for x, y in getattr(variant, part).values() if x.size]
         for x, y in lines:
-            axis.plot(x, y, style, color=colour, alpha=0.3, linewidth=0.8)
+            axis.plot(x, y, "o" * (len(x) == 1) + style, color=colour, alpha=0.3, linewidth=0.8, markersize=3)
         if lines:
             x, means = mean_line(lines, variant.bounds)
             values = np.array([mean.mean for mean in means])
@@ -181,7 +187,7 @@ def _reference_lines(axis: Axes, references: Mapping[str, float]) -> None:
         labels.setdefault(near, []).append(name)
     for value, names in labels.items():
         text = ", ".join(reversed(names))
-        axis.text(0.02, value, text, transform=axis.get_yaxis_transform(), va="bottom", fontsize=8, color=GREY)
+        axis.text(0.02, value, text, transform=axis.get_yaxis_transform(), va="bottom", fontsize=8, color=GREY, parse_math=False)
 
 
 def _same_references(variants: Sequence[SeedLines]) -> dict[str, float]:
@@ -208,6 +214,7 @@ def _label(axis: Axes, looks: Looks, ends: Mapping[str, float], gap: float) -> N
             fontsize=9,
             va="center",
             annotation_clip=False,
+            parse_math=False,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,9 +34,11 @@ def write_table(table: pa.Table, path: Path) -> None:
         file.write_table(table, row_group_size=ROWS)
 
 
-def open_shard(path: Path, columns: pa.Schema) -> pq.ParquetWriter:
-    """A writer for a file in parts."""
-    return pq.ParquetWriter(path, columns, compression="zstd", write_page_index=True)
+@contextmanager
+def open_shard(path: Path, columns: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """A writer for a file in parts. The file is opened here: Arrow would take a folder `lake:1` for an address."""
+    with path.open("wb") as file, pq.ParquetWriter(file, columns, compression="zstd", write_page_index=True) as writer:
+        yield writer
 
 
 def read_table(path: Path, config: str, known: Mapping[str, Any] = _NOTHING) -> pa.Table:
@@ -56,7 +59,7 @@ def read_table(path: Path, config: str, known: Mapping[str, Any] = _NOTHING) -> 
 def read_stored(path: Path, config: str) -> tuple[Version, pa.Table]:
     """The version of a file, and its stored table. Arguments and errors as for `read_table`."""
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             version = version_of(file.schema_arrow, config)
             if version is None:
                 raise UserError(f"{str(path)!r} has other columns: expected those of {FORMAT}, as this package writes them")

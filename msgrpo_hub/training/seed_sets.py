@@ -87,7 +87,7 @@ def _run_folders(folder: Path) -> list[Path]:
     inside = [path.parent.resolve() for path in folder.rglob("metrics.jsonl") if is_run(path.parent)]
     if not inside:
         raise UserError(f"{str(folder)!r} holds no run: expected the output of `msgrpo train`, or a folder of them")
-    return sorted(inside, key=lambda path: (path.parent, _seed_of(path) or 0))
+    return sorted(inside, key=lambda path: (path.parent, _seed_of(path) or 0, path))
 
 
 def is_run(folder: Path) -> bool:

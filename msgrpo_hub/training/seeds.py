@@ -23,7 +23,7 @@ from tqdm import tqdm
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.loading import hide_progress_bars
-from msgrpo_hub.rendering.seed_curves import plot_seed_curves
+from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
 from msgrpo_hub.storage.files import disk_errors, write_atomically, write_json
 from msgrpo_hub.training.acting import actor_of
 from msgrpo_hub.training.config import TrainConfig
@@ -97,8 +97,8 @@ def write_summary(folder: Path) -> Variant:
     [variant] = find_variants(filter(is_run, set_folders(folder)))
     with disk_errors(folder, lambda: "the runs themselves are safe there"):
         write_json(folder / SUMMARY, data_of(variant), sort_keys=False)
-        if any(run.metrics for run in variant.runs.values()):
-            lines = [seed_lines(variant, "updates")]
+        lines = [seed_lines(variant, "updates")]
+        if has_curves(lines):
             write_atomically(folder / CURVES, lambda beside: plot_seed_curves(lines, beside, x_label="updates"))
     return variant
 

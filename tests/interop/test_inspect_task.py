@@ -94,6 +94,15 @@ def test_a_server_that_refuses_gives_a_failed_log_and_no_score(tmp_path: Path) -
     assert log.results is None or not log.results.scores
 
 
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_a_reply_that_the_server_broke_off_fails_its_sample_and_has_no_score(reason: str, tmp_path: Path) -> None:
+    with OpenAIServer(model(reason)) as server:
+        log = theirs(server, SNAKE, tmp_path, limit=1)
+    assert log.status == "error"
+    assert "no reply (unknown)" in log.error.message
+    assert log.results is None or not log.results.scores
+
+
 def test_a_game_that_the_suite_does_not_have_is_refused_in_one_line() -> None:
     from msgrpo_hub.interop.inspect_task import text_game
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from msgrpo_hub.agent import ScriptedPolicy
@@ -23,7 +24,7 @@ from msgrpo_hub.models.vllm_policy import at_own_pace
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes, play_groups, replayed_states
 from tests.interop.mixed import Mixed
-from tests.interop.walks import GAME, Server
+from tests.interop.walks import GAME, Server, Walk
 
 SEEDS = [1, 2, 3]
 
@@ -182,6 +183,35 @@ def test_a_record_that_contradicts_itself_is_refused(change: object) -> None:
     [group] = play_groups(game, ScriptedPolicy(lambda *_: "Right"), [4], 1)
     with pytest.raises(ValueError, match="Walk-v"):
         replayed_states(game, change(group.episodes[0]))  # type: ignore[operator]
+
+
+class Costly(Server):
+    """A server that computes in float32: each step costs a tenth."""
+
+    def connect(self, url: str) -> Walk:
+        walk = super().connect(url)
+        step = walk.step
+        walk.step = lambda action: replace(step(action), reward=float(np.float32(-0.1)))  # type: ignore[method-assign]
+        return walk
+
+
+def test_a_reward_that_rounding_took_out_of_the_range_is_its_bound() -> None:
+    game = Costly().game(reward_range=(-0.1, 1.0), return_range=(-0.8, 1.0))
+    [group] = play_groups(game, ScriptedPolicy(lambda *_: "Left"), [4], 1)
+    [episode] = group.episodes
+    assert {step.reward for step in episode.steps} == {-0.1}
+    stored = replace(episode, steps=tuple(replace(step, reward=float(np.float32(-0.1))) for step in episode.steps))
+    assert replayed_states(game, stored) == replayed_states(game, episode)
+
+
+@pytest.mark.parametrize("low", [-0.0999, 0.0])
+def test_a_reward_outside_the_range_ends_the_run_on_the_turn_that_gave_it(low: float) -> None:
+    server = Costly()
+    with pytest.raises(
+        UserError, match=r"Walk-v1: http://walk gave the reward -0\.100000001 for Left: expected -?0.* to 1; set the game's"
+    ):
+        play_groups(server.game(reward_range=(low, 1.0)), ScriptedPolicy(lambda *_: "Left"), [4], 1)
+    assert (server.steps, server.open) == (1, [])
 
 
 def test_splits_and_the_task_hash_ask_no_server() -> None:

@@ -103,4 +103,4 @@ def test_labels_move_as_little_as_keeps_their_distance_and_stay_in_the_axes() ->
 
 def test_no_update_is_an_error() -> None:
     with pytest.raises(ValueError, match="no updates to draw"):
-        plot_seed_curves([replace(lines("aaw", 1.0), training={})], "never.png", x_label="updates")
+        plot_seed_curves([replace(lines("aaw", 1.0), training={}, validation={}, test={})], "never.png", x_label="updates")

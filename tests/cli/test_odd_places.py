@@ -1,0 +1,90 @@
+"""Folders and streams as people have them: names with a colon or a dollar, closed streams, files in the place of folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from msgrpo_hub.cli import main
+from msgrpo_hub.cli.training import next_commands
+from msgrpo_hub.rendering.learning_svg import learning_svg
+from msgrpo_hub.rendering.seed_curves import SeedLines, has_curves, plot_seed_curves
+from msgrpo_hub.storage.shards import write_table
+from msgrpo_hub.training.config import TrainConfig
+
+
+def test_a_table_is_written_in_a_folder_that_looks_like_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("lake:1")
+    folder.mkdir()
+    write_table(pa.table({"a": [1]}), folder / "t.parquet")
+    assert (tmp_path / "lake:1" / "t.parquet").stat().st_size > 0
+
+
+def test_an_evaluation_runs_in_a_folder_that_looks_like_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["eval", "random", "--suite", "quick", "--output-dir", "lake:1"])
+    main(["verify", "lake:1"])
+
+
+NOTHING: tuple[np.ndarray, np.ndarray] = (np.array([]), np.array([]))
+
+
+def taught(name: str = "x", **parts: object) -> SeedLines:
+    fields: dict[str, object] = {"training": {0: NOTHING}, "validation": {0: NOTHING}, "test": {}, **parts}
+    return SeedLines(name=name, game="FrozenLake-NotSlippery-v1", **fields)  # type: ignore[arg-type]
+
+
+def test_runs_that_were_only_taught_are_drawn_by_what_they_have(tmp_path: Path) -> None:
+    assert not has_curves([taught()])
+    for found in (taught(test={0: 0.5}), taught(validation={0: (np.array([1.0]), np.array([0.5]))})):
+        assert has_curves([found])
+        plot_seed_curves([found], tmp_path / "curves.png", x_label="updates")
+
+
+def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
+    plot_seed_curves([taught("n$_$b", test={0: 0.5})], tmp_path / "c.svg", x_label="updates", kind="svg")
+    assert "n$_$b" in (tmp_path / "c.svg").read_text()
+
+
+def test_a_run_that_was_only_taught_has_a_picture_on_its_card() -> None:
+    assert "<svg" in learning_svg([{"update": 1.0, "teacher_reward": 1.0}], {})
+
+
+def test_the_next_commands_quote_folders() -> None:
+    told = next_commands({"game": "FrozenLake-NotSlippery-v1"}, TrainConfig(), Path("my run"))
+    assert "--player 'my run/adapter'" in told[0]
+    assert "--output-dir 'my run-1'" in told[1]
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -m msgrpo_hub {command}"
+    return subprocess.run(["sh", "-c", program], cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
+
+
+def test_closed_streams_are_no_tracebacks(tmp_path: Path) -> None:
+    assert run("games >&-", tmp_path).returncode == 0
+    told = run("games --json 2>&-", tmp_path)
+    assert told.stdout.startswith("{") or told.stdout.startswith("[")
+    assert "Next" not in told.stdout
+
+
+def test_a_file_in_the_place_of_a_folder_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    told = run("push space me/x --dry-run afile/x", tmp_path)
+    assert told.returncode == 2
+    assert "Not a directory" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_report_replaces_no_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path), "--output", str(tmp_path / "pipe")])
+    assert not (tmp_path / "pipe").is_file()
