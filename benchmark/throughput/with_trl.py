@@ -10,10 +10,8 @@ same loss: token mean, clip 0.2, the same β, advantages per group.
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +20,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from safetensors.torch import load_file
-from transformers import TrainerCallback, TrainerControl
+from transformers import TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -43,21 +41,19 @@ MICRO_BATCH = 8
 
 
 class Clock(TrainerCallback):
-    """Records the seconds of each optimiser step and of its acting, and ends the training after so many seconds in all."""
+    """Records the seconds of each optimiser step and of its acting."""
 
-    def __init__(self, limit: float = math.inf) -> None:
-        self.limit, self.began, self.wall = limit, 0.0, 0.0
+    def __init__(self) -> None:
+        self.began = 0.0
         self.steps: list[Metrics] = []
         self.acting: list[float] = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self.began, self.wall = clock(), time.monotonic()
+        self.began = clock()
 
-    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:  # noqa: ARG002
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         spent, acting = clock() - self.began, self.acting[-1]
-        wall = time.monotonic() - self.wall
-        self.steps.append({"seconds_acting": acting, "seconds_training": spent - acting, "wall_seconds": wall})
-        control.should_training_stop |= sum(step["wall_seconds"] for step in self.steps) >= self.limit
+        self.steps.append({"seconds_acting": acting, "seconds_training": spent - acting})
 
 
 class TrlRun:
@@ -66,16 +62,14 @@ class TrlRun:
     Args:
         case: what is played and learned.
         models: a folder with the shapes and adapters of cases.
-        updates: most optimiser steps.
-        seconds: of training, after which no step begins.
-        changes: of the configuration that the case has.
+        updates: optimiser steps.
     """
 
-    def __init__(self, case: Case, models: Path, updates: int, seconds: float = math.inf, **changes: Any) -> None:
-        self.ours = make_trainer(case, models, **changes)  # for its game, tokenizer and starts
+    def __init__(self, case: Case, models: Path, updates: int) -> None:
+        self.ours = make_trainer(case, models)  # for its game, tokenizer and starts
         config = self.ours.config
         self.played: list[list[Group]] = []
-        self.clock = Clock(seconds)
+        self.clock = Clock()
         seeds = [seed for index in range(1, updates + 1) for _, seed in self.ours.starts.of_update(index)]
         episodes = case.groups * case.group_size
         rows = next(size for size in range(MICRO_BATCH, 0, -1) if episodes % size == 0)
