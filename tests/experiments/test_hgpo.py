@@ -156,13 +156,13 @@ def test_what_came_later_was_measured_on_the_same_episodes_or_the_page_says_wher
     first, later = ROWS[name.rpartition("-")[0]], ROWS[name]
     game, _, update, _ = name.split("-")
     if f"{game}, {update.removeprefix('update')} (|∇J| is" in answer(ROWS):
-        assert later["gradient_norm"] != pytest.approx(first["gradient_norm"], rel=0.01)
+        assert later["gradient_norm"] != pytest.approx(first["gradient_norm"], rel=0.001)
         return
-    assert later["groups_without_variance"] == pytest.approx(first["groups_without_variance"], abs=0.01)
-    assert later["gradient_norm"] == pytest.approx(first["gradient_norm"], rel=0.01)
+    assert later["groups_without_variance"] == first["groups_without_variance"]
+    assert later["gradient_norm"] == pytest.approx(first["gradient_norm"], rel=0.001)
     (cosine, error), (before, _) = (row["estimators"]["exact advantage"]["cosine"] for row in (later, first))
     assert cosine == pytest.approx(before, abs=0.2 * error + 2e-4)
 
 
 def test_most_checkpoints_are_the_same_policy() -> None:
-    assert answer(ROWS).count("(|∇J| is") <= 1
+    assert answer(ROWS).count("(|∇J| is") <= 2
