@@ -187,6 +187,7 @@ class VllmPool:
             except UserError as error:
                 if version is self._version:  # the folder of an older version may be gone
                     self._refuse(error)
+                    self._part(member)
                     return
             except Exception as error:  # or else nobody would keep the server, and the run would wait for it
                 refused = UserError(f"the server {member.server.url!r} could not be asked ({type(error).__name__}: {error})")

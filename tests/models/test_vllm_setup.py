@@ -182,3 +182,16 @@ def test_a_server_that_is_being_made_ready_while_the_pool_closes_keeps_nothing(t
         assert loading.wait(10)
         pool.close()
         assert (quick.loaded, slow.loaded) == ([], [])
+
+
+def test_a_server_that_is_refused_keeps_no_adapter(tiny_model: Path, tmp_path: Path) -> None:
+    with VllmLoopback(str(tiny_model)) as server:
+        model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=2, target_modules=["q_proj"]))
+        model.save_pretrained(str(tmp_path / "v1"))
+        text = "Left free Down ice"
+        tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(text, add_special_tokens=False)["input_ids"])
+        pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[text], token_ids=[tokens]))
+        with pytest.raises(UserError, match="computes other log-probabilities"):
+            pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=np.full(len(tokens) - 1, -50.0)))
+        pool.close()
+        assert server.loaded == []
