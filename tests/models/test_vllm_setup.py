@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.errors import UserError
@@ -160,6 +160,17 @@ def test_a_reply_that_was_cut_for_want_of_room_is_refused_with_what_fits(server:
     )
 
 
+TEXT = "Left free Down ice"
+
+
+def an_adapter(tiny_model: Path, folder: Path) -> tuple[PeftModel, Probes]:
+    """An adapter that is saved in a folder, and a probe."""
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=2, target_modules=["q_proj"]))
+    model.save_pretrained(str(folder))
+    tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(TEXT, add_special_tokens=False)["input_ids"])
+    return model, Probes(texts=[TEXT], token_ids=[tokens])
+
+
 def test_a_server_that_is_being_made_ready_while_the_pool_closes_keeps_nothing(tiny_model: Path, tmp_path: Path) -> None:
     with VllmLoopback(str(tiny_model)) as quick, VllmLoopback(str(tiny_model)) as slow:
         loading = threading.Event()
@@ -170,14 +181,12 @@ def test_a_server_that_is_being_made_ready_while_the_pool_closes_keeps_nothing(t
                 time.sleep(0.5)
 
         slow.before = load_slowly
-        model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=2, target_modules=["q_proj"]))
-        model.save_pretrained(str(tmp_path / "v1"))
-        text = "Left free Down ice"
-        tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(text, add_special_tokens=False)["input_ids"])
+        model, probes = an_adapter(tiny_model, tmp_path / "v1")
+        [tokens] = probes.token_ids
         with torch.no_grad(), model.disable_adapter():  # LoRA is zero at first
             logits = model(torch.tensor([tokens])).logits[0].log_softmax(-1)
         expected = np.array([logits[k, token].item() for k, token in enumerate(tokens[1:])])
-        pool = VllmPool([VllmServer(url=each.url) for each in (quick, slow)], Probes(texts=[text], token_ids=[tokens]))
+        pool = VllmPool([VllmServer(url=each.url) for each in (quick, slow)], probes)
         pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=expected))
         assert loading.wait(10)
         pool.close()
@@ -186,12 +195,9 @@ def test_a_server_that_is_being_made_ready_while_the_pool_closes_keeps_nothing(t
 
 def test_a_server_that_is_refused_keeps_no_adapter(tiny_model: Path, tmp_path: Path) -> None:
     with VllmLoopback(str(tiny_model)) as server:
-        model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=2, target_modules=["q_proj"]))
-        model.save_pretrained(str(tmp_path / "v1"))
-        text = "Left free Down ice"
-        tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(text, add_special_tokens=False)["input_ids"])
-        pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[text], token_ids=[tokens]))
+        _, probes = an_adapter(tiny_model, tmp_path / "v1")
+        pool = VllmPool([VllmServer(url=server.url)], probes)
         with pytest.raises(UserError, match="computes other log-probabilities"):
-            pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=np.full(len(tokens) - 1, -50.0)))
+            pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=np.full(len(probes.token_ids[0]) - 1, -50.0)))
         pool.close()
         assert server.loaded == []
