@@ -38,7 +38,7 @@ MOMENTS: dict[str, list[tuple[str, tuple[str, str, int], int]]] = {
     "the end": [
         ("after the last update", ("_finish", "call", 1), 6),
         ("in the final evaluation", ("play_test", "call", 1), 6),
-        ("before the summary is in place", ("_finish.<locals>.<lambda>", "return", 2), 6),
+        ("before the summary is in place", ("write_json.<locals>.<lambda>", "return", 2), 6),
     ],
 }
 """Where a SIGKILL falls, counted from the kill before, and how many updates are safe then."""
