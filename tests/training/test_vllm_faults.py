@@ -69,6 +69,11 @@ def forgets(server: VllmLoopback) -> None:
     server.forget()
 
 
+def drops(server: VllmLoopback) -> None:
+    """The adapter, in silence."""
+    server.ignores_adapters = True
+
+
 def hangs(server: VllmLoopback) -> None:
     """For longer than a request may take."""
     server.hangs.set()
@@ -118,8 +123,8 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
     """The server goes on answering under the name of the version, with the base, until an adapter is loaded again."""
     server = servers[0]
 
-    def drops(server: VllmLoopback) -> None:
-        server.ignores_adapters = True
+    def drops_until_loaded(server: VllmLoopback) -> None:
+        drops(server)
         counting = server.before
 
         def before(path: str, body: dict[str, Any]) -> Answered | None:
@@ -131,7 +136,7 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
 
     with acting_on([server], config, tmp_path) as trainer:
         trainer.update(1)
-        happened = at_request(server, 5, drops)
+        happened = at_request(server, 5, drops_until_loaded)
         groups = trainer.act(trainer.starts.of_update(2))
         assert happened.is_set()
         assert "6 episodes are played again" in caplog.text
@@ -143,9 +148,6 @@ def test_replies_of_a_server_that_was_lost_before_it_was_checked_are_not_learned
 ) -> None:
     """It drops the adapter in silence, fails a little later, and has the adapter again when it is asked once more."""
     server = servers[0]
-
-    def drops(server: VllmLoopback) -> None:
-        server.ignores_adapters = True
 
     with acting_on([server], config, tmp_path) as trainer:
         trainer.update(1)
@@ -173,9 +175,6 @@ def test_an_adapter_that_stays_dropped_ends_the_run_before_it_learns(
     servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path
 ) -> None:
     server = servers[0]
-
-    def drops(server: VllmLoopback) -> None:
-        server.ignores_adapters = True
 
     with acting_on([server], config, tmp_path) as trainer:
         trainer.update(1)

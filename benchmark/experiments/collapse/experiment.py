@@ -49,7 +49,6 @@ def headline(rows: Mapping[str, Values]) -> str:
     return (
         f"{_fate(rows)} Of {len(SERIES)} metrics the {NAMES[best]} has the largest area under the ROC curve, in the update before"
         f" {area_with_interval(runs, best, 1)}, and within ten updates {area_with_interval(runs, best, 10)}; 0.5 says nothing."
-        " Intervals of several metrics overlap."
     )
 
 
