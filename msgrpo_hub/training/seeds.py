@@ -29,6 +29,7 @@ from msgrpo_hub.training.acting import actor_of
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.run import train
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.run_lock import locked
 from msgrpo_hub.training.seed_lines import seed_lines
 from msgrpo_hub.training.seed_sets import Variant, data_of, find_variants, is_run, set_folders
 
@@ -68,12 +69,20 @@ def train_seeds(
         All runs of the set, also those of other seeds that it had before.
 
     Raises:
-        UserError: the folder holds other runs, or a seed failed; the other seeds are trained all the same, unless it failed
-            before its first update.
+        UserError: the folder holds other runs or is in use, or a seed failed; the other seeds are trained all the same, unless
+            it failed before its first update.
     """
     actor_of(acting, output_dir)  # a wrong name fails here, not in every process
     runs = SeedSet(folder=output_dir, configs={seed: replace(config, seed=seed) for seed in seeds}, acting=acting)
+    made = [output_dir] * (not exists(output_dir))
     runs.check(resume)
+    with locked(output_dir, made):
+        return _train_set(runs, config, parallel, accept_rounding, show_progress)
+
+
+def _train_set(runs: SeedSet, config: TrainConfig, parallel: int, accept_rounding: bool, show_progress: bool) -> Variant:
+    """Trains the seeds of a set that are not finished, and sums it up."""
+    seeds = [*runs.configs]
     waiting = [seed for seed in seeds if seed not in runs.finished]
     tqdm.set_lock(threading.RLock())
     done, total = sum(map(runs.updates, seeds)), config.updates * len(seeds)
@@ -84,12 +93,12 @@ def train_seeds(
                 runs.start(waiting.pop(0), accept_rounding)
             wait([process.sentinel for process, _ in runs.running.values()], timeout=1)
             if runs.collect():
-                write_summary(output_dir)
+                write_summary(runs.folder)
             bar.update(sum(map(runs.updates, seeds)) - bar.n)
             bar.set_postfix_str(f"{len(runs.finished)} of {len(seeds)} seeds finished")
     if runs.failed:
         raise runs.failure()
-    return write_summary(output_dir)
+    return write_summary(runs.folder)
 
 
 def write_summary(folder: Path) -> Variant:
@@ -116,8 +125,6 @@ class SeedSet:
     """By seed, its process, and where that says why it failed."""
     failed: dict[int, str] = field(default_factory=dict)
     """By seed, why."""
-    made: bool = False
-    """Whether the folder was made for this set; it is removed if nothing comes of it."""
 
     def of(self, seed: int) -> RunFolder:
         return RunFolder(self.folder / f"seed-{seed}")
@@ -141,7 +148,6 @@ class SeedSet:
         for path in set_folders(self.folder):  # also those of other seeds
             seed = int(path.name.removeprefix("seed-"))
             RunFolder(path).check_run(replace(next(iter(self.configs.values())), seed=seed), resume=True)
-        self.made = not exists(self.folder)
         RunFolder(self.folder).check_writable()
 
     def start(self, seed: int, accept_rounding: bool) -> None:
@@ -198,9 +204,6 @@ class SeedSet:
         for process, _ in self.running.values():
             process.join()
         self.running.clear()
-        if self.made:
-            with suppress(OSError):  # not empty
-                self.folder.rmdir()
 
 
 def _train(config: TrainConfig, folder: Path, acting: str, accept_rounding: bool, saying: Connection) -> None:

@@ -18,6 +18,7 @@ from msgrpo_hub.cli.training import add_train, train_config
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.run_lock import locked
 from msgrpo_hub.training.seeds import SeedSet
 from tests.files import hashes, once, sha256
 from tests.training.interrupted import assert_same_run, updates_safe
@@ -75,6 +76,16 @@ def test_the_state_of_a_set_names_what_is_finished_and_how_far_the_others_are(tm
     shutil.copy(finished_run / "checkpoint.safetensors", tmp_path / "seed-2")
     runs = SeedSet(folder=tmp_path, configs={seed: replace(config, seed=seed, updates=20) for seed in range(4)})
     assert runs.state() == "2 of 4 seeds are finished; seed 2 has 6 of 20 updates; continue with --resume"
+
+
+def test_a_set_that_another_process_trains_is_refused_in_one_line_and_stays_as_it_is(msgrpo: Command, tmp_path: Path) -> None:
+    write_set(tmp_path / "set", 2)
+    before = hashes(tmp_path / "set")
+    with locked(tmp_path / "set"):
+        done = msgrpo("train", "--resume", "--seeds", "0-2", "--output-dir", tmp_path / "set")
+    assert (done.code, len(done.said)) == (2, 1), done.err
+    assert f"set' is in use by process {os.getpid()} on " in done.err
+    assert {name: was for name, was in hashes(tmp_path / "set").items() if not name.startswith(".lock")} == before
 
 
 def test_a_set_under_a_launcher_of_several_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
