@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ def _curves(options: argparse.Namespace) -> None:
         print_json({"figure": str(output), "variants": [data_of(variant) for variant in variants]})
     else:
         print_text(f"{seed_table(variants)}\n\n{output}".strip())
-    print_next(f"open {output}")
+    print_next(f"open {shlex.quote(str(output))}")
 
 
 def _draw(variants: Sequence[Variant], x: str, output: Path, kind: str) -> None:
@@ -62,5 +63,5 @@ def _draw(variants: Sequence[Variant], x: str, output: Path, kind: str) -> None:
             "no update is finished in any of these runs, beyond those that are taught: nothing to draw; wait for the first"
         )
     draw = partial(plot_seed_curves, lines, x_label=X_AXES[x][0], kind=kind)
-    with disk_errors(output, lambda: "the runs are untouched"):
+    with disk_errors(output.parent, lambda: "the runs are untouched"):
         write_atomically(output, draw)

@@ -239,7 +239,8 @@ def _verify(options: argparse.Namespace) -> None:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
     print(f"\nnot checked: {ALWAYS}", file=sys.stderr)
     saved = any(options.folder.glob("rollouts/default/*.parquet"))
-    print_next(f"msgrpo push rollouts {options.folder} USER/NAME" if saved else f"msgrpo report {options.folder}")
+    folder = shlex.quote(str(options.folder))
+    print_next(f"msgrpo push rollouts {folder} USER/NAME" if saved else f"msgrpo report {folder}")
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
@@ -267,4 +268,4 @@ def _report(options: argparse.Namespace) -> None:
         print_json({"report": str(path)})
     else:
         print(path)
-    print_next(f"open {path} in a browser")
+    print_next(f"open {shlex.quote(str(path))} in a browser")

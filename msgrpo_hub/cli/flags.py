@@ -175,6 +175,8 @@ def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
     known = [option for action in actions for option in action.option_strings]
     for argument in given:
         name = argument.partition("=")[0]
+        if name == "--":  # of what follows nothing is a flag
+            break
         if name.startswith("--") and name not in known:
             raise unknown("flag", name, known)
     may_be_empty = [option for action in actions if action.type is str for option in action.option_strings]

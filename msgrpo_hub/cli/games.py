@@ -25,10 +25,11 @@ def add_games(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "game", metavar="GAME", nargs="*", help="show the rules and the task hash of these games. Default: list all"
     )
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
         "--suite", action="store_true", help="print a suite of these games as TOML, as `msgrpo eval --suite` reads it"
     )
-    add_json(parser, "print ids, actions, rewards and rules as JSON")
+    add_json(either, "print ids, actions, rewards and rules as JSON")
     parser.set_defaults(run=_games)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
@@ -164,7 +165,7 @@ def _push(options: argparse.Namespace) -> None:
     if "message" in chosen:
         chosen["commit_message"] = chosen.pop("message")
     pushed = getattr(module, f"push_{options.kind}")(*source, **chosen)
-    next_command = kind.next_command.format(folder=given.get("folder"), repo=options.repo)
+    next_command = kind.next_command.format(folder=shlex.quote(str(given.get("folder"))), repo=options.repo)
     show_pushed(pushed, as_json="json" in given, next_command=next_command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def _leaderboard(options: argparse.Namespace) -> None:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"
         print_next(eval_command(board.results, "runs/mine"), submit)
     else:
-        print_next(f"msgrpo push results {board.source} USER/NAME")
+        print_next(f"msgrpo push results {shlex.quote(board.source)} USER/NAME")
 
 
 def _report_source(board: Leaderboard) -> None:
@@ -88,5 +89,5 @@ def _export(options: argparse.Namespace) -> None:
         print("\n".join(map(str, written)))
     _report_source(board)
     models = [path.parent for path in written if path.name == "model-index.yaml"]
-    what = f"hf upload USER/MODEL {models[0]}" if options.benchmark_id else f"copy {written[0]} into the card of the model"
-    print_next(what)
+    upload = options.benchmark_id and f"hf upload USER/MODEL {shlex.quote(str(models[0]))}"
+    print_next(upload or f"copy {written[0]} into the card of the model")

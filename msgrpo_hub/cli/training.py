@@ -177,7 +177,8 @@ def _train_seeds(options: argparse.Namespace) -> None:
             f"\nThe adapters are in {folder}/seed-N/adapter, the figures in {folder}/{SUMMARY}, the curves in {folder}/{CURVES}"
         )
     learned = [seed for seed in options.seeds if "learned_nothing" not in variant.finished[seed]]
-    print_next(f"msgrpo curves {folder}", *(f"msgrpo push adapter {folder}/seed-{seed} USER/NAME" for seed in learned[:1]))
+    runs = [shlex.quote(str(run)) for run in (folder, *(folder / f"seed-{seed}" for seed in learned[:1]))]
+    print_next(f"msgrpo curves {runs[0]}", *(f"msgrpo push adapter {run} USER/NAME" for run in runs[1:]))
 
 
 def _push(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgrpo_hub.errors import UserError
 
@@ -97,6 +98,22 @@ def public_name(source: str) -> str:
         return source
     built_in = (name for name in (POCKET, *built_in_adapters()) if Path(located(name)).resolve() == folder.resolve())
     return next(built_in, f"folder:{folder.resolve().name}")
+
+
+def is_http(url: str) -> bool:
+    """Whether a server may have this URL: http or https, a host in ASCII, and no characters that are invalid in a URL.
+
+    >>> is_http("http://localhost:8000/v1"), is_http("http://\N{SNOWMAN}.net"), is_http("localhost:8000")
+    (True, False, False)
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if the port is invalid
+        host = parts.hostname or ""
+        host.encode("idna")  # and this, if no machine can have the name
+    except ValueError:
+        return False
+    return bool(host) and host.isascii() and parts.scheme in ("http", "https") and url.isprintable() and " " not in url
 
 
 def without_secrets(name: str) -> str:

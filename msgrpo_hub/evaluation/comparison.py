@@ -81,9 +81,11 @@ def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
     tasks: dict[str, Result] = {}
     for result in results:
         if (other := tasks.setdefault(result.task, result)) is not result:
-            first, second = (f"{run.folder} ({name})" for run, name in zip((other, result), _names(other, result), strict=True))
+            named = zip((other, result), _names(other, result), strict=True)
+            first, second = (f"{run.folder} ({name}, suite {run.config['suite']})" for run, name in named)
             raise UserError(
-                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run"
+                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run, and "
+                "each suite an --output-dir of its own"
             )
     return tasks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -56,11 +57,22 @@ def _each_player_once(results: Iterable[Result]) -> list[Result]:
     return list(found.values())
 
 
+def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
+    """A name for each group of `same_episodes`: its task, with its episodes if several groups have that task."""
+    tasks = Counter(group[0].task for group in groups)
+    return [f"{group[0].task}, {_episodes(group[0])}" if tasks[group[0].task] > 1 else group[0].task for group in groups]
+
+
+def _episodes(result: Result) -> str:
+    times = f", each {repeats} times" if (repeats := repeats_of(result.config)) > 1 else ""
+    return f"{result.config['episodes']} {result.config['split']} episodes{times}"
+
+
 def played_on(result: Result) -> str:
     """How many episodes of which split, on how many boards, such as `200 test episodes on 75 boards`."""
     boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
-    times = f", each {repeats} times," if (repeats := repeats_of(result.config)) > 1 else ""
-    return f"{result.config['episodes']} {result.config['split']} episodes{times} on {boards} board{'s' if boards > 1 else ''}"
+    comma = "," if repeats_of(result.config) > 1 else ""
+    return f"{_episodes(result)}{comma} on {boards} board{'s' if boards > 1 else ''}"
 
 
 def board_note(result: Result) -> str:

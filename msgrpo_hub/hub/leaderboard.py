@@ -20,7 +20,7 @@ from tqdm import tqdm
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.downloads.snapshots import snapshot
-from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.errors import UserError, shown, unknown
 from msgrpo_hub.evaluation.acting import acting
 from msgrpo_hub.evaluation.not_checked import not_checked
 from msgrpo_hub.evaluation.ranks import RANKS, ranks
@@ -103,6 +103,10 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
     """
     path = Path(source)
     if is_folder(path):
+        if revision is not None:
+            raise UserError(
+                f"{str(source)!r} is a folder, which has no revision {shown(revision)}: expected it without --revision"
+            )
         return read_folder(path)
     target = Target(repo_id=str(source), kind="dataset", token=token)
     with hub_errors(target.repo_id):

@@ -34,6 +34,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
+from msgrpo_hub.evaluation.tables import same_episodes, titles
 from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.games.further_environments import NEEDS
 from msgrpo_hub.hub.leaderboard import (
@@ -205,12 +206,15 @@ def _files(name: str, result: Result) -> dict[str, Path]:
 
 def results_picture(board: Leaderboard) -> str:
     """The mean rewards of all runs as bars, game by game."""
-    games: dict[str, list[Bar]] = {}
-    for result in board.results:
-        reward = result.summary["reward"]
-        bar = Bar(name=board.name(result), mean=reward["mean"], low=reward.get("low"), high=reward.get("high"))
-        games.setdefault(result.task, []).append(bar)
-    return scores_svg(games)
+    groups = same_episodes(board.results)
+    return scores_svg(
+        {title: [_bar(board, result) for result in group] for title, group in zip(titles(groups), groups, strict=True)}
+    )
+
+
+def _bar(board: Leaderboard, result: Result) -> Bar:
+    reward = result.summary["reward"]
+    return Bar(name=board.name(result), mean=reward["mean"], low=reward.get("low"), high=reward.get("high"))
 
 
 def leaderboard_table(board: Leaderboard) -> pa.Table:

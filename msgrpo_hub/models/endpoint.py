@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from msgrpo_hub.agent.policy import Interrupted
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.downloads.names import without_secrets
+from msgrpo_hub.downloads.names import is_http, without_secrets
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer, Failure
@@ -181,18 +180,6 @@ def server_of(name: str) -> ChatServer | None:
     kind, _, rest = name.partition(":")
     if kind == "endpoint":
         url, _, model = rest.partition("#")
-        return ChatServer(name=without_secrets(name), model=model, base_url=url) if model and _is_http(url) else None
+        return ChatServer(name=without_secrets(name), model=model, base_url=url) if model and is_http(url) else None
     provider, _, model = rest.partition("/")
     return ChatServer(name=name, model=model, provider=provider) if kind == "provider" and provider and model else None
-
-
-def _is_http(url: str) -> bool:
-    """Whether a URL is usable: http or https, a host, no characters that are invalid in a URL."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises ValueError if the port is invalid
-        (parts.hostname or "").encode("idna")  # and this, if no machine can have the name
-    except ValueError:
-        return False
-    plain = url.isprintable() and " " not in url
-    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)

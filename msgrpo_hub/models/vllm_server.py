@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from msgrpo_hub.downloads.names import is_http
 from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.models.chat_server import KEY_VARIABLE, server_key, without_key
 from msgrpo_hub.models.sampling import TokenIds
@@ -231,21 +232,10 @@ def parse_servers(text: str) -> list[VllmServer]:
     """
     kind, _, rest = text.partition(":")
     urls = [url.rstrip("/").removesuffix("/v1") for url in rest.split(",")]
-    if kind != "vllm" or not all(map(_is_server, urls)) or len({*urls}) < len(urls):
+    if kind != "vllm" or not all(is_http(url) and not {"@", "?", "#"} & {*url} for url in urls) or len({*urls}) < len(urls):
         shown = text if "@" not in text and "?" not in text else "vllm:***"
         raise UserError(
             f"acting = {shown!r}: expected vllm:URL, or several, each once, as in vllm:http://localhost:8000,http://localhost:8001"
             f"; a key belongs in {KEY_VARIABLE}, not in the URL"
         )
     return [VllmServer(url=url) for url in urls]
-
-
-def _is_server(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises ValueError if the port is invalid
-        (parts.hostname or "").encode("idna")  # and this, if no machine can have the name
-    except ValueError:
-        return False
-    plain_url = url.isprintable() and not {" ", "@", "?", "#"} & {*url}
-    return plain_url and parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -49,9 +49,9 @@ def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
     low, high = _span([*rewards, *(value for _, value in validated), *marks.values()])
     last = float(metrics[-1]["update"])
     plot = _Plot(last, low, high)
-    marked = ", ".join(f"{name} {value:.2f}" for name, value in marks.items())
-    told = [f"from {smooth[0]:.2f} to {smooth[-1]:.2f}"] if smooth else []
-    told += [f"validation ends at {validated[-1][1]:.2f}"] if validated else []
+    marked = ", ".join(f"{name} {value:z.2f}" for name, value in marks.items())
+    told = [f"from {smooth[0]:z.2f} to {smooth[-1]:z.2f}"] if smooth else []
+    told += [f"validation ends at {validated[-1][1]:z.2f}"] if validated else []
     ends = "; ".join([*told, marked])
     drawn = {"raw": rewards, "mean": smooth} if played else {}
     size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
@@ -64,7 +64,7 @@ def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
             '<rect class="line" x="22" y="59" width="26" height="4" rx="2"/><text x="56" y="68">training</text>',
             '<circle class="dot" cx="170" cy="61" r="7"/><text x="184" y="68">validation</text>' if validated else "",
             *(plot.tick(value) for value in _ticks(low, high)),
-            *(plot.update(value, anchor) for value, anchor in ((last / 2, "middle"), (last, "end"))),
+            *(plot.update(value, anchor) for value, anchor in ((last // 2, "middle"), (last, "end")) if value),
             *(f'<path class="{name}" d="{plot.path(updates, line)}"/>' for name, line in drawn.items()),
             *(plot.mark(name, value) for name, value in marks.items()),
             *(f'<circle class="dot" cx="{plot.x(update):.1f}" cy="{plot.y(value):.1f}" r="7"/>' for update, value in validated),
@@ -101,7 +101,7 @@ class _Plot:
     def mark(self, name: str, value: float) -> str:
         y = self.y(value)
         line = f'<path class="mark" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
-        words = escape(f"{name} {value:.2f}".replace("-", "−"))
+        words = escape(f"{name} {value:z.2f}".replace("-", "−"))
         return f'{line}<text class="name end" x="{_WIDTH - _RIGHT - 4}" y="{y - 9:.1f}">{words}</text>'
 
 
@@ -126,7 +126,7 @@ def _ticks(low: float, high: float) -> list[float]:
 def signed(value: float) -> str:
     """A round value, with a minus sign.
 
-    >>> signed(-0.5), signed(2.0)
-    ('−0.5', '2')
+    >>> signed(-0.5), signed(2.0), signed(-0.0)
+    ('−0.5', '2', '0')
     """
-    return f"{value:g}".replace("-", "−")
+    return f"{value:zg}".replace("-", "−")

@@ -27,7 +27,7 @@ from msgrpo_hub.evaluation.semantic import semantic_scores
 from msgrpo_hub.evaluation.semantic_table import meaning
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on, same_episodes
+from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on, same_episodes, titles
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
@@ -67,6 +67,7 @@ Compared = tuple[str, dict[str, Comparison]]
 class Section:
     """One task and its players on the same seeds: the baseline, then the others in the order of their rewards."""
 
+    title: str
     rows: list[tuple[str, Result]]
     """Each player's name and result."""
     fullest: Result
@@ -115,11 +116,12 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
     first = [base if baseline or plays(base.summary) else None for base in bases]
     groups = [_base_first(group, base) for group, base in zip(groups, first, strict=True)]
     compared = _compare(groups, bases, names)
-    sections = [_section(*parts, names) for parts in zip(groups, bases, compared, strict=True)]
+    sections = [_section(*parts, names) for parts in zip(titles(groups), groups, bases, compared, strict=True)]
     listed = [result for group in groups for result in group]
     semantic = semantic_scores(listed)
     return _render(
         sections=sections,
+        tasks=len({result.task for result in listed}),
         players=sorted(names.values(), key=lambda name: name not in {names[player_key(base)] for base in bases}),
         names=names,
         runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
@@ -161,9 +163,10 @@ def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names:
     ]
 
 
-def _section(results: list[Result], base: Result, compared: list[Compared], names: dict[str, str]) -> Section:
+def _section(title: str, results: list[Result], base: Result, compared: list[Compared], names: dict[str, str]) -> Section:
     shown = [names[player_key(result)] for result in results]
     return Section(
+        title=title,
         rows=list(zip(shown, results, strict=True)),
         fullest=max(results, key=lambda result: int(result.summary["episodes"])),
         base=names[player_key(base)],

@@ -13,6 +13,7 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.suites import run_seeds
+from msgrpo_hub.evaluation.tables import titles
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.solving import TIE
 from msgrpo_hub.rendering.replay_data import Data, episode_data, game_data
@@ -74,7 +75,7 @@ def collect_replays(
         UserError: for a record that does not replay.
     """
     players = list(dict.fromkeys(name(result) for results in tasks for result in results))
-    shown = [_task(results[0]) for results in tasks]
+    shown = [_task(results[0], title) for results, title in zip(tasks, titles(tasks), strict=True)]
     for task, results, base in zip(shown, tasks, bases, strict=True):
         other = _companion(results, base)
         task["pair"] = {"a": players.index(name(base)), "b": players.index(name(other)) if other else None}
@@ -97,10 +98,8 @@ def _companion(results: Sequence[Result], base: Result) -> Result | None:
     return next(iter([*adapters, *others]), None)
 
 
-def _task(result: Result) -> Data:
-    config = result.config
-    episodes = f"{config['episodes']} {config['split']} episodes"
-    return game_data(make_game(result.task)) | {"episodes": episodes, "seeds": []}
+def _task(result: Result, title: str) -> Data:
+    return game_data(make_game(result.task)) | {"title": title, "seeds": []}
 
 
 def _seed(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:

@@ -26,12 +26,6 @@ function playable() {
   return DATA.tasks.filter((each) => each.seeds.length);
 }
 
-/** A task's name, with its episodes if another task has the same name. */
-function titleOf(shown) {
-  const twice = DATA.tasks.filter((each) => each.title === shown.title).length > 1;
-  return twice ? `${shown.title}, ${shown.episodes}` : shown.title;
-}
-
 /** Shows a seed of a task. The players stay if they have played it. */
 function choose(changes) {
   Object.assign(chosen, changes);
@@ -41,7 +35,7 @@ function choose(changes) {
   const others = here.filter((each) => each !== chosen.a);
   if (chosen.b !== null && !here.includes(chosen.b)) chosen.b = others.length ? others[0] : null;
   const players = here.map((each) => [each, DATA.players[each]]);
-  fill("choose-task", playable().map((each) => [DATA.tasks.indexOf(each), titleOf(each)]), chosen.task);
+  fill("choose-task", playable().map((each) => [DATA.tasks.indexOf(each), each.title]), chosen.task);
   fill("choose-seed", task().seeds.map((each, index) => [index, each.label]), chosen.seed);
   fill("choose-a", players, chosen.a);
   fill("choose-b", [...players, ["", "nobody"]], chosen.b ?? "");

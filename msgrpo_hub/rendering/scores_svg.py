@@ -61,7 +61,7 @@ def scores_svg(games: Mapping[str, Sequence[Bar]]) -> str:
     height = top + _FOOT
     size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     told = "; ".join(
-        f"{game}: {', '.join(f'{bar.name} {bar.mean:.2f}' for bar in bars[:MOST_BARS])}" for game, bars in games.items()
+        f"{game}: {', '.join(f'{bar.name} {bar.mean:z.2f}' for bar in bars[:MOST_BARS])}" for game, bars in games.items()
     )
     return "\n".join(
         [

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from msgrpo_hub.evaluation.over_seeds import OverSeeds, over_seeds
 from msgrpo_hub.evaluation.statistics import Range
+from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.rendering.curves import FAINT, GREY, INK, plain, rolling_mean, title
 
 Floats = npt.NDArray[np.float64]
@@ -35,6 +36,9 @@ _POINTS = 200
 
 _LABEL = 0.34
 """Height of a label of two lines, in inches."""
+
+_NAME = 28
+"""Most characters of a name that fit beside the axes."""
 
 _NEAR = 0.05
 """Distance from which the labels of two references are apart, in heights of the axes."""
@@ -202,7 +206,8 @@ def _label(axis: Axes, looks: Looks, ends: Mapping[str, float], gap: float) -> N
     named = sorted(((variant, look) for variant, look in looks if variant.name in ends), key=lambda pair: ends[pair[0].name])
     heights = apart([(ends[variant.name] - low) / (high - low) for variant, _ in named], gap)
     for (variant, (colour, _)), height in zip(named, heights, strict=True):
-        text = f"{variant.name}\n{over_seeds(variant.test, variant.bounds)}" if variant.test else variant.name
+        name = short(variant.name, _NAME)
+        text = f"{name}\n{over_seeds(variant.test, variant.bounds)}" if variant.test else name
         axis.annotate(
             text,
             (1.0, (ends[variant.name] - low) / (high - low)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,11 @@ def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
     assert "n$_$b" in (tmp_path / "c.svg").read_text()
 
 
+def test_a_long_name_is_shortened_beside_the_curves(tmp_path: Path) -> None:
+    plot_seed_curves([taught(f"first {'x' * 60} last", test={0: 0.5})], tmp_path / "c.svg", x_label="updates", kind="svg")
+    assert re.search(r"first x+\u2026x+ last", (tmp_path / "c.svg").read_text())
+
+
 def test_a_run_that_was_only_taught_has_a_picture_on_its_card() -> None:
     assert "<svg" in learning_svg([{"update": 1.0, "teacher_reward": 1.0}], {})
 
@@ -88,3 +94,25 @@ def test_a_report_replaces_no_device(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["report", str(tmp_path), "--output", str(tmp_path / "pipe")])
     assert not (tmp_path / "pipe").is_file()
+
+
+def test_after_two_dashes_everything_is_a_player(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["eval", "--output-dir", str(tmp_path / "a b"), "--", "silent"])
+    assert f"Next: msgrpo report '{tmp_path}/a b'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("eval endpoint:http://\N{SNOWMAN}.x/v1#m", "cannot parse the player 'endpoint:http://\N{SNOWMAN}.x/v1#m'"),
+        ("leaderboard . --revision main", "'.' is a folder, which has no revision 'main': expected it without --revision"),
+        ("games FrozenLake-NotSlippery-v1 --suite --json", "argument --json: not allowed with argument --suite"),
+    ],
+)
+def test_what_means_nothing_is_refused(
+    command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(command.split())
+    assert f"error: {words}" in capsys.readouterr().err

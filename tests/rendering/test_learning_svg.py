@@ -39,6 +39,13 @@ def test_it_is_xml_without_script_that_says_what_it_shows() -> None:
     assert "<base> \u22120.25" in "".join(root.itertext())
 
 
+def test_no_zero_is_negative_and_an_axis_of_one_update_has_one_number() -> None:
+    root = ElementTree.fromstring(learning_svg([{"update": 1.0, "reward": -0.001}], {"base": -0.004}))
+    said = [text.text or "" for text in root.iter(f"{SVG}text")]
+    assert "base 0.00" in said
+    assert [words for words in said if "update" in words] == ["update 1"]
+
+
 def test_one_update_of_a_constant_reward_is_drawn_and_none_is_refused() -> None:
     ElementTree.fromstring(learning_svg([{"update": 1.0, "reward": 0.0}], {}))
     with pytest.raises(ValueError, match="no updates"):

@@ -18,6 +18,8 @@ from msgrpo_hub.evaluation.results import Result, player_names
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import hypotheses
+from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rendering.report import report_page, write_report
 from msgrpo_hub.rendering.report_plots import endings
 from tests.rendering.pages import of
@@ -162,6 +164,17 @@ def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_resu
 def test_the_base_is_the_model_without_an_adapter_whoever_is_listed_first(text: str) -> None:
     assert text.count(f"Against {BASE}, on the same seeds") == 3
     assert "Holm's method for the 9 tests" in text  # on the lakes a reward is a success: 2 + 2, on Snake 2 scores × 3 players
+
+
+def test_one_task_of_two_suites_is_one_task_whose_tables_and_replays_name_their_episodes(tmp_path: Path) -> None:
+    player = identify("random", PlayerSettings())
+    results = [run_task(player, Suite(name=f"{n}", tasks=(LAKE,), episodes=n), LAKE, tmp_path) for n in (30, 40)]
+    text = report_page(results)
+    assert "1 player on 1 task:" in text
+    page, both = Page(text), [f"{LAKE}, {n} test episodes" for n in (30, 40)]
+    assert [row[0] for row in page.rows[1:3]] == both
+    data = next(json.loads(script) for script in page.scripts if script.startswith('{"players"'))
+    assert [task["title"] for task in data["tasks"]] == both
 
 
 def test_one_player_is_compared_with_nobody(report_results: list[Result]) -> None:
