@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,20 @@ def read_network(path: Path) -> QNetwork:
             tensors = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
         numbers = sorted({int(name.partition(".")[0]) for name in tensors})
-        return QNetwork(tuple((tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in numbers), metadata)
+        layers = tuple((tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in numbers)
+        if not _fit(layers):
+            raise ValueError(f"shapes {', '.join(str(weight.shape) for weight, _ in layers)}")
+        return QNetwork(layers, metadata)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:  # the last two: types unknown to numpy
         raise UserError(
             f"{str(path)!r} is not a Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
         ) from error
+
+
+def _fit(layers: Sequence[tuple[Floats, Floats]]) -> bool:
+    """Whether the outputs of each layer are the inputs of the next."""
+    matrices = all(weight.ndim == 2 and bias.shape == weight.shape[:1] for weight, bias in layers)
+    return matrices and bool(layers) and all(b.shape[1] == a.shape[0] for (a, _), (b, _) in pairwise(layers))
 
 
 @dataclass(frozen=True)
@@ -91,10 +101,12 @@ class DqnPlayer:
             known = ", ".join(self.networks)
             raise UserError(f"no DQN for {game_id} in {str(self.folder)!r}: expected one of {known}, or train it there")
         network, inputs = self.networks[game_id], centred(game, planes(game, state))
-        if network.layers[0][0].shape[1] != len(inputs):
+        found = network.layers[0][0].shape[1], network.layers[-1][0].shape[0]
+        expected = len(inputs), len(game.actions)
+        if found != expected:
             raise UserError(
-                f"the DQN for {game_id} in {str(self.folder)!r} has {network.layers[0][0].shape[1]} inputs, but the game has "
-                f"{len(inputs)}: train it again"
+                f"the DQN for {game_id} in {str(self.folder)!r} has {found[0]} inputs and {found[1]} outputs: expected "
+                f"{expected[0]} and {expected[1]}; train it again"
             )
         return game.actions[int(network.values(inputs).argmax())]
 

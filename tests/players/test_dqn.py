@@ -162,9 +162,18 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         load_dqn(tmp_path)
 
 
+@pytest.mark.parametrize("shapes", [[], [(2, 3), (4, 5)], [(2, 3, 4)]])
+def test_layers_that_do_not_fit_each_other_are_refused(shapes: list[tuple[int, ...]], tmp_path: Path) -> None:
+    layers = {f"{2 * n}.weight": np.zeros(shape, np.float32) for n, shape in enumerate(shapes)}
+    layers |= {f"{2 * n}.bias": np.zeros(shape[0], np.float32) for n, shape in enumerate(shapes)}
+    save_file(layers, tmp_path / f"{GAME}.safetensors")
+    with pytest.raises(UserError, match="is not a Q-network"):
+        load_dqn(tmp_path)
+
+
 def test_a_network_for_another_board_is_refused(tmp_path: Path) -> None:
     save_file({"0.weight": np.zeros((4, 10), np.float16), "0.bias": np.zeros(4, np.float16)}, tmp_path / f"{GAME}.safetensors")
-    with pytest.raises(UserError, match="has 10 inputs, but the game has 147"):
+    with pytest.raises(UserError, match="has 10 inputs and 4 outputs: expected 147 and 4; train it again"):
         play_episodes(make_game(GAME), load_dqn(tmp_path), [(0, 0)])
 
 
