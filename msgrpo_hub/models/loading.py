@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from peft import PeftModel, get_peft_model_state_dict
@@ -95,7 +95,9 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         raise UserError(
             f"the adapter {found.source!r} does not fit its base {base!r}: {' '.join(str(error).split())[:300]}"
         ) from error
-    if set(weights) != (expected := set(get_peft_model_state_dict(adapted))):  # PEFT only warns
+    alone = all("lora_" in name for name in weights)  # else PEFT asks the Hub whether the base has the same embedding
+    embeddings: Literal["auto", False] = False if alone else "auto"
+    if set(weights) != (expected := set(get_peft_model_state_dict(adapted, save_embedding_layers=embeddings))):  # PEFT only warns
         missing, extra = len(expected - set(weights)), len(set(weights) - expected)
         difference = f"{missing} of its {len(expected)} layers have no weights, {extra} weights match no layer"
         raise UserError(f"the adapter {found.source!r} does not fit its base {base!r}: {difference}")

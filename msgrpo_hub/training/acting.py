@@ -148,7 +148,7 @@ class VllmActor:
         self._versions += 1
         path = self.folder.resolve() / f"v{self._versions}"
         model = cast(PeftModel, self.agent.model)
-        model.save_pretrained(str(path))
+        model.save_pretrained(str(path), save_embedding_layers=False)  # else PEFT asks the Hub for the base
         expected = self._log_probs(self._pool.probes)
         with without_adapter(model):
             others = {"the base alone": self._log_probs(self._pool.probes)}

@@ -199,7 +199,7 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
     """Writes the adapter in PEFT's layout, each file put in place at once."""
     beside = path.with_name(f".{path.name}.new")
     beside.mkdir(exist_ok=True)  # fails where the folder of the run is gone; PEFT would make it anew
-    trainer.model.save_pretrained(str(beside))
+    trainer.model.save_pretrained(str(beside), save_embedding_layers=False)  # else PEFT asks the Hub for the base
     (beside / "README.md").unlink(missing_ok=True)  # PEFT's template for a card: `msgrpo push` writes a card
     write_json(beside / PLAY_SETTINGS, trainer.config.play_settings.record())
     path.mkdir(exist_ok=True)

@@ -20,6 +20,7 @@ from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.training.adapter import fresh_lora, learning_mode, without_dropout
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.run import save_adapter
 from msgrpo_hub.training.trainer import Trainer
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
@@ -123,3 +124,20 @@ def test_a_merged_adapter_replies_as_the_adapter(finished_run: Path, tmp_path: P
         for name in ("adapter", "merged")
     ]
     assert replies[0] == replies[1]
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,lm_head"])
+def test_the_hub_is_not_asked_for_the_base_where_an_adapter_is_saved_or_loaded(
+    targets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *file, **_: asked.append(file))
+    trainer = Trainer(TrainConfig(**SMALL, lora_targets=targets), Accelerator(cpu=True))  # type: ignore[arg-type]
+    trainer.model.peft_config["default"].base_model_name_or_path = "org/base"
+    save_adapter(trainer, tmp_path / "adapter")
+    agent = LanguageModel.from_pretrained("pocket", str(tmp_path / "adapter"))
+    stored = {name: value for name, value in agent.model.state_dict().items() if "lora_" in name}
+    trained = {name: value for name, value in trainer.model.state_dict().items() if "lora_" in name}
+    assert not asked
+    assert stored.keys() == trained.keys()
+    assert all(stored[name].equal(trained[name]) for name in stored)
