@@ -11,22 +11,20 @@ same loss: token mean, clip 0.2, the same β, advantages per group.
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig
 from safetensors.torch import load_file
 from transformers import TrainerCallback
-from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmark.throughput.cases import Case, ForcedReply, adapter_file, make_trainer
 from benchmark.throughput.machine import clock
 from benchmark.throughput.naive import GeneratePolicy
+from benchmark.trl_settings import grpo_config, lora_config
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.games import stream
@@ -71,29 +69,13 @@ class TrlRun:
         self.played: list[list[Group]] = []
         self.clock = Clock()
         seeds = [seed for index in range(1, updates + 1) for _, seed in self.ours.starts.of_update(index)]
-        episodes = case.groups * case.group_size
-        rows = next(size for size in range(MICRO_BATCH, 0, -1) if episodes % size == 0)
-        arguments = GRPOConfig(
-            output_dir=tempfile.mkdtemp(),
+        arguments = grpo_config(
+            config,
+            most_rows=MICRO_BATCH,
             use_cpu=not torch.cuda.is_available(),
             bf16=case.dtype == "bfloat16",
-            gradient_checkpointing=False,
             max_steps=updates,
-            per_device_train_batch_size=rows,
-            gradient_accumulation_steps=episodes // rows,
-            num_generations=case.group_size,
             max_completion_length=100_000,
-            beta=config.beta,
-            temperature=config.first_temperature,
-            learning_rate=config.learning_rate,
-            lr_scheduler_type="constant_with_warmup",
-            warmup_steps=config.warmup,
-            loss_type="dapo",
-            shuffle_dataset=False,
-            report_to=[],
-            save_strategy="no",
-            logging_strategy="no",
-            disable_tqdm=True,
         )
         base = self.ours.model.unload()
         self.trainer = cast(Any, GRPOTrainer)(
@@ -104,9 +86,7 @@ class TrlRun:
             train_dataset=Dataset.from_list([{"prompt": str(seed)} for seed in seeds]),
             rollout_func=self._rollout,
             callbacks=[self.clock],
-            peft_config=LoraConfig(
-                r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-            ),
+            peft_config=lora_config(config),
         )
         if case.policy_updates:
             parameters = dict(self.trainer.model.named_parameters())

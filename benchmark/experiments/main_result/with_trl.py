@@ -5,19 +5,17 @@ Our engine acts, which TRL's own `generate` would take most of the seconds for; 
 
 from __future__ import annotations
 
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, TrainerControl
-from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmark.experiments.experiment import Values
+from benchmark.trl_settings import grpo_config, lora_config
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.interop.trl_rollout import episode_return, rollout_dataset, trl_rollout
@@ -53,32 +51,14 @@ def grpo(config: TrainConfig, seconds: float, adapter: Path) -> Values:
         adapter: a new folder.
     """
     limit, played = Limit(seconds), list[Episode]()
-    episodes = config.groups * config.group_size
-    rows = next(size for size in range(min(MICRO_BATCH, episodes), 0, -1) if episodes % size == 0)
     updates = MOST * config.updates
-    arguments = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
-        seed=config.seed,
+    arguments = grpo_config(
+        config,
+        most_rows=MICRO_BATCH,
         use_cpu=True,
         bf16=False,
-        gradient_checkpointing=False,
         max_steps=updates,
-        per_device_train_batch_size=rows,
-        gradient_accumulation_steps=episodes // rows,
-        num_generations=config.group_size,
         max_completion_length=config.max_new_tokens,
-        beta=config.beta,
-        epsilon=config.epsilon_low,
-        temperature=config.first_temperature,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=config.warmup,
-        max_grad_norm=config.gradient_clip,
-        shuffle_dataset=False,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
     )
 
     def keep(batch: Sequence[Episode]) -> None:
@@ -92,9 +72,7 @@ def grpo(config: TrainConfig, seconds: float, adapter: Path) -> Values:
         train_dataset=rollout_dataset(config.game, config.groups * updates, run=config.seed),
         rollout_func=trl_rollout(format_penalty=config.format_penalty, on_episodes=keep),
         callbacks=[limit],
-        peft_config=LoraConfig(
-            r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-        ),
+        peft_config=lora_config(config),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
