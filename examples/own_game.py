@@ -18,6 +18,7 @@ class Corridor:
     """Five cells in a row; the door is at the right end, and the floor is slippery."""
 
     id, rows, columns, horizon, actions, reward_range = "Corridor-v1", 1, 5, 8, ("Left", "Right"), (0.0, 1.0)
+    return_range = (0.0, 1.0)
     instructions = "You stand in a corridor. Reach the door."
     rules = ("Cells are numbered from 0 at the left to 4 at the right.", "One step in five slips and goes nowhere.")
     symbols = {".": "floor", "@": "you", "D": "door"}

@@ -15,6 +15,7 @@ import names
 import troubles
 from answers import ANSWERS
 from gradio.context import LocalContext
+from validation import LAST_EPISODE
 from watch import FIRST
 
 from msgrpo_hub.errors import UserError
@@ -67,7 +68,8 @@ def in_tab(function: Function, labels: Sequence[str], outputs: int) -> Function:
                 yield "", *(each if isinstance(each, tuple) else (each,))
         except UserError as error:
             field = troubles.field_of(str(error), dict(zip(labels, given, strict=True)))
-            said = {"message": str(error), "field": field, "at": time.monotonic()}  # `at`: the same error again is another value
+            message = f"Board: expected a whole number from 0 to {LAST_EPISODE}" if field == "Board" else str(error)
+            said = {"message": message, "field": field, "at": time.monotonic()}  # `at`: the same error again is another value
             yield json.dumps(said), *[gr.skip()] * outputs
 
     return answers
@@ -134,13 +136,14 @@ def grey_when_changed(inputs: Sequence[Any], name: str) -> None:
 def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
     """A list of games by their names; it takes other ids too, unless only registered games are asked for."""
     choices = [each for each in names.games() if each[1] in names.GAMES or not registered]
-    return gr.Dropdown(
+    box = gr.Dropdown(
         choices, value=value, label="Game", allow_custom_value=not registered, min_width=210, scale=3, elem_classes="games-list"
     )
+    return box if registered else _takes_names(box, choices)
 
 
 def board_input(value: int = FIRST[1]) -> gr.Number:
-    return gr.Number(value, label="Board", precision=0, min_width=70, scale=1)
+    return gr.Number(value, label="Board", min_width=70, scale=1)
 
 
 def dice() -> gr.Button:
@@ -150,9 +153,22 @@ def dice() -> gr.Button:
 
 def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
     choices = [*([("nobody", "")] if nobody else []), *names.player_choices()]
-    return gr.Dropdown(
+    box = gr.Dropdown(
         choices, value=value, label=label, allow_custom_value=True, min_width=190, scale=2, elem_classes="players-list"
     )
+    return _takes_names(box, choices)
+
+
+def named(choices: Sequence[tuple[str, str]]) -> str:
+    """A JavaScript function that gives the id of a name, whatever its case, and anything else as it is."""
+    ids = {name.lower(): value for name, value in choices}
+    return f"(given) => ({json.dumps(ids)})[String(given).toLowerCase()] ?? given"
+
+
+def _takes_names(box: gr.Dropdown, choices: Sequence[tuple[str, str]]) -> gr.Dropdown:
+    """Chooses what is typed by its name. Only the page does this."""
+    box.change(None, box, box, js=named(choices), api_visibility="private", show_progress="hidden")
+    return box
 
 
 def note(text: str) -> None:

@@ -23,6 +23,7 @@ def whisker(score: dict[str, Any], low: float, high: float) -> str:
     axis = '<line class="axis" x1="0" x2="100%" y1="8" y2="8"/>'
     return (
         f'<svg class="whisker" aria-hidden="true" height="16">{axis}{line}<circle cx="{at(score["mean"])}" cy="8" r="5"/></svg>'
+        f'<span class="ends" aria-hidden="true"><span>{number(low, 2)}</span><span>{number(high, 2)}</span></span>'
     )
 
 

@@ -35,7 +35,7 @@ function mountGame(element, props, server, watch) {
     if (turn > 0) glide(board.firstChild, shown.game, shown.states[turn - 1], shown.states[turn]);
     status.className = `replay-status ${shown.over ? (shown.success ? "good" : "bad") : ""}`;
     status.textContent = shown.over
-      ? `The end: you ${shown.ended}, reward ${signed(shown.reward)}`
+      ? `The end: you ${shown.ended.replace("itself", "yourself")}, reward ${signed(shown.reward)}`
       : `Turn ${turn + 1} of ${turn + shown.turns_left}, reward ${signed(shown.reward)}`;
     rules.textContent = shown.rules;
     pad.hidden = shown.over;
@@ -51,7 +51,7 @@ function mountGame(element, props, server, watch) {
   function next() {
     const panel = element.closest("[role=tabpanel]");
     const input = inputOf(panel, "Board");
-    input.value = first.number + 1;
+    input.value = (first.number + 1) % 10000;
     input.dispatchEvent(new Event("input", { bubbles: true }));
     setTimeout(() => [...panel.querySelectorAll("button")].find((each) => each.textContent.trim() === "New game").click(), 100);
   }

@@ -19,6 +19,8 @@ Row = dict[str, Any]
 
 def leaderboard_page(rows: Sequence[Row]) -> str:
     """Every game in a block of its own, and below them all figures."""
+    if not rows:
+        return '<p class="verdict">No results for this game: choose one from the list.</p>'
     order = list(names.GAMES)
     games = {task: list(of) for task, of in groupby(rows, key=lambda row: row["task"])}
     shown = sorted(games, key=lambda task: (task not in order, order.index(task) if task in order else 0, task))
@@ -102,8 +104,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def _title(row: Row) -> str:
     """The name of a player as visitors read it elsewhere."""
-    name = str(row["player"])
-    return names.player(name) if name in players.BUILT_IN else name
+    name = watched(row)
+    return names.player(name) if name in players.BUILT_IN else str(row["player"])
 
 
 def _player(row: dict[str, Any], title: str = "") -> str:

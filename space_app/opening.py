@@ -44,7 +44,7 @@ def sentence() -> str:
     trained = f"{duration(seconds)} of training" if seconds else "training"
     return (
         f"One language model of {names.parameters() / 1e6:.1f} million parameters, before and after {trained}: "
-        f"it reached the goal on {before} of {found['episodes']} test boards, then on {after}."
+        f"it reached the goal in {before} of {found['episodes']} test episodes, then in {after}."
     )
 
 

@@ -1,6 +1,6 @@
 /* The parts of the page that have a script: replays, addresses, errors, and tables that sort. game.js has the board to play on. */
 
-/** Name of a stage → what it shows: the values that it was made with, and its element. */
+/** Name of a stage → its element, the values that it was made with, and those of its inputs since they were changed. */
 const stages = new Map();
 
 const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -30,16 +30,22 @@ function mountReplay(element, props, watch, name) {
   load();
 }
 
-/** Remembers what a stage was made with. */
+/** Remembers what a stage was made with: the inputs may have changed since. */
 function remember(name, element, asked) {
-  stages.set(name, { element, asked: asked.map(String) });
-  element.classList.remove("stale");
+  stages.set(name, { ...stages.get(name), element, asked: asked.map(String) });
+  grey(name);
+}
+
+/** Notes the values of the inputs of a stage. */
+function changed(name, given) {
+  stages.set(name, { ...stages.get(name), given });
+  grey(name);
 }
 
 /** Greys a stage while the inputs are others than those it was made with. */
-function changed(name, given) {
-  const shown = stages.get(name);
-  if (shown) shown.element.classList.toggle("stale", shown.asked.some((value, index) => value !== String(given[index] ?? "")));
+function grey(name) {
+  const { element, asked, given } = stages.get(name);
+  if (element) element.classList.toggle("stale", Boolean(given) && asked.some((value, index) => value !== String(given[index] ?? "")));
 }
 
 // ---- addresses
@@ -64,7 +70,7 @@ const wanted = {
   takeTurn() {
     const turn = Number(this.params.get("turn")) || 1;
     this.params.delete("turn");
-    return Math.max(0, turn - 1);
+    return Math.max(0, Math.trunc(turn) - 1);
   },
   /** Writes values into the address; null takes one out. */
   tell(values) {
@@ -115,7 +121,8 @@ function mountTrouble(element, props, watch) {
     if (!props.value) return;
     const { message, field } = JSON.parse(props.value);
     const said = html("p", { class: "trouble", id: `${element.id || "trouble"}-said`, role: "alert" }, message);
-    const input = field ? inputOf(element.closest("[role=tabpanel]"), field) : null;
+    const embedded = document.body.classList.contains("embed"); // there the inputs are not shown
+    const input = field && !embedded ? inputOf(element.closest("[role=tabpanel]"), field) : null;
     const place = input ? input.closest(".block") : element;
     const done = new AbortController();
     mended = () => {
@@ -140,12 +147,22 @@ function inputOf(panel, label) {
   return [...panel.querySelectorAll("input, textarea")].find((each) => text(each) === label) ?? null;
 }
 
-/** Marks a tab as busy or done; when it is stopped, its progress says so. */
-function running(element, yes, stopped = false) {
+const STOPPED = "Stopped after ";
+
+/** Marks a tab as busy, which its button is disabled for, or as done; when it was stopped, its progress says so. */
+function running(element, yes) {
   const panel = document.getElementById(element).closest("[role=tabpanel]");
+  panel.querySelector("button.primary").disabled = yes;
   panel.classList.toggle("running", yes);
-  const count = panel.querySelector(".progress + .count");
-  if (stopped && count) count.textContent = `Stopped after ${count.textContent}`;
+  const count = [...panel.querySelectorAll(".progress + .count")].at(-1);
+  const said = count.textContent.replace(STOPPED, "");
+  count.textContent = panel.classList.contains("stopping") ? STOPPED + said : said;
+  panel.classList.remove("stopping");
+}
+
+/** Marks a busy tab as one that is being stopped. */
+function stopping(element) {
+  document.getElementById(element).closest("[role=tabpanel]").classList.add("stopping");
 }
 
 /** A table that sorts by the column whose heading is clicked; a second click reverses the order. */
@@ -156,13 +173,13 @@ function mountTable(element) {
     const head = button.parentElement;
     const column = head.cellIndex;
     const body = head.closest("table").tBodies[0];
-    const down = head.getAttribute("aria-sort") !== "descending" && (column > 1 || head.getAttribute("aria-sort") === "ascending");
+    const down = head.getAttribute("aria-sort") !== "descending" && (column > 2 || head.getAttribute("aria-sort") === "ascending");
     for (const each of head.parentElement.cells) each.setAttribute("aria-sort", "none");
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
     const order = (a, b) => {
       if (a === "" || b === "") return (a === "") - (b === "");
-      const by = column > 1 ? Number(a) - Number(b) : a.localeCompare(b);
+      const by = [a, b].every(isFinite) ? a - b : a.localeCompare(b);
       return down ? -by : by;
     };
     const rows = [...body.rows].sort((a, b) => order(key(a), key(b)));

@@ -35,7 +35,7 @@ def _difference(found: dict[str, Any]) -> str:
         "worse": f"B, {shown[1]}, is worse than A, {shown[0]}.",
         "inconclusive": "Inconclusive, which does not mean equal"
         + (
-            f": this many episodes would find a difference of {number(abs(difference['detectable']), 2)} 8 times in 10."
+            f": this many episodes would, 8 times in 10, find a difference of {number(abs(difference['detectable']), 2)}."
             if difference["detectable"]
             else "."
         ),
@@ -97,4 +97,5 @@ def _signed(difference: dict[str, Any]) -> str:
 
 def bundled(shown: str, button: str) -> str:
     """A result that comes with the Space."""
-    return f'{shown}<p class="count">This result came with the Space. <b>{button}</b> computes it anew.</p>'
+    anew = f'<span class="anew"><b>{button}</b> computes it anew.</span>'
+    return f'{shown}<p class="count">This result came with the Space. {anew}</p>'

@@ -17,6 +17,7 @@ from components import (
     grey_when_changed,
     in_tab,
     lead,
+    named,
     note,
     player_input,
     replay_player,
@@ -77,8 +78,8 @@ def _run(
         show_progress="minimal",
     )
     event.then(None, None, None, js=f"() => {{ msgrpo.running('{place}', false); }}", api_visibility="private")
-    stopped = f"() => {{ msgrpo.running('{place}', false, true); }}"
-    stop.click(None, None, None, cancels=[event], js=stopped, api_visibility="private")
+    stopping = f"() => {{ msgrpo.stopping('{place}'); }}"
+    stop.click(None, None, None, cancels=[event], js=stopping, api_visibility="private")
 
 
 def _shown(steps: Iterator[dict[str, Any]], as_html: Callable[[dict[str, Any]], str], asked: Sequence[Any]) -> Iterator[Any]:
@@ -140,10 +141,11 @@ def rules_tab() -> None:
                 yield present.judgements(answers), shown
 
     gr.on(
-        [game.change, change.change],
+        [game.change, change.input],  # a prepared change can be chosen again after an edit
         in_tab(fill, ("Game", "Prepared changes"), len(renamed) + 3),
         [game, change],
         [said, instructions, rules, *renamed, expected],
+        trigger_mode="always_last",
         api_visibility="private",
         show_progress="hidden",
     )
@@ -153,8 +155,8 @@ def rules_tab() -> None:
     note(
         "Only the words change; the game, its random numbers and its rewards stay. The score counts rewards collected: apples "
         "eaten, or the goal reached. Any new text disturbs a small model. So each start is also played with *The weather is nice "
-        "today.* in the place of your words, as often as it takes to be as long. Only a difference from that, beyond its 95 % "
-        "interval, is a sign of reading or of habit. *Trained on a trap too* has learned "
+        "today.* in the place of your words, as often as it takes to be as long. Only what the 95 % interval "
+        "of the difference from that shows is a sign of reading or of habit. *Trained on a trap too* has learned "
         "the very words that the page opens with. In others that mean the same it may fail: try some, such as *avoid the goal*."
     )
 
@@ -188,6 +190,7 @@ def leaderboard_tab() -> None:
         in_tab(lambda *given: leaderboard_page(leaderboard(*given)), ("Game", "Results dataset"), 1),
         [game, results],
         [said, shown],
+        js=f"(game, results) => [({named(tasks)})(game), results]",
         api_visibility="private",
         show_progress="minimal",
     )
@@ -195,6 +198,6 @@ def leaderboard_tab() -> None:
         "Mean reward and success over fixed test episodes, with 95 % intervals. *Normalised*: 0 is what random play is worth, "
         "and 1 what optimal play is worth on average, or what the planner got in a game that is not solved. With luck, a player "
         "on slippery ice gets above 1. *Silent*: the reward of doing nothing. A player with under half of its replies parsed "
-        "does not play and has no rank. Every run was replayed; who gave the replies cannot be checked. **Replay** opens the "
-        "first board."
+        "does not play and has no rank. Every run was replayed; who gave the replies cannot be checked. ▶ opens a "
+        "replay of the first board."
     )

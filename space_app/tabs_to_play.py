@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -48,7 +49,7 @@ def watch_tab() -> None:
     inputs = [game, board, player, beside]
 
     def shown(*given: Any) -> str:
-        return json.dumps(side_by_side(*given))
+        return json.dumps({**side_by_side(*given), "at": time.monotonic()})  # the same replay again is another value
 
     def opened(*given: Any) -> tuple[Any, ...]:
         return *given, shown(*given)
@@ -58,6 +59,7 @@ def watch_tab() -> None:
         in_tab(shown, ASKED, 1),
         inputs,
         [said, stage],
+        trigger_mode="always_last",
         api_visibility="private",
         show_progress="minimal",
     )
@@ -67,6 +69,7 @@ def watch_tab() -> None:
             inputs,
             [said, *inputs, stage],
             js=f"(...given) => {values}",
+            trigger_mode="always_last",
             api_visibility="private",
             show_progress="minimal",
         )
@@ -120,6 +123,7 @@ def play_tab() -> None:
         in_tab(begin, labels, 1),
         inputs,
         [said, stage],
+        trigger_mode="always_last",
         api_visibility="private",
         show_progress="hidden",
     )
@@ -128,6 +132,7 @@ def play_tab() -> None:
         inputs,
         [said, *inputs, stage],
         js="(...given) => msgrpo.rolled(given)",
+        trigger_mode="always_last",
         api_visibility="private",
         show_progress="hidden",
     )

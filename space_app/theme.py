@@ -57,7 +57,7 @@ def theme() -> gr.themes.Base:
 def head() -> str:
     """The styles and the script of the page."""
     style, page, game = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js", "game.js"))
-    used = "mountReplay, mountTable, mountGame, mountTrouble, mountExamples, changed, rolled, running, wanted"
+    used = "mountReplay, mountTable, mountGame, mountTrouble, mountExamples, changed, rolled, running, stopping, wanted"
     return (
         f"<style>{REPLAY.style}{style}{headings()}</style>"
         f"<script>window.msgrpo = (() => {{{REPLAY.script}{page}{game}return {{ {used} }};}})();</script>"

@@ -109,13 +109,16 @@ def verdict(asked: Asked, arms: Arms, compared: Comparison) -> tuple[str, str]:
     if not asked.reads:
         return "does not read", "This player is a program: it sees the board and no words, so words cannot change its play."
     if starts < FEWEST_STARTS:
-        return "too few", f"{starts} starts say nothing yet: a verdict takes {FEWEST_STARTS}."
+        return "too few", f"{starts} start{'s say' if starts > 1 else ' says'} nothing yet: a verdict takes {FEWEST_STARTS}."
     if _unparsed(arms.own) > MOST_UNPARSED:
         return "does not play", "Most of its replies name no action, already with the game's own words."
     if _unparsed(arms.changed) > MOST_UNPARSED:
         return "unparsed", "With your words most of its replies name no action: it shows neither reading nor a habit."
     if _per_game(arms.own) < RARE:
-        return "nothing to see", "With the game's own words it hardly ever does what your words are about."
+        return (
+            "nothing to see",
+            "Even with the game's own words it almost never eats an apple or reaches the goal, so a change would not show.",
+        )
     if control < RARE:
         return "disturbed by any words", "A sentence that says nothing about the game already stops it."
     assert compared.interval  # there are at least 30 starts, and the number of pickups has bounds
@@ -123,15 +126,17 @@ def verdict(asked: Asked, arms: Arms, compared: Comparison) -> tuple[str, str]:
     return judge(compared.interval.low, compared.interval.high, control)
 
 
-NO_SIGN = "no sign either way"
+NO_SIGN, HABIT = "no sign either way", "keeps its habit"
 
 
-def _forbidden(low: float, high: float, control: float) -> tuple[str, str]:  # noqa: ARG001
+def _forbidden(low: float, high: float, control: float) -> tuple[str, str]:
     """The words forbid what the agent collects."""
     if high < -control / 2:
         return "follows the words", "It collects less than half of what it does after a sentence that says nothing."
     if high < 0:
         return "follows in part", "It collects less than after a sentence that says nothing, but not clearly less than half."
+    if low > -control / 2:
+        return HABIT, "Told not to, it still collects more than half of what it does after a sentence that says nothing."
     return NO_SIGN, "That it collects less than after a sentence that says nothing is not shown, nor that it reads."
 
 
@@ -140,7 +145,7 @@ def _renamed(low: float, high: float, control: float) -> tuple[str, str]:
     if low > -control / 2:
         return "follows the words", "It acts by the new names, which only the words tell, and keeps more than half of its play."
     if high < -control / 2:
-        return "keeps its habit", "It answers, but loses more than half of its play: it does not act by the new names."
+        return HABIT, "It answers, but loses more than half of its play: it does not act by the new names."
     return NO_SIGN, "It loses about half of its play: more starts may tell."
 
 

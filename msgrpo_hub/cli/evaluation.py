@@ -192,7 +192,8 @@ def _compare(options: argparse.Namespace) -> None:
         print_json([_comparison_json(row) for row in compared])
     else:
         print_text(comparison_table(compared))
-    print_next(f"msgrpo report {shlex.quote(str(options.first))}")
+    if options.first.parent == options.second.parent:
+        print_next(f"msgrpo report {shlex.quote(str(options.first.parent))}")
 
 
 def _compare_methods(options: argparse.Namespace) -> None:
@@ -203,7 +204,6 @@ def _compare_methods(options: argparse.Namespace) -> None:
         print_json([asdict(row) | {"difference": row.difference, "verdict": row.verdict} for row in compared])
     else:
         print_text(methods_table(compared))
-    print_next(f"msgrpo report {shlex.quote(str(options.first))}")
 
 
 def _comparison_json(row: TaskComparison) -> dict[str, Any]:

@@ -90,10 +90,8 @@ def _list_games(options: argparse.Namespace) -> None:
             print(
                 f"{game.id:<27} {game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
             )
-    print_text(
-        textwrap.fill(f"In no suite: {', '.join(_by_sizes(FURTHER))}", 100, subsequent_indent="    ", break_on_hyphens=False),
-        error=True,
-    )
+    further = f"Of others, and variants of ours: {', '.join(_by_sizes(FURTHER))}"
+    print_text(textwrap.fill(further, 100, subsequent_indent="    ", break_on_hyphens=False), error=True)
     print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
 
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from msgrpo_hub.hub.jobs import Job
 
 
+_NOT_OF_JOBS = ("output_dir", "seeds", "parallel", "acting", "resume")
+"""Flags that a job refuses or sets by itself."""
+
+
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """One parser for each command that a job can run, with that command's flags and those of a job."""
     from msgrpo_hub.cli.evaluation import add_eval
@@ -33,7 +37,9 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         add(command)
         for action in command._actions:
             if action.dest == "output_dir":
-                action.required, action.default, action.help = False, None, argparse.SUPPRESS
+                action.required, action.default = False, None
+            if action.dest in _NOT_OF_JOBS:
+                action.help = argparse.SUPPRESS
         command.description = (
             f"Run one {what} on a machine of the Hub and follow its log. The machine and the most it can cost are said first. "
             "The state goes to a private repository, from which another attempt, or the same command again, goes on."

@@ -207,14 +207,19 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
 
 
 def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
-    """What to try after a run: first the episode of its replay, sampled as it was."""
-    sampled = f"--seed {summary.get('replayed_test_episode', 0)} --temperature {config.eval_temperature:g}"
+    """What to try after a run: first the episode of its replay, sampled as it was. A `module:object` is typed each time."""
+    from msgrpo_hub.choices import is_import
+    from msgrpo_hub.training.config import CHOICES
+
+    typed = {name: f" --{name.replace('_', '-')} {value}" for name in CHOICES if is_import(value := str(getattr(config, name)))}
+    own_format = typed.get("prompt_format", "")
+    sampled = f"--seed {summary.get('replayed_test_episode', 0)} --temperature {config.eval_temperature:g}{own_format}"
     adapter, settings, own, further = (
         shlex.quote(str(path)) for path in (folder / "adapter", folder / "config.toml", folder, f"{folder}-{config.seed + 1}")
     )
     return [
         f"msgrpo play {summary['game']} --player {adapter} {sampled}",
-        f"msgrpo train --config {settings} --seed {config.seed + 1} --output-dir {further}",
+        f"msgrpo train --config {settings}{''.join(typed.values())} --seed {config.seed + 1} --output-dir {further}",
         *([f"msgrpo push rollouts {own} USER/NAME"] if config.save_rollouts else []),
     ]
 

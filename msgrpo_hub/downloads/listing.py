@@ -14,7 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError,
 
 from msgrpo_hub.downloads.hub_errors import first_line, hub_errors, retry_rate_limit
 from msgrpo_hub.downloads.inspection import is_revision
-from msgrpo_hub.downloads.names import exists, is_folder
+from msgrpo_hub.downloads.names import adapter_inside, exists, is_folder
 from msgrpo_hub.errors import UserError
 
 LARGEST_SETTINGS = 1_000_000
@@ -91,7 +91,8 @@ def is_repository(name: str) -> bool:
 
 def no_folder(source: str, why: str) -> UserError:
     """The error for a folder without a model."""
-    return UserError(f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({why})")
+    hint = adapter_inside(source)
+    return UserError(f"no model in the folder {source!r}: expected config.json, tokenizer and weights there ({why}){hint}")
 
 
 def _cache_revision(found: Listing, revision: str | None) -> None:

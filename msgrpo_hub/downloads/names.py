@@ -100,6 +100,12 @@ def public_name(source: str) -> str:
     return next(built_in, f"folder:{folder.resolve().name}")
 
 
+def adapter_inside(folder: str | Path) -> str:
+    """A hint for who names the folder of a run in place of its adapter; empty if there is none."""
+    inside = Path(folder, "adapter")
+    return f"; did you mean {str(inside)!r}?" if is_folder(inside) else ""
+
+
 def is_http(url: str) -> bool:
     """Whether a server may have this URL: http or https, a host in ASCII, and no characters that are invalid in a URL.
 

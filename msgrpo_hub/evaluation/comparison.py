@@ -83,9 +83,11 @@ def _by_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
         if (other := tasks.setdefault(result.task, result)) is not result:
             named = zip((other, result), _names(other, result), strict=True)
             first, second = (f"{run.folder} ({name}, suite {run.config['suite']})" for run, name in named)
+            same = player_key(other) == player_key(result)
+            remedy = "each suite needs an --output-dir of its own" if same else "checkpoints of several seeds need --methods"
             raise UserError(
-                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run, and "
-                "each suite an --output-dir of its own"
+                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run; "
+                f"{remedy}"
             )
     return tasks
 

@@ -215,6 +215,10 @@ def _probes(plan: _Plan, player: Player, missing: Mapping[str, Sequence[int]]) -
     return probe_tasks(games, own, player.policy, asked_in(player, plan.suite), plan.batch_size, plan.seconds)
 
 
+_FEW = 2
+"""So few replies at a time say little of a batch."""
+
+
 def _timed(probes: Mapping[str, Probe]) -> list[str]:
     """How the time was measured."""
     if not probes:
@@ -223,7 +227,8 @@ def _timed(probes: Mapping[str, Probe]) -> list[str]:
     if least.cut_at:
         how = f"with single replies, cut at {least.cut_at} tokens and extrapolated; batches take less per reply"
     elif not least.is_full:
-        how = f"with batches of {least.rows} replies, extrapolated to full ones"
+        how = f"with {least.rows} repl{'y' if least.rows == 1 else 'ies'} at a time, extrapolated to full batches"
+        how += ", which may take a small part of it" if least.rows <= _FEW else ""
     else:
         how = f"with batches of {least.rows} replies"
     return [f"Time: from a probe on this machine, {how}."]

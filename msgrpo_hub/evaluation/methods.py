@@ -90,7 +90,8 @@ def _compared(task: str, a: Sequence[Result], b: Sequence[Result]) -> MethodComp
     for runs in (a, b):
         if len(runs) < FEWEST_SEEDS:
             raise UserError(
-                f"{len(runs)} players of {task} beside {runs[0].folder}: expected at least {FEWEST_SEEDS} training seeds"
+                f"{len(runs)} checkpoints of one method on {task}, such as {runs[0].folder}: expected one per training seed, at "
+                f"least {FEWEST_SEEDS}"
             )
     return compare_seeds(task, *(np.array([_mean_reward(run) for run in runs]) for runs in (a, b)))
 

@@ -188,16 +188,30 @@ _DISPLAYED = 12
 
 
 def player_names(results: Sequence[Result]) -> dict[str, str]:
-    """A unique name per identity: the player's name, followed by the differences if several identities share it."""
+    """A unique name per identity: the player's name, followed by what differs if several identities share it.
+
+    That is the folder of the player's results where each has its own, as adapters of several runs have.
+    """
     identities = {player_key(result): result for result in results}
     names = {}
     for key, result in identities.items():
-        namesakes = [identity_of(other) for other in identities.values() if other.player == result.player]
-        own = identity_of(result).items()
-        differing = [(what, value) for what, value in own if any(other.get(what) != value for other in namesakes)]
-        suffix = ", ".join(f"{what} {_shortened(str(value))}" for what, value in differing)
-        names[key] = f"{result.player} ({suffix})" if suffix else result.player
+        namesakes = [other for other in identities.values() if other.player == result.player]
+        folders = {_player_folder(other) for other in namesakes}
+        suffix = _player_folder(result) if len(folders) == len(namesakes) and "" not in folders else _differing(result, namesakes)
+        names[key] = f"{result.player} ({suffix})" if len(namesakes) > 1 else result.player
     return names
+
+
+def _player_folder(result: Result) -> str:
+    """The name of a player in `<player>/<commit>/<task>/<run hash>`; empty if the folder of a run is named otherwise."""
+    *_, player, _, _, run = ("", "", "", *result.folder.resolve().parts)
+    return player if run == run_hash(result.config) else ""
+
+
+def _differing(result: Result, namesakes: Sequence[Result]) -> str:
+    others = [identity_of(other) for other in namesakes]
+    own = identity_of(result).items()
+    return ", ".join(f"{what} {_shortened(str(value))}" for what, value in own if any(o.get(what) != value for o in others))
 
 
 def _shortened(value: str) -> str:

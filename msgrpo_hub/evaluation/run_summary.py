@@ -7,7 +7,7 @@ from typing import Any
 
 from msgrpo_hub.episode import NEAR, Episode, EpisodeScore, StepScore
 from msgrpo_hub.evaluation.repeats import repeat_figures
-from msgrpo_hub.evaluation.results import Result, run_hash
+from msgrpo_hub.evaluation.results import Result, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.evaluation.summary import summarise
 
@@ -49,8 +49,8 @@ def near_draws(results: Sequence[Result]) -> list[str]:
     """One line per model that played on this machine: how many of its draws another rounding may turn."""
     counted = [result for result in results if "near_draws" in result.summary]
     lines = []
-    for player in dict.fromkeys(result.player for result in counted):
-        own = [result for result in counted if result.player == player]
+    for key, player in player_names(counted).items():
+        own = [result for result in counted if player_key(result) == key]
         near, draws = sum(result.summary["near_draws"] for result in own), sum(map(_draws, own))
         lines.append(
             f"{player}: {near:,} of {draws:,} draws lie within {NEAR:g} of a boundary, and another rounding may turn them"

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
+from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.progress import Progress
@@ -85,6 +86,9 @@ def evaluate(
     if not names:
         raise UserError("no players: expected the name of at least one")
     tasks = {name: known_tasks(name, chosen) for name in names}
+    for name, own in tasks.items():
+        if left := [task for task in chosen.tasks if task not in own]:
+            print(f"{without_secrets(name)} does not play {', '.join(left)}: left out", file=sys.stderr, flush=True)
     results = []
     for name in names:
         expected = prompts_of([make_game(task) for task in tasks[name]], find_format(chosen.prompt_format))

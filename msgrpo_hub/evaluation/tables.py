@@ -189,7 +189,8 @@ def with_interval(value: dict[str, Any] | None) -> str:
 
 DETECTABLE = (
     "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
-    "correlation shown (0 where it is –); none: they find none so often\n"
+    "correlation shown (0 where it is –); with the sign of the difference, unless no such one can be found, as of a player\n"
+    "that never fails; none: they find none so often\n"
     "pairs needed: how many would find a true difference as large as the one seen, 8 times in 10"
 )
 """What the last columns of a comparison mean."""

@@ -63,7 +63,14 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
         UserError: the folder has neither.
     """
     rollouts = verify_rollouts(folder)
-    return [*rollouts, *verify(folder)] if not rollouts or any(folder.rglob(run_files.RESULTS)) else rollouts
+    if rollouts and not any(folder.rglob(run_files.RESULTS)):
+        return rollouts
+    if not any(any(folder.rglob(name)) for name in (run_files.RESULTS, run_files.EPISODES)):
+        raise UserError(
+            f"no episodes under {str(folder)!r}: expected a folder that `msgrpo eval --output-dir` has filled, or "
+            "`msgrpo train` with --save-rollouts"
+        )
+    return [*rollouts, *verify(folder)]
 
 
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:

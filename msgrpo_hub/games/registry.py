@@ -107,7 +107,7 @@ def _game_of_another_package(name: str) -> Game:
     """The game of an entry point, which must have the id that it is registered under."""
     points = entry_points(group=GROUP)
     if name not in points.names:
-        raise unknown("game", name, [*GAMES, *sorted(points.names)], further=FURTHER)
+        raise unknown("game", name, [*GAMES, *sorted(points.names)], "(`msgrpo games` lists all)", further=FURTHER)
     try:
         loaded = points[name].load()
     except (ImportError, AttributeError) as error:

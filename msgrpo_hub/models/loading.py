@@ -53,7 +53,7 @@ def fetch_both(
     """
     listing = list_files(source, revision)
     if adapter is not None and listing.is_adapter:
-        raise UserError(f"{source!r} is a LoRA adapter, not a base model: pass it alone, or pass a base with --adapter")
+        raise UserError(f"{source!r} is a LoRA adapter, not a base model: pass it alone, or with its base: BASE+ADAPTER")
     if adapter is not None:
         adapter_listing = list_files(adapter, adapter_revision)
         if not adapter_listing.is_adapter:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import DIRECTIONS, Cell, inside, neighbour
+from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.snake import Item, Snake, SnakeState, is_snake
 from msgrpo_hub.games.solving import TIE
 
@@ -38,7 +39,8 @@ def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
     Raises `UserError` for a game other than Snake.
     """
     if not is_snake(game):
-        raise UserError(f"the planner plays only Snake, not {game.id}: use the player 'optimal' instead of 'planner'")
+        other = "optimal" if is_solvable(game) else "random-safe"
+        raise UserError(f"the planner plays only Snake, not {game.id}: use the player {other!r} instead of 'planner'")
     values = move_values(game, state)
     return game.actions[int(np.argmax(values >= values.max() - TIE))]
 

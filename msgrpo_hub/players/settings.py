@@ -28,7 +28,7 @@ class PlayerSettings(LoadOptions):
     chat_template: str = ""
     """File with a Jinja chat template, for a model without one."""
     prompt_format: str = ""
-    """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's."""
+    """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's or think-action."""
     chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Variables of the chat template as JSON, such as {"enable_thinking": false}; an adapter has its own."""
     top_k: TopK = 0

@@ -20,7 +20,7 @@ INK, FAINT = "#1f2328", "#d8dee4"
 _TOP = 1.0
 """Height of a title, in heights of its axes. A fixed value saves the layout search, a third of the time."""
 
-_MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.085, "top": 0.94, "wspace": 0.5, "hspace": 0.26}
+_MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.085, "top": 0.94, "wspace": 0.62, "hspace": 0.26}
 """Margins of the figure and gaps between its parts: a layout that measures its texts draws them all twice."""
 
 
@@ -126,11 +126,13 @@ def _two_scales(axis: Axes, metrics: Metrics, left: Line, right: Line) -> None:
     other.spines["right"].set(visible=True, color=FAINT)
     updates = _column(metrics, "update")
     for scale, (key, label, color) in ((axis, left), (other, right)):
-        _line(scale, updates, _column(metrics, key), color)
+        values = _column(metrics, key)
+        _line(scale, updates, values, color)
         scale.set_ylabel(label, color=color)
         scale.tick_params(axis="y", labelcolor=color)
         scale.yaxis.set_major_formatter("{x:.3g}")
-        scale.set_ylim(bottom=min(0.0, scale.get_ylim()[0]))
+        if not (values < 0).any():
+            scale.set_ylim(0, None if (values > 0).any() else 1)
 
 
 def _line(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from os import PathLike
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 import numpy as np
@@ -39,6 +40,12 @@ _LABEL = 0.34
 
 _NAME = 28
 """Most characters of a name that fit beside the axes."""
+
+_ROOM = 0.9
+"""Width of the references' labels, where a curve has 3."""
+
+_LINE = 18
+"""Most characters of a line of such a label, unless a name is longer."""
 
 _NEAR = 0.05
 """Distance from which the labels of two references are apart, in heights of the axes."""
@@ -87,7 +94,9 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
         raise ValueError("no updates to draw: no run has any")
     has_validation = any(x.size for variant in variants for x, _ in variant.validation.values())
     has_test = any(variant.test for variant in variants)
-    widths = [3.0, *([3.0] if has_validation else []), *([min(0.6 + 0.25 * len(variants), 3.0)] if has_test else [])]
+    columns = min(0.6 + 0.25 * len(variants), 3.0)
+    room = _ROOM if _same_references(variants) else 0.0
+    widths = [3.0, *([3.0] if has_validation else []), *([columns + room] if has_test else [])]
     height = max(4.4, _LABEL * len(variants) / (_TOP - _BOTTOM))
     figure = Figure(figsize=(12, height), dpi=150)
     FigureCanvasAgg(figure)
@@ -98,7 +107,7 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     if has_validation:
         ends |= _curves(next(axes), looks, "validation", x_label)
     if has_test:
-        ends |= _test(next(axes), looks)
+        ends |= _test(next(axes), looks, room / columns)
     _label(figure.axes[-1], looks, ends, _LABEL / (height * (_TOP - _BOTTOM)))
     figure.axes[0].set_ylabel("mean reward of an episode", color=GREY)
     games = ", ".join(dict.fromkeys(variant.game for variant in variants))
@@ -159,12 +168,15 @@ def _band(axis: Axes, x: Floats, means: Sequence[OverSeeds], colour: str) -> Non
     axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
-def _test(axis: Axes, looks: Looks) -> dict[str, float]:
-    """A column for each variant: a dot per seed, beside them the mean with its interval. Returns the means."""
+def _test(axis: Axes, looks: Looks, room: float) -> dict[str, float]:
+    """A column for each variant: a dot per seed, beside them the mean with its interval. Returns the means.
+
+    To their left is room for the labels of the references, as a multiple of the width of the columns.
+    """
     plain(axis)
     title(axis, "Test", "")
     axis.set_xticks([])
-    axis.set_xlim(-0.6, len(looks) - 0.3)
+    axis.set_xlim(-0.6 - room * (len(looks) + 0.3), len(looks) - 0.3)
     ends = {}
     for place, (variant, (colour, _)) in enumerate(looks):
         if not variant.test:
@@ -190,7 +202,7 @@ def _reference_lines(axis: Axes, references: Mapping[str, float]) -> None:
         near = next((placed for placed in labels if placed - value < _NEAR * (high - low)), value)
         labels.setdefault(near, []).append(name)
     for value, names in labels.items():
-        text = ", ".join(reversed(names))
+        text = fill(", ".join(reversed(names)), _LINE, break_long_words=False)
         axis.text(0.02, value, text, transform=axis.get_yaxis_transform(), va="bottom", fontsize=8, color=GREY, parse_math=False)
 
 

@@ -61,7 +61,7 @@ def test_compare_shows_a_verdict_in_words_and_in_json(run: Run, played: Path) ->
     text = run("compare", played / "random", played / "greedy")
     assert text.code == 0
     assert "second minus first" in text.out
-    assert text.said == [f"Next: msgrpo report {played / 'random'}"]
+    assert text.said == [f"Next: msgrpo report {played}"]
     rows = json.loads(run("compare", played / "random", played / "greedy", "--json").out)
     assert [row["task"] for row in rows] == [FIRM, SNAKE]
     for row in rows:

@@ -197,7 +197,7 @@ BAD = {
     ),
     "one folder to compare": ("compare @/none", "the following arguments are required"),
     "nothing to compare": ("compare @/none @/none", "no runs under '@/none': expected a folder that `msgrpo eval --output-dir`"),
-    "nothing to verify": ("verify @", "no runs under '@'"),
+    "nothing to verify": ("verify @", "no episodes under '@': expected .*`msgrpo train` with --save-rollouts"),
 }
 
 

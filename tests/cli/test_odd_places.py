@@ -69,6 +69,13 @@ def test_the_next_commands_quote_folders() -> None:
     assert "--output-dir 'my run-1'" in told[1]
 
 
+def test_the_next_commands_type_what_a_file_may_not_import() -> None:
+    own = TrainConfig(credit="mine:Credit", prompt_format="mine:Format")
+    play, train = next_commands({"game": "FrozenLake-NotSlippery-v1"}, own, Path("run"))
+    assert play.endswith(" --prompt-format mine:Format")
+    assert "config.toml --credit mine:Credit --prompt-format mine:Format --seed 1 " in train
+
+
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = f"{sys.executable} -m msgrpo_hub {command}"
     return subprocess.run(["sh", "-c", program], cwd=folder, capture_output=True, text=True, check=False, env=os.environ)

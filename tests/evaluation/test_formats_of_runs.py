@@ -64,6 +64,18 @@ def test_two_formats_give_two_runs_that_compare(tmp_path: Path) -> None:
     assert len({*player_names([first, alike]).values()}) == 2
 
 
+def test_adapters_of_several_runs_are_told_apart_by_the_folders_of_their_results(tmp_path: Path) -> None:
+    result, results = played(tmp_path), []
+    for run, commit in (("q2", "1" * 40), ("q3", "2" * 40)):
+        identity = result.config["identity"] | {"adapter_commit": commit}
+        config = result.config | {"player": "folder:adapter", "identity": identity}
+        folder = tmp_path / f"{run}__adapter" / commit / "lake" / run_hash(config)
+        results.append(replace(result, config=config, folder=folder))
+    assert list(player_names(results).values()) == ["folder:adapter (q2__adapter)", "folder:adapter (q3__adapter)"]
+    elsewhere = [replace(one, folder=tmp_path) for one in results]
+    assert next(iter(player_names(elsewhere).values())) == f"folder:adapter (adapter_commit {'1' * 12})"
+
+
 def test_what_is_typed_goes_before_the_suite_s_default(tmp_path: Path) -> None:
     suite = Suite(name="mine", tasks=LAKE.tasks, episodes=5, prompt_format="action-only")
     assert played(tmp_path, suite=suite).prompt_format == "action-only"

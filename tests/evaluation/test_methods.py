@@ -79,7 +79,7 @@ def test_the_command_compares_folders_of_checkpoints(tmp_path: Path, capsys: pyt
 
 def test_too_few_seeds_and_the_same_checkpoint_twice_are_refused(tmp_path: Path) -> None:
     few, enough = seeds(tmp_path / "few", "random", 2), seeds(tmp_path / "enough", "pocket", 3)
-    with pytest.raises(UserError, match=r"2 players of .*: expected at least 3 training seeds"):
+    with pytest.raises(UserError, match=r"2 checkpoints of one method on .*: expected one per training seed, at least 3"):
         compare_methods(few, enough)
     shutil.copytree(enough / "seed-0", enough / "again")
     with pytest.raises(UserError, match="two runs of one checkpoint"):

@@ -56,6 +56,13 @@ def test_a_run_reads_the_same_fresh_and_from_its_files(tmp_path: Path) -> None:
     assert results_table(evaluate(["greedy", "random"], replace(SUITE, episodes=4), tmp_path)) == played
 
 
+def test_tasks_that_a_player_does_not_play_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(["optimal", "random"], replace(SUITE, episodes=2), tmp_path)
+    assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == [
+        f"optimal does not play {SNAKE}: left out"
+    ]
+
+
 def test_figures_of_few_episodes_have_no_interval(tmp_path: Path) -> None:
     text = results_table(evaluate("greedy", replace(SUITE, episodes=29), tmp_path))
     assert text.count("(n < 30)") == 1  # the reward of Snake; what is 0 or 1 has an interval always
@@ -136,7 +143,7 @@ def test_a_comparison_names_its_direction_its_power_and_its_verdict(place: Path)
         [SNAKE, "reward", lines[4].split()[2]],
         [SNAKE, "success", lines[5].split()[2]],
     ]
-    assert lines[-3].startswith("detectable: the smallest difference")
+    assert lines[-4].startswith("detectable: the smallest difference")
     assert lines[3].endswith("  30   better")
     assert "+0.967 [" in lines[3]  # on one of these lakes random play reaches the goal
     assert " < 0.0001 " in lines[3]

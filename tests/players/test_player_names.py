@@ -99,6 +99,7 @@ def test_a_run_folder_is_one_folder_per_player_and_commit(place: Path) -> None:
         ("pocket+@/none", "no model in the folder '@/none'"),
         ("@/none+pocket", "no model in the folder '@/none'"),
         ("@/models", "no model in the folder '@/models'"),
+        ("@/runs", "no model in the folder '@/runs'.*; did you mean '@/runs/adapter'"),
         ("pocket+@/models/base", "the adapter '@/models/base' does not fit its base|'@/models/base'.*adapter_config.json"),
         ("@/runs/adapter+@/runs/adapter", "is a LoRA adapter, not a base model"),
         ("endpoint:nonsense", "cannot parse the player 'endpoint:nonsense': expected endpoint:URL#MODEL"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import numpy.typing as npt
 import pytest
+from matplotlib.figure import Figure
 
 from msgrpo_hub.rendering.curves import plot_curves, rolling_mean
 
@@ -54,6 +56,27 @@ def test_one_update_zeros_and_values_that_are_no_numbers_are_drawn(tmp_path: Pat
     drawn([{"update": float(i), **dict.fromkeys(KEYS, 0.0)} for i in range(1, 4)], tmp_path)
     drawn([*logged(5), {"update": 6.0, **dict.fromkeys(KEYS, float("nan"))}], tmp_path)
     drawn([*logged(5), {"update": 6.0, **dict.fromkeys(KEYS, float("inf"))}], tmp_path)
+
+
+def figure(metrics: list[dict[str, float]], monkeypatch: pytest.MonkeyPatch) -> Figure:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+    plot_curves(metrics, "never.png")
+    drawn[0].draw_without_rendering()
+    return drawn[0]
+
+
+def test_what_is_never_negative_is_drawn_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros = figure([{"update": float(i), **dict.fromkeys(KEYS, 0.0)} for i in range(1, 4)], monkeypatch)
+    assert [axis.get_ylim() for axis in zeros.axes if axis.get_ylabel()] == [(0, 1)] * 4
+
+
+def test_the_names_of_two_scales_do_not_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = figure(
+        [{name: value if name == "update" else value / 3_000 for name, value in line.items()} for line in logged(9)], monkeypatch
+    )
+    names = [axis.yaxis.label.get_window_extent() for axis in small.axes if axis.get_ylabel()]
+    assert not [pair for pair in combinations(names, 2) if pair[0].overlaps(pair[1])]
 
 
 def test_no_update_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:

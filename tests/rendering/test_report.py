@@ -21,6 +21,7 @@ from msgrpo_hub.evaluation.tables import hypotheses
 from msgrpo_hub.players.identity import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rendering.report import report_page, write_report
+from msgrpo_hub.rendering.report_episodes import MOST
 from msgrpo_hub.rendering.report_plots import endings
 from tests.rendering.pages import of
 from tests.rendering.reported import ADAPTER, BASE, HOSTILE, LAKE, failed_run, model
@@ -159,11 +160,23 @@ def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_resu
         assert row[-6].startswith(f"{shown} [".replace("-", "−"))
         assert row[-1] == comparison.verdict
         assert row[-5] in ("< 0.0001", f"{comparison.p_adjusted:.4f}")
+        assert row[-3] == ("none" if comparison.detectable is None else f"{abs(comparison.detectable):.3f}")  # whatever its sign
 
 
 def test_the_base_is_the_model_without_an_adapter_whoever_is_listed_first(text: str) -> None:
     assert text.count(f"Against {BASE}, on the same seeds") == 3
     assert "Holm's method for the 9 tests" in text  # on the lakes a reward is a success: 2 + 2, on Snake 2 scores × 3 players
+
+
+def test_the_page_says_what_it_adjusts_what_success_is_and_which_episodes_it_replays(
+    text: str, report_results: list[Result]
+) -> None:
+    assert "the verdict follows it; the intervals are not adjusted" in text
+    assert f"Up to {MOST} episodes of each task are here" in text
+    said = "The table's success counts both"
+    survivors = [any(segment.kind == "survived" for segment in endings(result)) for result in report_results]
+    assert 0 < text.count(said) <= sum(survivors)
+    assert said not in report_page([of(report_results, "optimal")])
 
 
 def test_one_task_of_two_suites_is_one_task_whose_tables_and_replays_name_their_episodes(tmp_path: Path) -> None:

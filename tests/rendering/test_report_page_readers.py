@@ -48,6 +48,18 @@ def test_no_header_breaks_a_word_on_a_phone(path: Path, open_page: OpenPage) -> 
     assert page.evaluate(BROKEN.replace("SPLIT", "/.+/g"))  # a break between words is seen
 
 
+def test_on_a_phone_turns_stand_under_their_bars_and_names_of_tasks_have_the_whole_width(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path, width=390)
+    bars, turns = page.locator(".mistakes"), page.locator(".failures .turns:visible")
+    assert turns.count() == bars.count() > 0
+    for bar, turn_names in zip(bars.all(), turns.all(), strict=True):
+        above, below = bar.bounding_box(), turn_names.bounding_box()
+        assert above
+        assert below
+        assert 0 <= below["y"] - above["y"] - above["height"] < 12
+    assert all((page.locator(name).bounding_box() or {})["width"] > 340 for name in ("#choose-task", "#choose-seed"))
+
+
 BROKEN = """() => {
   const broken = [];
   for (const cell of document.querySelectorAll('th')) {

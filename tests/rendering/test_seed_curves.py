@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from msgrpo_hub.evaluation.over_seeds import over_seeds
 from msgrpo_hub.rendering.seed_curves import SeedLines, apart, mean_line, plot_seed_curves
@@ -59,6 +60,19 @@ def test_references_that_coincide_share_a_label(tmp_path: Path) -> None:
     drawn = re.findall(r"<!-- (.*?) -->", svg(tmp_path, both))
     assert "random, base" in drawn
     assert "greedy" in drawn
+
+
+def test_references_are_named_beside_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+    low = replace(lines("aaw", 1.0), references={"silent": 0.0, "random": 0.01, "base": 0.02}, test={0: 0.02, 1: 0.03})
+    plot_seed_curves([low], "never.png", x_label="updates")
+    drawn[0].draw_without_rendering()
+    axis = drawn[0].axes[-1]
+    [label] = [text for text in axis.texts if "silent" in text.get_text()]
+    points = [point for line in axis.lines if line.get_marker() == "o" for point in axis.transData.transform(line.get_xydata())]
+    assert len(points) == 2
+    assert label.get_window_extent().x1 < min(x for x, _ in points)
 
 
 def test_every_seed_has_a_line_and_every_test_result_a_dot(tmp_path: Path) -> None:

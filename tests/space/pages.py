@@ -54,6 +54,15 @@ def trouble(page: Page) -> Locator:
     return page.locator("p.trouble").locator("visible=true")
 
 
+def hold(page: Page) -> None:
+    """Holds the requests of the page, until `release`."""
+    page.route("**/queue/join**", lambda _: None)
+
+
+def release(page: Page) -> None:
+    page.unroute("**/queue/join**")
+
+
 def turn(page: Page, stage: str) -> int:
     return int(page.locator(f"{stage} input[type=range]").input_value())
 

@@ -91,7 +91,7 @@ def test_what_the_page_says_first_is_what_the_bundle_says() -> None:
     found = opening.compared()
     rates = [opening.percent(found[side]["success"]["mean"]) for side in ("a", "b")]
     said = opening.sentence()
-    assert f"{rates[0]} of {found['episodes']} test boards, then on {rates[1]}." in said
+    assert f"in {rates[0]} of {found['episodes']} test episodes, then in {rates[1]}." in said
     assert "0.8 million parameters" in said
     about = json.loads((adapters_path() / f"{watch.ADAPTER}.json").read_text(encoding="utf-8"))
     assert f"before and after {opening.duration(about['seconds_training'])} of training" in said

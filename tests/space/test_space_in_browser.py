@@ -159,24 +159,16 @@ def test_compare_shows_two_replays_the_divergence_and_both_scores(visit: Visit) 
     assert page.locator("#compare-stage .replay-mark").is_visible()
 
 
-def test_a_comparison_that_is_stopped_keeps_what_was_played(visit: Visit) -> None:
-    page = visit("Compare")
-    page.get_by_label("number input for Episodes").fill("200")
-    page.get_by_label("number input for Episodes").press("Tab")
-    assert page.get_by_role("button", name="Stop").locator("visible=true").count() == 0  # nothing to stop
-    page.get_by_role("button", name="Compare").click()
-    page.get_by_text("This result came with the Space").locator("visible=true").wait_for(state="detached")
-    page.get_by_role("button", name="Stop").locator("visible=true").click()
-    time.sleep(1)
-    said = page.locator("#compare-scores .count").inner_text()
-    played = int(said.split()[2])
-    assert said == f"Stopped after {played} of 200 episodes"
-    assert page.get_by_role("button", name="Stop").locator("visible=true").count() == 0
-    time.sleep(3)  # longer than a batch takes
-    assert page.locator("#compare-scores .count").inner_text() == said
-    assert (
-        page.locator("#compare-scores").get_by_text("no interval under 30").count() == 0
-    )  # rewards of 0 and 1 have one at any number
+def test_an_address_opens_at_its_turn_and_a_wrong_one_shows_its_error_in_a_card_too(visit: Visit) -> None:
+    page = visit(at=f"?game={SOLO}&board=3&player=snake&turn=2.5")
+    ready(page, "#watch-stage", "snake")
+    page.locator("#watch-stage .replay-turn").get_by_text("turn 2 of").wait_for()
+    game, board, player = FIRST
+    opening = visit(at=f"?game={game}&board={board}&player={player}&beside=pocket&turn=3")
+    opening.locator("#watch-stage .replay-turn").get_by_text("turn 3 of").wait_for()
+    card = visit(at="?board=10000&view=embed")
+    trouble(card).get_by_text("expected a whole number").wait_for()
+    assert not card.locator("#watch-stage").is_visible()
 
 
 def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(visit: Visit) -> None:
@@ -201,6 +193,14 @@ def test_a_visitor_plays_with_the_arrow_keys_and_sees_the_agent_and_the_optimum(
     page.get_by_role("button", name="Next board").click()
     page.get_by_text("Frozen Lake, board 4").wait_for()
     assert page.get_by_label("Board", exact=True).locator("visible=true").input_value() == "4"
+
+
+def test_after_the_last_board_comes_the_first(visit: Visit) -> None:
+    page = visit("Play")
+    play_board(page, 9999)
+    page.evaluate(PRESS, [("ArrowUp", False)] * 8)
+    page.get_by_role("button", name="Next board").click()
+    page.get_by_text("Frozen Lake, board 0").locator("visible=true").wait_for()
 
 
 PRESS = """pressed => { for (const [key, repeat] of pressed)
@@ -242,6 +242,13 @@ def test_the_leaderboard_sorts_and_filters(visit: Visit) -> None:
         assert len(values) > 20
         assert values == sorted(values, reverse=falls)
     assert page.locator("#leaderboard th[aria-sort=descending], #leaderboard th[aria-sort=ascending]").count() == 1
+    page.get_by_role("button", name="Rank").click()
+    assert page.locator("#leaderboard .all tbody td:nth-child(3)").first.get_attribute("data-value") == "1"
+    page.get_by_role("button", name="Engine").click()
+    engines = page.locator("#leaderboard .all tbody td:nth-child(12)").evaluate_all(
+        "all => all.map((each) => each.dataset.value)"
+    )
+    assert engines == sorted(engines, reverse=True)
     pick(page, "Game", LAKE)
     page.wait_for_function("() => document.querySelectorAll('#leaderboard section').length === 1")
     assert page.locator("#leaderboard h2 small").inner_text() == LAKE

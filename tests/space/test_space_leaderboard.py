@@ -94,6 +94,18 @@ def test_every_game_has_a_block_whose_bars_end_where_the_figures_are() -> None:
     assert ends == pytest.approx([100 * row["reward"]["mean"] for row in shown], abs=0.02)  # the scale is 0 to 1 there
 
 
+def test_an_unknown_game_is_answered_with_what_to_do() -> None:
+    assert "No results for this game" in leaderboard_page.leaderboard_page(leaderboard.leaderboard("Snake-Nowhere-v1"))
+
+
+def test_the_base_has_the_name_in_its_block_that_it_has_elsewhere() -> None:
+    page = leaderboard_page.leaderboard_page(leaderboard.leaderboard(LAKE))
+    blocks, figures = page.split("<details")
+    assert names.player("pocket") in blocks
+    assert "pocket, " in figures
+    assert "pocket, " not in blocks.replace("replay of pocket, ", "")
+
+
 def test_what_was_trained_here_is_marked_under_the_name_that_visitors_know() -> None:
     rows = leaderboard.leaderboard()
     page = leaderboard_page.leaderboard_page(rows)

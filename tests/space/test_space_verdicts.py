@@ -59,16 +59,17 @@ def test_unparsed_replies_are_no_habit(asked: Asked) -> None:
     assert judge(asked, unparsed(), unparsed(), unparsed())["verdict"] == "does not play"
 
 
-def test_no_change_is_no_sign_either_way() -> None:
-    for expected in ("less", "same"):
-        asked = Asked(expected=expected, reads=True, renamed=False, changed=True)  # type: ignore[arg-type]
-        assert judge(asked, played("greedy"), played("greedy"), played("greedy"))["verdict"] == "no sign either way"
+def test_no_change_is_a_habit_where_the_words_forbid_and_no_sign_where_they_mean_the_same() -> None:
+    same = Asked(expected="same", reads=True, renamed=False, changed=True)
+    assert judge(READER, *[played("greedy")] * 3)["verdict"] == "keeps its habit"
+    assert judge(same, *[played("greedy")] * 3)["verdict"] == "no sign either way"
 
 
 def test_unchanged_words_and_few_starts_have_no_verdict() -> None:
     same = Asked(expected="same", reads=True, renamed=False, changed=False)
     assert judge(same, *[played("greedy")] * 3)["verdict"] == "the same words"
     assert judge(READER, *[played("greedy", 29)] * 3)["verdict"] == "too few"
+    assert judge(READER, *[played("greedy", 1)] * 3)["sentence"].startswith("1 start says nothing yet")
 
 
 @cache
@@ -90,7 +91,7 @@ def walks(goals: Sequence[int]) -> list[Episode]:
         ("less", False, [1] * 60, [0] * 60, "follows the words"),
         ("less", False, [1] * 60, [1] * 48 + [0] * 12, "follows in part"),
         ("less", False, [1, 0] * 15, [0, 1, 0] * 10, "no sign either way"),
-        ("less", False, [1, 0] * 30, [1] * 60, "no sign either way"),
+        ("less", False, [1, 0] * 30, [1] * 60, "keeps its habit"),
         ("same", True, [1] * 60, [1] * 60, "follows the words"),
         ("same", True, [1] * 60, [0] * 60, "keeps its habit"),
         ("same", True, [1] * 60, [1, 0] * 30, "no sign either way"),
@@ -107,7 +108,9 @@ def test_the_verdict_says_what_the_interval_says(
 
 
 def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:
-    assert judge(READER, *[walks([0] * 60)] * 3)["verdict"] == "nothing to see"
+    found = judge(READER, *[walks([0] * 60)] * 3)
+    assert found["verdict"] == "nothing to see"
+    assert found["sentence"].startswith("Even with the game's own words it almost never eats an apple")
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=30, max_size=60), st.sampled_from([READER, RENAMED]))
