@@ -74,7 +74,7 @@ def test_compare_takes_two_temperatures_of_a_model_by_their_folders(model: Resul
         folder = Path(shutil.copytree(model.folder, tmp_path / "pocket" / LAKE / run_hash(config)))
         (folder / "config.lock.json").write_text(json.dumps(config))
     cold, warm = sorted(find_results(tmp_path), key=lambda run: float(run.config["identity"]["temperature"]))
-    with pytest.raises(UserError, match=r"\(pocket \(temperature 0.5\)\).*give the folder of one player or one run") as refusal:
+    with pytest.raises(UserError, match=r"\(pocket \(temperature 0.5\), suite standard\).*give the folder of one player or one run") as refusal:
         compare(tmp_path / "pocket", tmp_path / "pocket")
     assert "(pocket (temperature 1.0))" in str(refusal.value)
     [found] = compare(cold.folder, warm.folder)
