@@ -74,9 +74,10 @@ def test_compare_takes_two_temperatures_of_a_model_by_their_folders(model: Resul
         folder = Path(shutil.copytree(model.folder, tmp_path / "pocket" / LAKE / run_hash(config)))
         (folder / "config.lock.json").write_text(json.dumps(config))
     cold, warm = sorted(find_results(tmp_path), key=lambda run: float(run.config["identity"]["temperature"]))
-    with pytest.raises(UserError, match=r"\(pocket \(temperature 0.5\), suite standard\).*give the folder of one player or one run") as refusal:
+    words = r"\(pocket \(temperature 0.5\), suite standard\).*give the folder of one player or one run"
+    with pytest.raises(UserError, match=words) as refusal:
         compare(tmp_path / "pocket", tmp_path / "pocket")
-    assert "(pocket (temperature 1.0))" in str(refusal.value)
+    assert "(pocket (temperature 1.0), suite standard)" in str(refusal.value)
     [found] = compare(cold.folder, warm.folder)
     assert (found.task, found.rewards.difference, found.rewards.n) == (LAKE, 0.0, 200)
 
