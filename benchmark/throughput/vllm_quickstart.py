@@ -26,9 +26,6 @@ RESULTS = Path(__file__).with_name("results") / "vllm_quickstart.json"
 LAST = 5
 """Updates at the end of a run whose episodes are counted together."""
 
-QUIET = 15
-"""Updates at the end of a run whose seconds count: before them, other programs had the processor too."""
-
 ACTING = ("vllm", "engine")
 
 Run = dict[str, Any]
@@ -74,7 +71,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
         both = min(run["updates"] for run in pair)
         success = [mean(run["success_of_updates"][:both][-LAST:]) for run in pair]
         test = [f"{run['test_success_adapter']:.3f}" if "test_success_adapter" in run else "–" for run in pair]
-        acting = [median(run["seconds_acting"][:both][-QUIET:]) for run in pair]
+        acting = [median(run["seconds_acting"][:both]) for run in pair]
         minutes = [sum(run["seconds_acting"][:both] + run["seconds_training"][:both]) / 60 for run in pair]
         pairs = [_two(success, 2), " / ".join(test), _two(acting, 1), _two(minutes, 0), f"{pair[0]['largest_sampler_k3']:.1g}"]
         lines.append([str(seed), f"{both} of {pair[0]['updates_of_run']}", *pairs])
@@ -85,7 +82,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
     if len(seeds) > 1 and all(len(values) == len(seeds) for values in tested):
         lines.append(["all", "", "", " / ".join(with_interval(values) for values in tested), "", "", ""])
     head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
-    return [*head, f"seconds of acting, median of the last {QUIET}", "minutes in all", "largest `sampler_k3`"], lines
+    return [*head, "seconds of acting, median", "minutes in all", "largest `sampler_k3`"], lines
 
 
 def _two(values: Sequence[float], digits: int) -> str:
