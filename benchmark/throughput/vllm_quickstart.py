@@ -26,6 +26,8 @@ RESULTS = Path(__file__).with_name("results") / "vllm_quickstart.json"
 LAST = 5
 """Updates at the end of a run whose episodes are counted together."""
 
+GAME = preset("quickstart").game
+
 ACTING = ("vllm", "engine")
 
 Run = dict[str, Any]
@@ -80,7 +82,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
         for acting in ACTING
     ]
     if len(seeds) > 1 and all(len(values) == len(seeds) for values in tested):
-        lines.append(["all", "", "", " / ".join(with_interval(values) for values in tested), "", "", ""])
+        lines.append(["all", "", "", " / ".join(with_interval(values, game=GAME) for values in tested), "", "", ""])
     head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
     return [*head, "seconds of acting, median", "minutes in all", "largest `sampler_k3`"], lines
 

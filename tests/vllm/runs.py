@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from accelerate import Accelerator
 
+from msgrpo_hub.models.vllm_pool import VllmPool
 from msgrpo_hub.models.vllm_server import VllmServer
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.acting import VllmActor
@@ -41,6 +42,17 @@ def publish_and_move(trainer: Trainer) -> None:
 
 def version_name(trainer: Trainer) -> str:
     """What the servers call the present version."""
+    return _pool(trainer)._name
+
+
+def wait_for_all(trainer: Trainer) -> None:
+    """Waits until every server is ready: a new one takes seconds for its first log-probabilities, and a first one is enough."""
+    pool = _pool(trainer)
+    with pool._changed:
+        assert pool._changed.wait_for(lambda: len(pool._ready()) == len(pool.servers), 300)
+
+
+def _pool(trainer: Trainer) -> VllmPool:
     actor = cast(VllmActor, trainer.actor)
     assert actor._pool is not None
-    return actor._pool._name
+    return actor._pool

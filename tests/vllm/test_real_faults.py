@@ -14,7 +14,7 @@ from msgrpo_hub.models.vllm_server import VllmServer
 from msgrpo_hub.training.trainer import Trainer
 from tests.training.test_vllm_faults import assert_all_of_this_version
 from tests.vllm.real import Fault, RealServer, Watched
-from tests.vllm.runs import CONFIG, acting_on, publish_and_move, version_name
+from tests.vllm.runs import CONFIG, acting_on, publish_and_move, version_name, wait_for_all
 
 Record = Callable[[str, object], None]
 
@@ -97,9 +97,21 @@ def test_an_adapter_that_is_swapped_in_silence_is_noticed_and_its_episodes_are_p
 def test_two_servers_share_the_load_and_one_that_is_killed_leaves_it_to_the_other(
     server: RealServer, second: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
 ) -> None:
-    """Each server's own count of requests says that it took part."""
+    """Each server's own count of requests says that it took part.
+
+    Each waits for the other, which may take longer to load a version than an update does, where it has few cores.
+    """
     fault = Fault(second.stop)
-    servers = (VllmServer(url=server.url), Watched(url=second.url, before=fault.before))
+
+    def wait() -> None:
+        if not fault.happened:
+            wait_for_all(trainer)
+
+    def wait_and_fail() -> None:
+        wait()
+        fault.before()
+
+    servers = (Watched(url=server.url, before=wait), Watched(url=second.url, before=wait_and_fail))
     with acting_on(tmp_path, *servers, config=replace(CONFIG, groups=6)) as trainer:
         publish_and_move(trainer)
         before = [one.finished() for one in (server, second)]
