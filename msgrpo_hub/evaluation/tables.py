@@ -58,9 +58,16 @@ def _each_player_once(results: Iterable[Result]) -> list[Result]:
 
 
 def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
-    """A name for each group of `same_episodes`: its task, with its episodes if several groups have that task."""
-    tasks = Counter(group[0].task for group in groups)
-    return [f"{group[0].task}, {_episodes(group[0])}" if tasks[group[0].task] > 1 else group[0].task for group in groups]
+    """A name for each group of `same_episodes`: its task, with as much of its episodes and rules as tells the groups apart."""
+    names = [group[0].task for group in groups]
+    for more in (_episodes, _rules):
+        found = Counter(names)
+        names = [f"{name}, {more(group[0])}" if found[name] > 1 else name for name, group in zip(names, groups, strict=True)]
+    return names
+
+
+def _rules(result: Result) -> str:
+    return f"harness {result.config['harness']}, rules {result.config['task_hash']}"
 
 
 def _episodes(result: Result) -> str:

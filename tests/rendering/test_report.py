@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.comparison import compare
 from msgrpo_hub.evaluation.results import Result, player_names
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.tables import hypotheses
+from msgrpo_hub.evaluation.tables import hypotheses, titles
 from msgrpo_hub.players.identity import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rendering.report import report_page, write_report
@@ -188,6 +188,14 @@ def test_one_task_of_two_suites_is_one_task_whose_tables_and_replays_name_their_
     assert [row[0] for row in page.rows[1:3]] == both
     data = next(json.loads(script) for script in page.scripts if script.startswith('{"players"'))
     assert [task["title"] for task in data["tasks"]] == both
+
+
+def test_one_task_by_two_rules_has_two_titles(report_results: list[Result]) -> None:
+    old = of(report_results, "random")
+    new = replace(old, config=old.config | {"task_hash": "0" * 16})
+    told = titles([[old], [new]])
+    assert len({*told}) == 2
+    assert all(LAKE in title and "rules " in title for title in told)
 
 
 def test_one_player_is_compared_with_nobody(report_results: list[Result]) -> None:
