@@ -96,7 +96,7 @@ def test_another_seed_or_game_is_found_out_although_both_tables_agree(
 
 
 def test_a_folder_with_neither_is_told_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no runs under"):
+    with pytest.raises(UserError, match="no episodes under"):
         verify_folder(tmp_path)
 
 
