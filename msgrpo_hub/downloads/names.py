@@ -101,7 +101,7 @@ def public_name(source: str) -> str:
 
 
 def adapter_inside(folder: str | Path) -> str:
-    """A hint for who names the folder of a run in place of its adapter; empty if there is none."""
+    """A hint for a user who named the folder of a run in place of its adapter; empty if the folder has no adapter."""
     inside = Path(folder, "adapter")
     return f"; did you mean {str(inside)!r}?" if is_folder(inside) else ""
 
