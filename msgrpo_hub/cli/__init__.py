@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import io
+import logging
 import os
 import signal
 import sys
@@ -44,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks Linux for huge pages: large weights are read 8 % faster
     warnings.filterwarnings("ignore", category=FutureWarning)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("msgrpo_hub").setLevel(logging.INFO)
     given = sys.argv[1:] if arguments is None else arguments
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the shell, as in `msgrpo games >&-`

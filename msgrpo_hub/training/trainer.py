@@ -18,7 +18,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from peft import PeftModel
-from torch import nn
+from torch import Tensor, nn
 
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.credit import CreditContext, LearningCredit, Selection, as_credit, select
@@ -36,7 +36,7 @@ from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.information import information_of
-from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, teacher_metrics
+from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, ratio_metrics, teacher_metrics
 from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.start_states import Start, StartStates
 from msgrpo_hub.training.teacher import careful_thought, teacher_of
@@ -63,6 +63,8 @@ class Trainer:
         self.teacher = EngineActor(teacher_of(config.teacher, self.agent, thoughts)) if config.taught else None
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        self.ratios: list[Tensor] = []
+        """p_θ / p_old of the tokens of an optimiser step, before it."""
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
 
     def chosen_engine(self) -> str:
@@ -215,6 +217,7 @@ class Trainer:
         rate = learning_rate(self.config, index)
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
+        self.ratios.clear()
         loss, kl, clipped = self.backward(packs, loss_of)
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip).item()
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -223,7 +226,10 @@ class Trainer:
                 f"lower --learning-rate (it was {rate:g}); update {index - 1} is kept"
             )
         self.optimizer.step()
-        return {"loss": loss, "kl": kl, "clip_fraction": clipped, "gradient_norm": norm, "learning_rate": rate}
+        return {
+            **{"loss": loss, "kl": kl, "clip_fraction": clipped, "gradient_norm": norm, "learning_rate": rate},
+            **ratio_metrics(self.ratios, self.accelerator.num_processes),
+        }
 
     def backward(self, packs: Sequence[Pack], loss_of: PackLoss) -> tuple[float, float, float]:
         """Adds the gradient of all packs, over all processes. Returns loss, KL and clipped share."""
@@ -256,6 +262,7 @@ class Trainer:
             part.to(log_probs.device) for part in (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
         )
         old, advantages, weights = entries
+        self.ratios.append((log_probs.detach()[tokens] - old).exp().cpu())
         return policy_loss(
             log_probs[tokens],
             old,
