@@ -335,6 +335,8 @@ class _Reference:
                 f"its own forward pass ends with {_one_line(error)}",
                 "use another version of transformers, or of the model",
             ) from error
+        if log_p.isnan().any() and model.dtype == torch.float16:
+            raise _unsupported(model, "in float16 its own forward pass overflows", "use --dtype bfloat16 or float32")
         if log_p.isnan().any():
             raise not_finite()
         reference = cls(model, sequences, log_p)
