@@ -1,65 +1,147 @@
-"""The action parser (the ψ of the paper's LAP): reply text → action, or None (⊥) if the reply has none."""
+"""Reading a reply: text → the action that it chose, or None (the ψ of the paper's LAP, and its ⊥)."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+
+_THINK = r"(?:\w{1,16}[:|_])?(?:think(?:ing)?|thoughts?|reasoning)(?:[:_]\w{1,16})?"
+_MARKERS = (
+    (rf"<{_THINK}>", rf"</{_THINK}>"),  # DeepSeek, Qwen, GLM and most others; <seed:think>, <mm:think>, <longcat_think>
+    (r"\[THINK\]", r"\[/THINK\]"),  # Mistral
+    (r"<\|channel\|>(?:analysis|commentary)", r"<\|channel\|>final"),  # gpt-oss
+    (r"\Aanalysis(?=\w)", r"assistantfinal"),  # gpt-oss without its special tokens
+    (r"<\|channel>", r"<channel\|>"),  # Gemma 4
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere
+    (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),  # Apertus
+    (r"<\|think:start\|>", r"<\|think:end\|>"),  # Solar Open
+    (r"<\|plamo:begin_think:plamo\|>", r"<\|plamo:end_think:plamo\|>"),  # PLaMo 3
+    (r"<\|content_thinking\|>", r"<\|content_text\|>"),  # Inkling
+    (r"<\|open\|>think<\|sep\|>", r"<\|close\|>think<\|sep\|>"),  # Kimi K3
+    (r"◁think▷", r"◁/think▷"),  # Kimi-VL
+    (r"\[unused16\]", r"\[unused17\]"),  # Pangu
+    (r"Here(?:'s| is) my thought process:", r"Here(?:'s| is) my response:"),  # Granite
+)
+"""Opening and closing markers of thoughts, as patterns. The reasoning parsers of vLLM and SGLang and the chat templates of TRL
+name them."""
+
+_OPENING, _CLOSING = ("|".join(patterns) for patterns in zip(*_MARKERS, strict=True))
+_THOUGHTS = re.compile(f"(?P<open>{_OPENING})|{_CLOSING}", re.IGNORECASE)
+_OPENED = re.compile(rf"(?:{_OPENING})\s*\Z", re.IGNORECASE)
 
 _BEGIN, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<action>", "</action>"))
+_STRING = r'(?:[^"\\]|\\.)*+'  # possessive: a string that does not end is scanned once
+_JSON = re.compile(rf'[{{}}]|"(?P<key>{_STRING})"\s*:\s*"(?P<value>{_STRING})"|"{_STRING}(?:"|\\?\Z)', re.DOTALL)
+_FRAME = re.compile(r"</?(?:action|answer|response)>|<\|\w{1,20}\|>|[<>/]", re.IGNORECASE)
+_AROUND = " \t\r\n\v\f\xa0.,;:!\"'`*_#~|()[]{}-–—“”‘’«»。！"
 
 
-def parse_action(text: str, actions: Sequence[str], before: Sequence[str] = ("think",)) -> str | None:
-    """The first `<action>…</action>` after the thinking, stripped and case-folded, if it names an available action.
+def parse_action(text: str, actions: Sequence[str], parts: Sequence[str] = (), *, as_json: bool = False) -> str | None:
+    """The action that a reply chose. Every built-in prompt format reads replies with this function.
+
+    1. Thoughts are not read, in whatever markers a model writes them. A thought ends at the first closing marker. If the first
+       marker of a reply is a closing one, the prompt opened the thought, and the reply starts inside it. A thought that is not
+       closed extends to the end. The content of `parts` is not read either.
+    2. The first choice in the remaining text counts, whatever follows it: the content of `<action>…</action>`, or with
+       `as_json` the string "action" of an object. Objects may have raw newlines, trailing commas and text around them.
+    3. Without such a choice the whole remaining text is the choice, so that a reply which is nothing but a name is read.
+    4. A choice is an action if it is an available name and nothing else. Case, whitespace, quotation marks, punctuation
+       other than a question mark, and angle brackets around the name do not matter: `Down.`, `**down**`, `<Down>` and
+       `<Down>Down</Down>` are Down. A sentence with a name, two different names, and a name that is not available are none.
 
     Args:
-        text: the reply.
+        text: the reply. A reply that is cut inside thoughts which the prompt opened must start with their opening marker.
         actions: the actions of the game.
-        before: tags of the parts before the answer, in order; their content is not parsed.
+        parts: tags of further parts that are not read, such as `plan`.
+        as_json: whether the reply is a JSON object.
 
     >>> parse_action("<think>Left? <action>Left</action></think><action> right </action>", ["Left", "Right"])
+    'Right'
+    >>> parse_action('Well: {"thought": "Is it left?", "action": "Right",}', ["Left", "Right"], as_json=True)
     'Right'
     >>> parse_action("I go right.", ["Left", "Right"]) is None
     True
     """
-    answer = answer_after(text, before)
-    if answer is None:
-        return None
-    begin = _BEGIN.search(answer)
-    end = _END.search(answer, begin.end()) if begin else None  # two searches, since a single pattern is slow on many opening tags
-    if begin is None or end is None:
-        return None
-    return named_action(answer[begin.end() : end.start()], actions)
+    _, answer = split_thoughts(text, parts)
+    if as_json:
+        choice = json_strings(answer).get("action")
+    else:
+        begin = _BEGIN.search(answer)
+        end = _END.search(answer, begin.end()) if begin else None  # two searches, since one pattern is slow on many opening tags
+        choice = answer[begin.end() : end.start()] if begin and end else None
+    return _named_action(answer if choice is None else choice, actions)
 
 
-def answer_after(text: str, before: Sequence[str]) -> str | None:
-    """The text of a reply after its thoughts; None if the reply ended before its thoughts did.
+def split_thoughts(text: str, parts: Sequence[str] = ()) -> tuple[list[str], str]:
+    """The thoughts in a reply, and the text outside them. The arguments are those of `parse_action`.
 
-    >>> answer_after("<think>Left or right?</think>Right", ["think"])
-    'Right'
+    >>> split_thoughts("Left or right?</think>Right")
+    (['Left or right?'], 'Right')
     """
-    for tag in before:
-        text = text.rpartition(f"</{tag}>")[2]
-        if f"<{tag}>" in text:
-            return None
-    return text
+    thoughts = []
+    for markers in [_THOUGHTS, *(re.compile(f"(?P<open><{part}>)|</{part}>", re.IGNORECASE) for part in map(re.escape, parts))]:
+        outside, inside, start = [], False, 0
+        for number, marker in enumerate(markers.finditer(text)):
+            opens = marker["open"] is not None
+            if inside and opens:
+                continue
+            piece = text[start : marker.start()]
+            (thoughts if inside or (number == 0 and not opens) else outside).append(piece)
+            inside, start = opens, marker.end()
+        (thoughts if inside else outside).append(text[start:])
+        text = "\n".join(outside)
+    return thoughts, text
 
 
-def named_action(name: str, actions: Sequence[str]) -> str | None:
-    """The available action of a name, ignoring case and surrounding whitespace."""
-    wanted = name.strip().casefold()
-    return next((action for action in actions if action.casefold() == wanted), None)
+def opened_thought(prompt: str) -> str:
+    """The opening marker at the end of a prompt, if its template starts the thoughts of the reply; else an empty string."""
+    found = _OPENED.search(prompt)
+    return found[0] if found else ""
 
 
-def first_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that starts at the first brace of a text, if any.
+def without_opening(text: str) -> str:
+    """A reply without the opening marker at its start, which a template may have written."""
+    found = _THOUGHTS.match(text)
+    return text[found.end() :] if found and found["open"] else text
 
-    >>> first_object('Well: {"action": "Left"} and so on')
+
+def is_marker(token: str) -> bool:
+    """Whether a token starts or ends thoughts, so that the text of a reply must keep it."""
+    return token == "<|channel|>" or _THOUGHTS.fullmatch(token) is not None
+
+
+def json_strings(text: str) -> dict[str, str]:
+    """The first string of each name in the JSON objects of a text; those inside nested objects are left out.
+
+    >>> json_strings('Well: {"action": "Left", "why": {"action": "Up"}} {"action": "Right"}')
     {'action': 'Left'}
     """
+    found: dict[str, str] = {}
+    depth = 0
+    for token in _JSON.finditer(text, max(0, text.find("{"))):
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if depth == 1 and token["key"] is not None:
+            found.setdefault(token["key"].casefold(), _unescaped(token["value"]))
+    return found
+
+
+def _unescaped(string: str) -> str:
     try:
-        value, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-    except (ValueError, RecursionError):  # RecursionError: deeply nested brackets
-        return None
-    return value if isinstance(value, dict) else None
+        return str(json.loads(f'"{string}"', strict=False))
+    except ValueError:  # an escape that JSON does not have
+        return string
+
+
+def _named_action(choice: str, actions: Sequence[str]) -> str | None:
+    """The available action that a choice names and nothing else."""
+    name = choice.strip().casefold()
+    if exact := [action for action in actions if action.casefold() == name]:
+        return exact[0]
+    names = {_bare(piece) for piece in _FRAME.split(choice)} - {""}
+    named = [action for action in actions if {_bare(action)} == names]
+    return named[0] if len(named) == 1 else None
+
+
+def _bare(name: str) -> str:
+    return name.strip(_AROUND).casefold()

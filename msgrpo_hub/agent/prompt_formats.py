@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypedDict
 
-from msgrpo_hub.agent.action import answer_after, first_object, named_action, parse_action
+from msgrpo_hub.agent.action import json_strings, parse_action, split_thoughts
 from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game, stream
@@ -88,8 +88,8 @@ class TaggedFormat:
     """The name in results."""
     request: str = REPLY_FORMAT
     """The request after each observation."""
-    parts: tuple[str, ...] = ("think",)
-    """Tags of the parts before the action. Every format skips thoughts, since some models always think."""
+    parts: tuple[str, ...] = ()
+    """Tags of the parts before the action that are not read, besides thoughts."""
     history: int = 0
     """Number of past turns in a prompt."""
 
@@ -103,13 +103,8 @@ class TaggedFormat:
         return parse_action(text, actions, self.parts)
 
     def thought(self, text: str) -> str | None:
-        parts = []
-        for tag in self.parts:
-            before, closed, after = text.partition(f"</{tag}>")
-            if closed or f"<{tag}>" in before:
-                parts.append(before.rpartition(f"<{tag}>")[2])
-            text = after if closed else text
-        return "\n".join(parts) if parts else None
+        thoughts, _ = split_thoughts(text, self.parts)
+        return "\n".join(thoughts) if thoughts else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +129,11 @@ class JsonFormat:
         return json.dumps({"action": action}, ensure_ascii=False)
 
     def parse(self, text: str, actions: Sequence[str]) -> str | None:
-        answer = answer_after(text, ("think",))
-        name = (first_object(answer) or {}).get("action") if answer is not None else None
-        return named_action(name, actions) if isinstance(name, str) else None
+        return parse_action(text, actions, as_json=True)
 
     def thought(self, text: str) -> str | None:
-        thought = (first_object(answer_after(text, ("think",)) or "") or {}).get("thought")
-        return thought if isinstance(thought, str) else None
+        thoughts, answer = split_thoughts(text)
+        return json_strings(answer).get("thought") or ("\n".join(thoughts) if thoughts else None)
 
 
 def conversation(system: str, history: Turns, observation: str, request: str) -> list[Message]:
@@ -163,7 +156,7 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
         TaggedFormat(
             name="think-plan-action",
             request=f"Answer in the format <think>your thoughts</think><plan>your plan</plan>{_ACTION}",
-            parts=("think", "plan"),
+            parts=("plan",),
         ),
         JsonFormat(name="json"),
     )
@@ -199,15 +192,25 @@ _PROBE_REPLIES = (
     " {reply} {other}",
     "<think>x</think>{reply}",
     "<think>{reply}",
+    "{other}</think>{reply}",
+    "<think>x</think>{reply}<think>x</think>{other}<think>",
+    "[THINK]{other}[/THINK]{reply}",
     "<think>x</think><plan>{other}</plan>{reply}",
     "<plan>{reply}",
     "{action}",
+    "{action}. ",
+    "I go {action}.",
+    "<{action}>",
+    "<think>x</think>{action}",
     "<action> {action} </action>",
     "<ACTION>{lower}</ACTION>",
     "<action>{lower}!</action>",
+    "<action>{lower}?</action>",
     "<action></action>",
+    "<action>x</action>{reply}",
     '{{"action": "{lower}"}}',
     '{{"action": 1}}',
+    'So: {{"thought": "a\nb", "action": "{action}",}}',
 )
 
 

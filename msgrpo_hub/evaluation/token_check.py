@@ -14,6 +14,7 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
+from msgrpo_hub.agent.action import is_marker, without_opening
 from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.names import POCKET, pocket_path
@@ -31,12 +32,12 @@ class LocalTokenizer:
         self._decoded: dict[tuple[tuple[int, ...], bool], str] = {}
 
     def decode(self, ids: tuple[int, ...], *, special: bool = False) -> str | None:
-        """The text of tokens without whitespace, with or without special tokens; None for ids that are no tokens."""
+        """The text of tokens without whitespace; None for ids that are no tokens. `special` keeps all special tokens."""
         if not all(0 <= token < self.tokenizer.get_vocab_size() for token in set(ids)):
             return None
         if (ids, special) not in self._decoded:
-            text = self.tokenizer.decode(list(ids), skip_special_tokens=not special)
-            self._decoded[ids, special] = _squeezed(text)
+            kept = [token for token in ids if special or token not in self._hidden]
+            self._decoded[ids, special] = _squeezed(self.tokenizer.decode(kept, skip_special_tokens=False))
         return self._decoded[ids, special]
 
     def fewest(self, text: str) -> int:
@@ -50,9 +51,16 @@ class LocalTokenizer:
         return costs[-1]
 
     @cached_property
+    def _hidden(self) -> frozenset[int]:
+        """Special tokens that the text of a reply leaves out."""
+        added = self.tokenizer.get_added_tokens_decoder().items()
+        return frozenset(token for token, about in added if about.special and not is_marker(about.content))
+
+    @cached_property
     def _pieces(self) -> frozenset[str]:
         """The texts of single tokens."""
-        decoded = self.tokenizer.decode_batch([[token] for token in range(self.tokenizer.get_vocab_size())])
+        tokens = range(self.tokenizer.get_vocab_size())
+        decoded = self.tokenizer.decode_batch([[token] for token in tokens], skip_special_tokens=False)
         return frozenset(map(_squeezed, decoded))
 
     @cached_property
@@ -121,11 +129,16 @@ def _limit_problems(origin: Origin, reply: Completion) -> list[str]:
 def _id_problems(tokenizer: LocalTokenizer | None, reply: Completion, prompt: Sequence[Message] | None) -> list[str]:
     lengths = {len(values) for values in (reply.token_ids, reply.log_probs, reply.entropies or reply.log_probs)}
     messages = [] if len(lengths) == 1 else ["its tokens, log-probabilities and entropies differ in number"]
-    if tokenizer and tokenizer.decode(reply.token_ids) != _squeezed(reply.text):
+    if tokenizer and tokenizer.decode(reply.token_ids) not in map(_squeezed, (reply.text, _sampled_text(reply))):
         messages.append("its tokens do not say its reply")
     if tokenizer and prompt and not _contains(tokenizer.decode(reply.prompt_ids, special=True), prompt):
         messages.append("the tokens of its prompt do not say the prompt")
     return messages
+
+
+def _sampled_text(reply: Completion) -> str:
+    """The text of a reply without the opening marker that its prompt may have ended with, which only a cut reply has."""
+    return without_opening(reply.text) if reply.finish == "length" else reply.text
 
 
 def _contains(text: str | None, prompt: Sequence[Message]) -> bool:
@@ -137,7 +150,7 @@ def _contains(text: str | None, prompt: Sequence[Message]) -> bool:
 def _count_problems(tokenizer: LocalTokenizer, reply: Completion, sampled: bool) -> list[str]:
     """A reply whose tokens are not stored: their number must suffice for its text, and for the end token if it has one."""
     written = (reply.reply_tokens or 0) - (sampled and reply.finish == "stop")
-    canonical = tokenizer.tokenizer.encode(reply.text, add_special_tokens=False).ids
-    if written >= len(canonical) or written >= tokenizer.fewest(reply.text):
+    canonical = tokenizer.tokenizer.encode(_sampled_text(reply), add_special_tokens=False).ids
+    if written >= len(canonical) or written >= tokenizer.fewest(_sampled_text(reply)):
         return []
     return [f"its reply cannot be said in {written} tokens"]

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgrpo_hub.agent.action import opened_thought
 from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.downloads.play_settings import Scalar
@@ -59,6 +60,8 @@ class ChatTemplate:
     renderer: Renderer
     system_role: bool
     """Whether it renders system messages."""
+    opening: str = ""
+    """The opening marker of thoughts with which its prompts end; empty if the model writes the marker."""
 
     def render(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
         """The texts of conversations, in one batch. Without a system role, the system text precedes the user's.
@@ -118,7 +121,9 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
     if "error" in plain:
         raise _broken(source, plain["error"])
     system_role = "a marker" in with_system.get("value", "")
-    return ChatTemplate(source=source, variables=variables, renderer=renderer, system_role=system_role)
+    return ChatTemplate(
+        source=source, variables=variables, renderer=renderer, system_role=system_role, opening=opened_thought(plain["value"])
+    )
 
 
 def renderer_of(template: str) -> Renderer:

@@ -1,4 +1,4 @@
-"""Prompts as token ids: through a tokenizer's chat template, without the model's weights."""
+"""Prompts as token ids, through a tokenizer's chat template, and replies as texts, without the model's weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from types import MappingProxyType
 
 from transformers import PreTrainedTokenizerBase
 
+from msgrpo_hub.agent.action import is_marker
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.downloads.play_settings import Scalar
+from msgrpo_hub.episode import Finish
 from msgrpo_hub.models.chat_templates import template_of
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.tokenization import split_points, tokenize
@@ -18,7 +20,7 @@ _CAPACITY = 5_000_000
 
 
 class PromptEncoder:
-    """Renders prompts and converts them to token ids; equal prompts are encoded once.
+    """Renders prompts and converts them to token ids; equal prompts are encoded once. Decodes replies.
 
     Args:
         tokenizer: the tokenizer, with a chat template.
@@ -35,6 +37,8 @@ class PromptEncoder:
         self.tokenizer = tokenizer
         self.template = template_of(tokenizer, source or tokenizer.name_or_path, chat_template_kwargs)
         self._split_points = split_points(tokenizer)
+        added = tokenizer.added_tokens_decoder.items()
+        self._hidden = {token for token, about in added if about.special and not is_marker(about.content)}
         self._ids: dict[Prompt, TokenIds] = {}
         self._kept = 0  # token ids in it
 
@@ -53,6 +57,18 @@ class PromptEncoder:
             self._ids.update(zip(new, encoded, strict=True))
             self._kept += sum(map(len, encoded))
         return [self._ids[prompt] for prompt in prompts]
+
+    def decode(self, replies: Sequence[tuple[TokenIds, Finish]]) -> list[str]:
+        """The texts of replies, without special tokens other than the markers of thoughts.
+
+        A reply that is cut at the token limit starts with the marker of the thoughts which its prompt opened, if any: without
+        the marker the thoughts could not be told from an answer.
+        """
+        visible = [[token for token in ids if token not in self._hidden] for ids, _ in replies]
+        texts = self.tokenizer.batch_decode(visible, skip_special_tokens=False)
+        return [
+            self.template.opening + text if finish == "length" else text for text, (_, finish) in zip(texts, replies, strict=True)
+        ]
 
     def count(self, texts: Iterable[str]) -> dict[str, int]:
         """Text → its number of tokens, outside the chat template."""

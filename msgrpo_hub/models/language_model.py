@@ -152,12 +152,11 @@ class LanguageModel:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
         ids = self.encode(prompts)
         samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens, self.top_k, self.top_p)
-        distinct = list(dict.fromkeys(sample.token_ids for sample in samples))
-        decoded = self.tokenizer.batch_decode(list(map(list, distinct)), skip_special_tokens=True)
-        texts = dict(zip(distinct, decoded, strict=True))
+        distinct = list(dict.fromkeys((sample.token_ids, sample.finish) for sample in samples))
+        texts = dict(zip(distinct, self.encoder.decode(distinct), strict=True))
         return [
             Completion(
-                text=texts[sample.token_ids],
+                text=texts[sample.token_ids, sample.finish],
                 finish=sample.finish,
                 prompt_ids=prompt_ids,
                 token_ids=sample.token_ids,

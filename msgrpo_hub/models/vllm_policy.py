@@ -12,7 +12,7 @@ import numpy as np
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.episode import Completion
+from msgrpo_hub.episode import Completion, Finish
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.threads import begun
 from msgrpo_hub.models.vllm_pool import Stretch, VllmPool
@@ -51,11 +51,12 @@ class VllmPolicy:
             prompt_ids, temperature=agent.temperature, max_new_tokens=agent.max_new_tokens, end_ids=sorted(end_ids)
         )
         self.stretches.add(stretch)
+        finish: Finish = "stop" if reply.token_ids[-1] in end_ids else "length"
         with _TOKENIZER:
-            text = agent.tokenizer.decode(list(reply.token_ids), skip_special_tokens=True)
+            [text] = agent.encoder.decode([(reply.token_ids, finish)])
         return Completion(
-            text=str(text),
-            finish="stop" if reply.token_ids[-1] in end_ids else "length",
+            text=text,
+            finish=finish,
             prompt_ids=prompt_ids,
             token_ids=reply.token_ids,
             log_probs=reply.log_probs,

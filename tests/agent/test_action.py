@@ -1,52 +1,186 @@
-"""The action parser: what counts as an action, what does not, and what no text can make it do."""
+"""Which action a reply chose: a table of real reply shapes, and what no text can make the parser do."""
 
 from __future__ import annotations
 
-import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent.action import is_marker, opened_thought, parse_action, split_thoughts
 
 ACTIONS = ("Left", "Down", "Right", "Up")
-words = st.text(st.characters(exclude_characters="<>"))
+words = st.text(st.characters(exclude_characters="<>[]|▷"))
 actions = st.sampled_from(ACTIONS)
 blanks = st.text(" \t\n\r", max_size=4)
 cases = st.sampled_from([str, str.lower, str.upper, str.swapcase])
 
+TAGGED = [
+    ("<action>Left</action>", "Left"),
+    ("<action>\n  lEfT \n</action>", "Left"),
+    ("<ACTION>Up</ACTION>", "Up"),
+    ("I go down.\n<action>Down</action>\nDone.", "Down"),
+    ("```xml\n<action>Down</action>\n```", "Down"),
+    ("<action>Left</action><action>Right</action>", "Left"),
+    ("<action>Left.</action>", "Left"),
+    ('<action>"Left"</action>', "Left"),
+    ("<action><Left></action>", "Left"),
+    ("<action></action>", None),
+    ("<action>go Left</action>", None),
+    ("<action>Left, Right</action>", None),
+    ("<action>Left?</action>", None),
+    ("<action>Jump</action><action>Left</action>", None),
+    ("<action>one available action</action>", None),
+]
+BARE = [
+    ("Left", "Left"),
+    ("  right\n", "Right"),
+    ("Down.", "Down"),
+    ('"Down"', "Down"),
+    ("**Down**", "Down"),
+    ("`Down`", "Down"),
+    ("- Down", "Down"),
+    ("Right!", "Right"),
+    ("<Down>", "Down"),
+    ("<Down/>", "Down"),
+    ("<Left>Left</Left>", "Left"),
+    ("<action>Left", "Left"),  # a server that stops at "</action>" leaves it out
+    ("Left</action>", "Left"),
+    ("<answer>Down</answer>", "Down"),
+    ("<|START_RESPONSE|>Down<|END_RESPONSE|>", "Down"),
+    ("", None),
+    ("Up?", None),
+    ("I go Left.", None),
+    ("Go up and Down.", None),
+    ("Left, Right", None),
+    ("<up>Down</up>", None),
+    ("<Left>one available action</Left>", None),
+    ("Leftone", None),
+    ("Left one available action", None),
+    ("Jump", None),
+]
+CYCLES = [
+    ("<think>Up?</think><action>Down</action>", "Down"),
+    ("<think>Up?</think>Down", "Down"),
+    ("<think><action>Left</action></think><action>Right</action>", "Right"),
+    ("perhaps <action>Left</action></think><action>Right</action>", "Right"),  # the prompt opened the thought
+    ("perhaps left</think>\n\nRight.", "Right"),
+    ("<think>I might go <action>Left</action>", None),  # cut
+    ("<think>Left", None),
+    ("<think>", None),
+    ("<think>Left</think>", None),
+    ("<think><action>Left</action></think>", None),
+    ("<think>a</think><action>Left</action><think>b</think><action>Right</action>", "Left"),
+    ("a</think><action>Left</action><think>b</think><action>Right</action>", "Left"),
+    ("<think>a</think><action>Left</action><think>and then", "Left"),
+    ("<action>Left</action><think>and then <action>Right</action>", "Left"),
+    ("<think>a</think><think>b</think><action>Left</action>", "Left"),
+    ("<think>I must write <think> first.</think><action>Left</action>", "Left"),
+    ("<think>a</think></think><action>Left</action>", "Left"),
+    ("<think>a</think>I go on.<think>b</think>Left", None),
+    ("<Think>a</THINK><action>Left</action>", "Left"),
+    ("Le<think>a</think>ft", None),
+]
+MARKERS = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<think:opensource>", "</think:opensource>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ("<|channel|>analysis", "assistant<|channel|>final"),
+    ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ("analysis", "assistantfinal"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
+    ("<|content_thinking|>", "<|end_message|><|message_model|><|content_text|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("◁think▷", "◁/think▷"),
+    ("[unused16]", "[unused17]"),
+    ("Here is my thought process:", "Here is my response:"),
+]
+JSON = [
+    ('{"action": "Left"}', "Left"),
+    ('{"thought": "Left?", "action": "right"}', "Right"),
+    ('{"thought": "a\nb", "action": "Left"}', "Left"),
+    ('{"thought": "say \\"action\\": \\"Up\\"", "action": "Left"}', "Left"),
+    ('{"thought": "a \\x b", "action": "Left"}', "Left"),
+    ('{"action": "Left",}', "Left"),
+    ('Sure!\n```json\n{"action": "Left"}\n```\nI go left.', "Left"),
+    ('<think>{"action": "Up"}</think>{"action": "Left"}', "Left"),
+    ('{"action": "Left"} {"action": "Right"}', "Left"),
+    ('[{"action": "Left"}]', "Left"),
+    ('{"Action": "Left."}', "Left"),
+    ('{"action": "Left", "thought": "It is', "Left"),  # cut after the action
+    ('{"why": {"action": "Up"}, "action": "Left"}', "Left"),
+    ('"Left"', "Left"),
+    ("Left.", "Left"),
+    ('{"thought": "I go left', None),
+    ('{"action": "Left', None),
+    ('{"action": ["Left"]}', None),
+    ('{"action": 1, "turn": "Left"}', None),
+    ('{"action": null}', None),
+    ('{"action": "one available action"}', None),
+    ('{"action": "Left or Right"}', None),
+    ("{}", None),
+    ("<action>Left", "Left"),
+]
 
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("<action>Left</action>", "Left"),
-        ("<action>\n  lEfT \n</action>", "Left"),
-        ("<ACTION>Up</ACTION>", "Up"),
-        ("<think>Up?</think><action>Down</action>", "Down"),
-        ("<think>Up?</think>\nI go down.\n<action>Down</action>\nDone.", "Down"),
-        ("<action>Left</action><action>Right</action>", "Left"),
-        ("<think><action>Left</action></think><action>Right</action>", "Right"),
-        ("thoughts without an opening tag <action>Left</action></think><action>Right</action>", "Right"),
-        ("<think>Left</think>", None),
-        ("<think><action>Left</action></think>", None),
-        ("<think>I might go <action>Left</action>", None),
-        ("<think>", None),
-        ("", None),
-        ("Left", None),
-        ("<action></action>", None),
-        ("<action>Left", None),
-        ("Left</action>", None),
-        ("<action>Left.</action>", None),
-        ("<action>go Left</action>", None),
-        ("<action>Left, Right</action>", None),
-        ("<action>Jump</action><action>Left</action>", None),
-        ("<action>one available action</action>", None),
-    ],
-)
-def test_hand_made_replies(text: str, action: str | None) -> None:
+
+@pytest.mark.parametrize(("text", "action"), [*TAGGED, *BARE, *CYCLES])
+def test_a_reply_is_read_as_the_specification_says(text: str, action: str | None) -> None:
     assert parse_action(text, ACTIONS) == action
+
+
+@pytest.mark.parametrize(("text", "action"), JSON)
+def test_a_json_reply_is_read_as_the_specification_says(text: str, action: str | None) -> None:
+    assert parse_action(text, ACTIONS, as_json=True) == action
+
+
+@pytest.mark.parametrize(("opening", "closing"), MARKERS)
+def test_thoughts_are_not_read_whatever_their_markers(opening: str, closing: str) -> None:
+    thoughts = "We could go <action>Left</action>. "
+    for answer in ("<action>Down</action>", "Down"):
+        assert parse_action(f"{opening}{thoughts}{closing}{answer}", ACTIONS) == "Down"
+        assert parse_action(f"{thoughts}{closing}{answer}", ACTIONS) == "Down"  # opened by the prompt
+    assert parse_action(f"{opening}{thoughts}", ACTIONS) is None  # cut
+    assert parse_action(f"<action>Down</action>{opening}{thoughts}", ACTIONS) == "Down"
+    assert split_thoughts(f"{thoughts}{closing}Down")[0][0].startswith(thoughts)
+
+
+def test_an_action_inside_a_plan_is_not_read() -> None:
+    text = "<think>Go?</think><plan>first <action>Left</action></plan><action>Down</action>"
+    assert parse_action(text, ACTIONS, ["plan"]) == "Down"
+    assert parse_action(text, ACTIONS) == "Left"
+    assert parse_action("<plan><action>Left</action>", ACTIONS, ["plan"]) is None
+    assert split_thoughts(text, ["plan"]) == (["Go?", "first <action>Left</action>"], "\n\n<action>Down</action>")
+
+
+def test_names_that_are_not_words_are_told_apart() -> None:
+    assert parse_action("<action>+</action>", ["+", "-"]) == "+"
+    assert parse_action("-1", ["1", "-1"]) == "-1"
+    assert parse_action("(1)", ["1", "-1"]) is None  # either
+    assert parse_action("Go north.", ["go", "go north"]) == "go north"
+    assert parse_action("<a>", ["<a>", "a"]) == "<a>"
+
+
+def test_a_prompt_that_ends_inside_thoughts_is_recognised() -> None:
+    assert opened_thought("user: go\nassistant: <think>\n") == "<think>\n"
+    assert opened_thought("go<|START_THINKING|>") == "<|START_THINKING|>"
+    assert opened_thought("assistant: <think>\n\n</think>\n\n") == ""
+
+
+def test_a_tokenizer_s_markers_are_recognised() -> None:
+    assert all(map(is_marker, ("<think>", "</think>", "[THINK]", "<|channel|>", "<|END_THINKING|>", "<|inner_prefix|>")))
+    assert not any(map(is_marker, ("<|end|>", "<|im_end|>", "<pad>", "[INST]", "<|message|>", "<unused16>")))
 
 
 @given(thought=words, between=words, action=actions, case=cases, before=blanks, after=blanks, rest=words)
@@ -57,48 +191,33 @@ def test_case_and_blanks_and_talk_around_it_do_not_matter(
     assert parse_action(reply, ACTIONS) == action
 
 
-@given(first=actions, second=actions)
-def test_the_first_action_counts(first: str, second: str) -> None:
-    assert parse_action(f"<action>{first}</action><action>{second}</action>", ACTIONS) == first
+markers = [marker for pair in MARKERS for marker in pair]
+pieces = st.sampled_from([*markers, "<action>", "</action>", *ACTIONS, "left", '{"action": "', *' "}{\\<>\n\x00\ud800'])
+texts = st.one_of(st.text(), st.lists(pieces, max_size=12).map("".join))
 
 
-@given(inside=actions, outside=actions)
-def test_an_action_inside_the_thoughts_is_only_a_thought(inside: str, outside: str) -> None:
-    thoughts = f"<think>perhaps <action>{inside}</action>"
-    assert parse_action(thoughts, ACTIONS) is None
-    assert parse_action(f"{thoughts}</think><action>{outside}</action>", ACTIONS) == outside
+@given(texts, st.lists(actions, unique=True), st.booleans())
+def test_whatever_the_text_the_answer_is_an_available_action_that_the_text_names_or_none(
+    text: str, available: list[str], as_json: bool
+) -> None:
+    action = parse_action(text, available, ["plan"], as_json=as_json)
+    assert action is None or (action in available and action.casefold() in text.casefold())
 
 
-tags = st.sampled_from(["<think>", "</think>", "<action>", "</action>", *ACTIONS, "left", " ", "\n", "Jump"])
+@given(texts, texts)
+def test_what_follows_the_action_changes_nothing(thought: str, more: str) -> None:
+    reply = f"<think>{thought}</think><action>Left</action>"
+    assert parse_action(reply + more, ACTIONS) == parse_action(reply, ACTIONS)
 
 
-@given(st.one_of(st.text(), st.lists(tags, max_size=12).map("".join)))
-def test_whatever_the_text_the_answer_is_an_available_action_that_stands_in_tags_or_none(text: str) -> None:
-    action = parse_action(text, ACTIONS)
-    assert action is None or action in ACTIONS
-    if action is not None:
-        assert re.search(rf"<action>\s*{action}\s*</action>", text, re.IGNORECASE)
+LONG = ["<action>", "<|channel", '"\\', '{"action":', '{"a":"', "<think>", "</think>", "<", "a_", "<a_a_", " ", ".", '"a" ']
 
 
-@given(st.text(st.characters(exclude_characters="<")))
-def test_without_tags_nothing_is_read(text: str) -> None:
-    assert parse_action(text, ACTIONS) is None
-
-
-@given(available=st.lists(actions, unique=True), action=actions)
-def test_only_available_actions_are_read(available: list[str], action: str) -> None:
-    assert parse_action(f"<action>{action}</action>", available) == (action if action in available else None)
-
-
-@given(st.lists(tags, max_size=12).map("".join), words)
-def test_what_follows_the_action_changes_nothing(reply: str, more: str) -> None:
-    action = parse_action(reply, ACTIONS)
-    if action is not None:
-        assert parse_action(reply + more, ACTIONS) == action
-
-
-def test_a_megabyte_of_beginnings_is_read_at_once() -> None:
+@pytest.mark.parametrize("piece", LONG)
+def test_long_replies_are_read_in_linear_time(piece: str) -> None:
+    text = piece * (300_000 // len(piece))
     began = time.process_time()
-    assert parse_action("<action>" * 125_000, ["Left"]) is None
-    assert parse_action("<action>" * 125_000 + "</action>", ["Left"]) is None
-    assert time.process_time() - began < 1  # in quadratic time it takes minutes
+    for as_json in (False, True):
+        assert parse_action(text, ["Left"], ["plan"], as_json=as_json) is None
+        assert parse_action("{" + text + "</action>\\", ["Left"], as_json=as_json) is None
+    assert time.process_time() - began < 5  # in quadratic time it takes minutes

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.agent import Policy, Prompt, PromptFormat, ScriptedPolicy, build_prompt, parse_action, prompt_formats
+from msgrpo_hub.agent.action import split_thoughts
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, TaggedFormat, find_format, format_hash
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
@@ -228,7 +229,7 @@ def test_a_stored_name_never_imports() -> None:
 
 
 def test_every_format_has_a_hash_of_its_own_and_a_change_is_another() -> None:
-    changed = [replace(THINK_ACTION, request="Act!"), replace(THINK_ACTION, history=1), replace(THINK_ACTION, parts=())]
+    changed = [replace(THINK_ACTION, request="Act!"), replace(THINK_ACTION, history=1), replace(THINK_ACTION, parts=("plan",))]
     formats = [*PROMPT_FORMATS.values(), REMEMBERING, *changed]
     assert len({format_hash(one) for one in formats}) == len(formats)
     assert format_hash(replace(THINK_ACTION, name="other")) == format_hash(THINK_ACTION)  # the name is stored beside it
@@ -236,9 +237,8 @@ def test_every_format_has_a_hash_of_its_own_and_a_change_is_another() -> None:
 
 def last_action(text: str, actions: Sequence[str], _: Sequence[str]) -> str | None:
     """Reads the last action, not the first."""
-    found = re.findall(r"<action>(.*?)</action>", text.rpartition("</think>")[2], re.IGNORECASE | re.DOTALL)
-    wanted = found[-1].strip().casefold() if found and "<think>" not in text.rpartition("</think>")[2] else None
-    return next((action for action in actions if action.casefold() == wanted), None)
+    found = re.findall(r"<action>.*?</action>", split_thoughts(text)[1], re.IGNORECASE | re.DOTALL)
+    return parse_action(found[-1] if found else text, actions)
 
 
 PARSERS = {
@@ -248,9 +248,15 @@ PARSERS = {
     "no blanks": lambda text, actions, _: (
         a if (a := parse_action(text, actions)) and f">{a.casefold()}<" in text.casefold() else None
     ),
-    "actions without tags": lambda text, actions, _: parse_action(text, actions) or next((a for a in actions if text == a), None),
+    "a sentence that mentions an action": lambda text, actions, _: parse_action(text.removeprefix("I go "), actions),
+    "tags only": lambda text, actions, _: parse_action(text, actions) if "<action>" in text.casefold() else None,
     "actions inside of thoughts": lambda text, actions, _: parse_action(text.replace("<think>", ""), actions),
-    "marks are stripped": lambda text, actions, _: parse_action(text.replace("!", ""), actions),
+    "a later thought voids the action": lambda text, actions, _: (
+        None if text.rstrip().endswith("<think>") else parse_action(text, actions)
+    ),
+    "other markers are not known": lambda text, actions, _: parse_action(re.sub(r"\[/?THINK\]", "", text), actions),
+    "questions are answers": lambda text, actions, _: parse_action(text.replace("?", ""), actions),
+    "marks are not stripped": lambda text, actions, _: None if "!" in text else parse_action(text, actions),
 }
 
 

@@ -19,10 +19,11 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.token_check import local_tokenizer
+from msgrpo_hub.evaluation.token_check import local_tokenizer, token_problems
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.players.identity import Player
 from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.storage.tables import Origin
 from tests.evaluation.tampering import forged, found
 from tests.identities import MODEL
 
@@ -76,6 +77,24 @@ def test_replies_that_their_tokens_can_say_pass(more: int, tmp_path: Path) -> No
 )
 def test_tokens_that_do_not_fit_the_text_or_the_limit_are_found(policy: Counted, words: str, tmp_path: Path) -> None:
     assert words in found(played(policy, tmp_path))
+
+
+def test_a_cut_reply_may_start_with_the_marker_that_its_prompt_ends_with() -> None:
+    """The marker is in the text and not among the sampled tokens, which may be stored or only counted."""
+    tokenizer = local_tokenizer("pocket", COMMIT)
+    assert tokenizer
+    ids = tuple(tokenizer.tokenizer.encode("The goal is (3, 3).").ids)
+    origin = Origin(split="test", player="pocket", run="", base="pocket", base_revision=COMMIT, max_new_tokens=len(ids))
+    for text, finish, problems in (
+        ("<think>\nThe goal is (3, 3).", "length", 0),
+        ("The goal is (3, 3).", "length", 0),
+        ("<think>\nThe goal is (3, 3).", "stop", 1),
+        ("<think>\nThe goal is (0, 3).", "length", 1),
+    ):
+        stored = Completion(text=text, finish=finish, prompt_ids=(1,), token_ids=ids, log_probs=(0.0,) * len(ids))  # type: ignore[arg-type]
+        assert len(token_problems(origin, stored, None)) == problems
+    counted = Completion(text="<think>\nThe goal is (3, 3).", finish="length", usage=(1, len(ids)))
+    assert token_problems(origin, counted, None) == []
 
 
 def test_tokens_of_a_model_that_is_not_on_this_machine_are_said_to_be_unchecked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from transformers import PreTrainedTokenizerFast
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.encoding import PromptEncoder
 from tests.models.loading import edit, load, one_line, rngs
+from tests.models.realistic import write_template
 from tests.tiny import MakeFolder
 
 pytestmark = pytest.mark.lowest
@@ -40,6 +43,38 @@ def test_a_reply_ends_at_any_end_token_and_its_text_hides_special_ones(folder: P
         assert [token in ends for token in reply.token_ids] == [False] * (len(reply.token_ids) - 1) + [reply.finish == "stop"]
         assert len(reply.token_ids) == len(reply.log_probs) == len(reply.entropies)
         assert reply.text == agent.tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+
+
+def test_a_reply_that_is_cut_inside_thoughts_which_the_prompt_opened_is_not_read(folder: Path, prompts: list[Prompt]) -> None:
+    """Where the template ends with `<think>`, the reply has no opening marker, and a cut one has no closing marker either."""
+    agent = load(folder, max_new_tokens=8)
+    write_template(folder, f"{agent.tokenizer.chat_template}{{{{ '<think>\\n' }}}}")
+    edit(folder / "generation_config.json", eos_token_id=list(range(250, 290)))
+    opened = load(folder, max_new_tokens=8)
+    assert opened.render(prompts)[0].endswith("<|assistant|><think>\n")
+    replies = opened.complete(prompts * 10, rngs(10 * len(prompts)))
+    assert {reply.finish for reply in replies} == {"stop", "length"}
+    for reply in replies:
+        sampled = opened.tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+        assert reply.text == ("<think>\n" + sampled if reply.finish == "length" else sampled)
+    ids = tuple(opened.tokenizer("Perhaps <action>Left</action>")["input_ids"])
+    assert [parse_action(text, ACTIONS) for text in opened.encoder.decode([(ids, "length"), (ids, "stop")])] == [None, "Left"]
+    assert [parse_action(text, ACTIONS) for text in agent.encoder.decode([(ids, "length")])] == ["Left"]
+
+
+def test_special_tokens_that_mark_thoughts_stay_in_the_text_of_a_reply(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Those of Cohere's models and of gpt-oss; without them an action in the thoughts would be played."""
+    special = copy.deepcopy(tokenizer)
+    markers = ["<|START_THINKING|>", "<|END_THINKING|>", "<|channel|>", "<|message|>"]
+    special.add_special_tokens({"additional_special_tokens": markers})
+    encoder = PromptEncoder(special)
+    for reply in (
+        "<|START_THINKING|><action>Up</action><|END_THINKING|><action>Left</action><|end|>",
+        "<|channel|>analysis<|message|><action>Up</action><|end|>assistant<|channel|>final<|message|><action>Left</action><|end|>",
+    ):
+        [text] = encoder.decode([(tuple(special(reply)["input_ids"]), "stop")])
+        assert text == reply.replace("<|end|>", "").replace("<|message|>", "")
+        assert parse_action(text, ACTIONS) == "Left"
 
 
 @pytest.mark.parametrize(("positions", "advice"), [(155, r"--max-new-tokens 2\b"), (150, "expected a model with a longer")])
