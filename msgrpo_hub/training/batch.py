@@ -26,7 +26,10 @@ from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
 TREE_SIZE = 96
-"""Largest number of tokens of a tree. Attention is dense within a tree, so trees are small."""
+"""Limit of a tree's size in a narrow model, and the smallest limit in others, in tokens."""
+
+_NARROW = 256
+"""Hidden sizes below it are narrow: attention is then a large part of the cost, and it is dense within a tree."""
 
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
@@ -85,13 +88,34 @@ def signed_sums(advantage: float, weight: float) -> Sums:
     return np.array([up * weight * advantage, up * weight, down * weight * advantage, down * weight, (not (up or down)) * weight])
 
 
+def shared_prefix(samples: Sequence[StepSample]) -> int:
+    """The number of prompt tokens that all samples, which are sorted, start with; less than any prompt has."""
+    prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)
+    return min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
+
+
+def largest_tree(samples: Sequence[StepSample], width: int) -> int:
+    """The limit of a tree's size: four times the longest prompt behind the shared prefix, in tokens.
+
+    Samples with one prompt then share it. Larger trees would save few tokens and cost more attention.
+
+    Args:
+        samples: of an optimiser step, sorted.
+        width: hidden size of the model.
+    """
+    if width < _NARROW:
+        return TREE_SIZE
+    longest = max(len(sample.completion.prompt_ids) for sample in samples)
+    return max(TREE_SIZE, 4 * (longest - shared_prefix(samples)))
+
+
 def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:
-    """Builds small trees of the samples, in their order, on a common prefix; at most `token_budget` tokens a pack.
+    """Builds trees of the samples, in their order, on a common prefix; at most `token_budget` tokens a pack.
 
     A single sample may exceed both sizes. With `tree_size` 0 nothing is shared: each tree is one whole sequence.
     """
-    prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)  # the samples are sorted
-    prefix = min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples)) if tree_size else 0
+    prefix = shared_prefix(samples) if tree_size else 0
+    tree_size = min(tree_size, max(1, token_budget - prefix))
     packs: list[list[list[StepSample]]] = []
     nodes = longest = 0
     before: tuple[int, ...] = ()

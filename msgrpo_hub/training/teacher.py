@@ -1,7 +1,7 @@
-"""A teacher for the first updates of a run (ours): the thoughts of the model, and the moves of a player that knows the game.
+"""A teacher for the first updates of a run (ours): replies with the moves of a player that knows the game.
 
-The thoughts may also be the teacher's, in the words that `pocket` knows: its own thoughts do not say where the opponent can go,
-and moves that follow from what a thought does not say are hardly learned.
+The thoughts before a move are the model's own or the teacher's. The teacher's are in the words that `pocket` knows and say where
+the opponent can go, which the thoughts of `pocket` do not: moves that follow from what a thought does not say are hardly learned.
 
 Whole replies are taught. Taught the moves alone, at the learning rate of `quickstart`, the built-in base forgets within 20
 updates how its thoughts end. A reply becomes tokens as a whole, since a token may hold the end of the thoughts and the start
@@ -11,7 +11,7 @@ of the action.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -20,8 +20,9 @@ import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy, format_of
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.agent.prompt_formats import PromptFormat
+from msgrpo_hub.agent.prompt_formats import Message, PromptFormat
 from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import neighbour
 from msgrpo_hub.games.scene import has_scene
@@ -35,7 +36,11 @@ Thoughts = Callable[[Game, Any], str]
 
 @dataclass(frozen=True)
 class Teacher:
-    """Replies as a model does, with the move of a scripted player in place of its own."""
+    """Replies as a model does, with the move of a scripted player in place of its own.
+
+    The model generates only where its thoughts are used: not with thoughts of the teacher's own, nor in a format without
+    thoughts, whose replies are the moves alone. So they are where the model's reply is truncated or cannot be parsed.
+    """
 
     model: LanguageModel
     player: ScriptedPolicy
@@ -46,30 +51,53 @@ class Teacher:
     def prompt_format(self) -> PromptFormat:
         return format_of(self.model)
 
+    @property
+    def generates(self) -> bool:
+        """Whether the model's thoughts are used."""
+        return not self.thoughts and has_thoughts(self.prompt_format)
+
     @cached_property
     def end(self) -> int:
-        """The token that ends a reply which the model has not ended itself; elsewhere it is the model's own."""
-        eos = self.model.tokenizer.eos_token_id
-        return cast(int, min(self.model.engine.end_ids) if eos is None else eos)
+        """The end token of a reply that the model has not ended itself: the one that ends a turn in the chat template."""
+        ends, tokenizer = self.model.engine.end_ids, self.model.tokenizer
+        turns: list[Message] = [{"role": role, "content": "a turn"} for role in ("user", "assistant", "user")]
+        [text] = self.model.encoder.template.render([turns])
+        after = tokenizer(text.split("a turn")[2], add_special_tokens=False)["input_ids"] if text.count("a turn") == 3 else []
+        usual = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        return cast(int, next(token for token in (*after, *usual, min(ends)) if token in ends))
 
     def caching(self) -> AbstractContextManager[None]:
-        return self.model.caching()
+        return self.model.caching() if self.generates else nullcontext()
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        own = self.model.complete(prompts, rngs)
         moves = self.player.complete(prompts, rngs)
+        if self.generates:
+            own = self.model.complete(prompts, rngs)
+        else:
+            own = [Completion(text="", finish="length", prompt_ids=ids) for ids in self.model.encode(prompts)]
         return [self._reply(prompt, reply, move.text) for prompt, reply, move in zip(prompts, own, moves, strict=True)]
 
     def _reply(self, prompt: Prompt, own: Completion, move: str) -> Completion:
-        whole = own.finish == "stop" and not self.thoughts  # a reply that was cut has no end to be taught
+        whole = own.finish == "stop"  # a reply that was truncated has no end to be taught
+        text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions) if whole else move
         if self.thoughts:
             text = f"<think>{self.thoughts(prompt.game, prompt.state)}</think>{move}"
-        else:
-            text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions) if whole else move
         end = own.token_ids[-1] if whole else self.end
         ids = (*self.model.tokenizer(text, add_special_tokens=False)["input_ids"], end)
+        if not whole and len(ids) > self.model.max_new_tokens:
+            raise UserError(
+                f"the teacher's reply {text!r} has {len(ids)} tokens with its end, expected at most max_new_tokens = "
+                f"{self.model.max_new_tokens}: raise --max-new-tokens, in another output folder"
+            )
         # A log-probability of 0, and no entropies: the teacher is sure, and nothing was drawn.
         return replace(own, text=text, finish="stop", token_ids=ids, log_probs=(0.0,) * len(ids), entropies=())
+
+
+def has_thoughts(prompt_format: PromptFormat) -> bool:
+    """Whether a format asks for thoughts before the action. `action-only` skips them where a model thinks unasked."""
+    if prompt_format.name == "action-only" or type(prompt_format).thought is PromptFormat.thought:
+        return False
+    return getattr(prompt_format, "parts", None) != ()
 
 
 def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequence[str]) -> str:
@@ -102,5 +130,5 @@ def careful_thought(game: Game, state: Any) -> str:
 
 
 def teacher_of(name: str, model: LanguageModel, thoughts: Thoughts | None = None) -> Teacher:
-    """The teacher of a name, one of the scripted players; one with thoughts needs none of the model's."""
-    return Teacher(replace(model, max_new_tokens=1) if thoughts else model, ScriptedPolicy(SCRIPTED[name]), thoughts)
+    """The teacher of a name, one of the scripted players."""
+    return Teacher(model, ScriptedPolicy(SCRIPTED[name]), thoughts)

@@ -32,7 +32,7 @@ from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, check_distance
 from msgrpo_hub.training.adapter import learning_mode, load_agent
-from msgrpo_hub.training.batch import TREE_SIZE, Pack, pack, to_samples
+from msgrpo_hub.training.batch import Pack, largest_tree, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.information import information_of
@@ -210,7 +210,8 @@ class Trainer:
         samples = to_samples(selected, self.normalisation)
         longest = max(samples, key=lambda sample: len(sample.token_ids)).completion
         trees = self.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
-        return pack(samples, self.config.token_budget, TREE_SIZE if trees else 0)
+        width = self.model.config.get_text_config().hidden_size
+        return pack(samples, self.config.token_budget, largest_tree(samples, width) if trees else 0)
 
     def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss) -> Metrics:
         """One optimiser step on the summed loss of all trees."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, SelectedEpisode
-from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums, to_samples
+from msgrpo_hub.training.batch import Pack, StepSample, largest_tree, pack, signed_sums, to_samples
 from tests.tiny import adapted, tiny_model
 
 pytestmark = pytest.mark.lowest
@@ -152,6 +152,18 @@ def test_packs_keep_to_the_budget_and_spell_every_row_in_order(rows: set[Ids], b
         assert all(len(tree) <= tree_size or len(tree.paths) == 1 for tree in packed.trees)
     trees = [(packed.prefix, tree, path) for packed in packs for tree in packed.trees for path in tree.paths]
     assert [(*prefix, *tree.token_ids[path].tolist()) for prefix, tree, path in trees] == [row.token_ids for row in ordered]
+
+
+@pytest.mark.parametrize(("width", "trees"), [(576, 1), (128, 8)])
+def test_samples_with_one_prompt_share_a_tree_but_for_narrow_models(width: int, trees: int) -> None:
+    """Two prompts of 90 tokens behind 150 common ones, with four replies of 12 tokens each: as SmolLM2's, and one width less."""
+    prompts = [(0,) * 150 + (board,) * 90 for board in (1, 2)]
+    steps = [step_of(prompt, (first,) * 12) for prompt in prompts for first in (3, 4, 5, 6)]
+    samples = to_samples([SelectedEpisode(episode_of(*steps), (1.0,) * 8)], LOSS_NORMALISATIONS["token-mean"])
+    packs = pack(samples, 2048, largest_tree(samples, width))
+    assert sum(len(packed.trees) for packed in packs) == trees
+    computed = 2 * (90 + 4 * 12) if width == 576 else 8 * (90 + 12)
+    assert sum(len(tree) for packed in packs for tree in packed.trees) == computed
 
 
 @given(selected=selections, budget=st.integers(1, 40))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, PromptFormat
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, Message, PromptFormat, Turns, find_format
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import Game, make_game, stream
 from msgrpo_hub.games.board import inside, neighbour
 from msgrpo_hub.games.snake import is_snake
 from msgrpo_hub.rollout import replayed_states
@@ -35,7 +39,7 @@ POLICY = {"reward", "success", "entropy", "kl", "mutual_information", "zero_vari
 
 @pytest.fixture
 def config(tiny_model: Path) -> TrainConfig:
-    small: dict[str, Any] = {"updates": 4, "groups": 2, "group_size": 4, "selected_per_group": 2, "max_new_tokens": 4}
+    small: dict[str, Any] = {"updates": 4, "groups": 2, "group_size": 4, "selected_per_group": 2, "max_new_tokens": 8}
     return TrainConfig(model=str(tiny_model), lora_rank=4, learning_rate=1e-2, eval_every=2, eval_episodes=2, **small, **TAUGHT)
 
 
@@ -99,7 +103,7 @@ def test_a_reply_ends_as_the_model_s_own_did_and_gives_way_to_the_move_where_the
 
 
 def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_asks_the_model_for_no_thoughts(config: TrainConfig) -> None:
-    snake = replace(config, game="Snake-Standard-v1", teacher="greedy", teacher_thoughts=True)
+    snake = replace(config, game="Snake-Standard-v1", teacher="greedy", teacher_thoughts=True, max_new_tokens=200)
     trainer, game = trainer_of(snake), make_game("Snake-Standard-v1")
     assert is_snake(game)
     groups = trainer.played_by(trainer.teacher, trainer.starts.of_update(1), 1)  # type: ignore[arg-type]
@@ -118,6 +122,61 @@ def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_asks_the_model
             assert step.completion.token_ids[-1] == trainer.agent.tokenizer.eos_token_id
     assert told > 0
     assert trainer.update(1).metrics["loss"] > 0
+    assert trainer.engine.forward_rows == 0
+
+
+class Silent(PromptFormat):
+    """A format of one's own without thoughts."""
+
+    name = "silent"
+
+    def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
+        return PROMPT_FORMATS["action-only"].render(game, observation, history)
+
+    def reply(self, action: str) -> str:
+        return action
+
+    def parse(self, text: str, actions: Sequence[str]) -> str | None:
+        return text if text in actions else None
+
+
+SILENT = Silent()
+
+
+@pytest.mark.parametrize("name", ["action-only", f"{__name__}:SILENT"])
+def test_a_teacher_of_a_format_without_thoughts_runs_no_model_and_teaches_the_moves_alone(config: TrainConfig, name: str) -> None:
+    trainer = trainer_of(replace(config, prompt_format=name))
+    update = trainer.update(1)
+    assert trainer.engine.forward_rows == 0
+    steps = [step for group in update.groups for episode in group.episodes for step in episode.steps]
+    assert {step.completion.text for step in steps} <= {find_format(name, may_import=True).reply(move) for move in LAKE.actions}
+    assert trainer.update(4).metrics["seconds_acting"] > 0
+    assert trainer.engine.forward_rows > 0
+
+
+def test_a_taught_reply_ends_as_the_chat_template_ends_a_turn(config: TrainConfig, tmp_path: Path) -> None:
+    """As with Gemma, whose end token is another than the one that ends its turns."""
+    model = shutil.copytree(config.model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>"]})
+    turn = "{{ message['role'] }}\n{{ message['content'] }}<end_of_turn>\n"
+    tokenizer.chat_template = f"{{% for message in messages %}}{turn}{{% endfor %}}assistant\n"
+    tokenizer.save_pretrained(model)
+    usual, end = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")
+    for ends, expected in ([usual, end], end), ([usual], usual):
+        network = AutoModelForCausalLM.from_pretrained(model)
+        network.resize_token_embeddings(len(tokenizer))
+        network.generation_config.eos_token_id = ends
+        network.save_pretrained(model)
+        trainer = trainer_of(replace(config, model=str(model), prompt_format="action-only"))
+        update = trainer.update(1)
+        assert {s.completion.token_ids[-1] for g in update.groups for e in g.episodes for s in e.steps} == {expected}
+
+
+def test_a_teacher_whose_replies_would_be_truncated_is_refused(config: TrainConfig) -> None:
+    trainer = trainer_of(replace(config, prompt_format="action-only", max_new_tokens=6))
+    with pytest.raises(UserError, match=r"'<action>Down</action>' has 7 tokens .* = 6: raise --max-new-tokens"):
+        trainer.update(1)
 
 
 @pytest.mark.parametrize(
