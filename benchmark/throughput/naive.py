@@ -21,7 +21,7 @@ from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
 from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
-from msgrpo_hub.models.language_model import LanguageModel, end_tokens
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.rollout import play_groups
@@ -88,7 +88,7 @@ class GeneratePolicy:
         """The reply up to the first end token, if the model has one."""
         if self.agent.model.generation_config.eos_token_id is None:
             return reply
-        ends = end_tokens(self.agent.model, self.agent.tokenizer)
+        ends = self.agent.engine.end_ids
         return reply[: next((k + 1 for k, token in enumerate(reply) if token in ends), len(reply))]
 
 

@@ -25,7 +25,7 @@ from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion, Group
-from msgrpo_hub.models.language_model import LanguageModel, end_tokens
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.start_states import Start
 
 PYTHON = "MSGRPO_VLLM_PYTHON"
@@ -97,7 +97,7 @@ class VllmPolicy(GeneratePolicy):
         agent = self.agent
         given = agent.tokenizer(agent.render(prompts), add_special_tokens=False)["input_ids"]
         forced = agent.model.generation_config.eos_token_id is None
-        ends = [] if forced else sorted(end_tokens(agent.model, agent.tokenizer))
+        ends = [] if forced else sorted(agent.engine.end_ids)
         answer = self.worker.ask(
             prompts=given,
             tokens=agent.max_new_tokens,

@@ -7,7 +7,7 @@ passes the same checks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,12 @@ LARGEST_PLAY_SETTINGS = 10_000
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 TOKENIZER, WEIGHTS, INDEX = "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
+TEMPLATE = "chat_template.jinja"
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+"""Files one of which every tokenizer has."""
+TOKENIZER_FILES = (TOKENIZER, *VOCABULARIES, "merges.txt", "added_tokens.json", "special_tokens_map.json")
 
-_SETTINGS = (CONFIG, "generation_config.json", "chat_template.jinja", "special_tokens_map.json")
-_TOKENIZER = (TOKENIZER, "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json")
-_VOCABULARIES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+_SETTINGS = (CONFIG, "generation_config.json", TEMPLATE, "special_tokens_map.json")
 _PICKLED = re.compile(r"(pytorch_model|adapter_model|model|consolidated).*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 
 
@@ -107,8 +109,8 @@ def base_of(settings: Mapping[str, Any], adapter: str) -> str:
 def _fetch_adapter(found: Listing) -> Fetched:
     settings = read_settings(found)
     _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
-    others = [PLAY_SETTINGS] if PLAY_SETTINGS in found.sizes else []
-    play = play_settings_of(_read(found, PLAY_SETTINGS), found.source) if others else None
+    others = _check_files(found, prompting_files(found.sizes))
+    play = play_settings_of(_read(found, PLAY_SETTINGS), found.source) if PLAY_SETTINGS in others else None
     folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS, *others])
     check_weights(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
     return Fetched(
@@ -137,12 +139,23 @@ def _fetch_base(found: Listing) -> Fetched:
 def _check_settings(found: Listing, config: Mapping[str, Any], weight_bytes: int) -> list[str]:
     """The names of a base's files other than its weights, after a check of their content and sizes."""
     check_config(config, found.source, weight_bytes)
-    if TOKENIZER in found.sizes:
+    return _check_files(found, (*_SETTINGS, *TOKENIZER_FILES, INDEX))
+
+
+def prompting_files(there: Collection[str]) -> list[str]:
+    """Which of the files beside an adapter decide how it is prompted: play settings, chat template, and a complete tokenizer."""
+    tokenizer = TOKENIZER_FILES if any(name in there for name in VOCABULARIES) else ()
+    return [name for name in (PLAY_SETTINGS, TEMPLATE, *tokenizer) if name in there]
+
+
+def _check_files(found: Listing, names: Iterable[str]) -> list[str]:
+    """Which of these files a source has, after a check of the tokenizer's settings and of all sizes."""
+    there = [name for name in dict.fromkeys(names) if name in found.sizes]
+    if TOKENIZER in there:
         check_tokenizer(_read(found, TOKENIZER), found.source)
-    others = [name for name in (*_SETTINGS, *_TOKENIZER, *_VOCABULARIES, INDEX) if name in found.sizes]
-    for name in others:
+    for name in there:
         _check_size(found, [name], LARGEST_SETTINGS if name in _SETTINGS else LARGEST_TOKENIZER)
-    return others
+    return there
 
 
 def _check_size(found: Listing, names: Iterable[str], limit: int) -> None:

@@ -150,8 +150,6 @@ class RunFacts:
 
     init_adapter_commit: str
     """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
-    chat_template_hash: str = ""
-    """SHA-256 of its chat template; empty without one."""
     replayed: int | None
     """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
     typical: Typical

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,9 +18,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
+from msgrpo_hub.downloads.fetching import TEMPLATE, TOKENIZER_FILES
 from msgrpo_hub.downloads.inspection import check_adapter, parse
 from msgrpo_hub.downloads.names import built_in_adapters, split_revision
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
+from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, play_settings_of
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.fields import checked
@@ -36,16 +36,16 @@ from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token,
 from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rendering.learning_svg import learning_svg
+from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.provenance import template_hash
 from msgrpo_hub.training.rollout_log import run_origin
 from msgrpo_hub.training.seed_sets import records
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""
 
-WEIGHTS, SETTINGS, TEMPLATE = "adapter_model.safetensors", "adapter_config.json", "chat_template.jinja"
+WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 CURVE = "curve.svg"
 """The learning curve that the card shows; curves.png is the run's own picture of everything."""
 
@@ -54,6 +54,7 @@ _OWNED = (
     SETTINGS,
     PLAY_SETTINGS,
     TEMPLATE,
+    *TOKENIZER_FILES,
     "README.md",
     "config.toml",
     "results.json",
@@ -136,15 +137,12 @@ def stage_adapter(
     if rollouts:
         check_rollouts(rollouts, run_origin(run.folder).run, token)
     check_effect(run, published)
-    config = public_config(run.config, published, run.init_adapter_commit)
+    played = play_settings_of(read_json(run.folder.adapter / PLAY_SETTINGS, "the play settings of an adapter"), str(output_dir))
+    config = dataclasses.replace(run.config, chat_template_kwargs=played.chat_template_kwargs)
+    config = public_config(config, published, run.init_adapter_commit)
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
     _write_json(folder / SETTINGS, public_settings(settings, published))
-    _write_json(folder / PLAY_SETTINGS, run.config.play_settings.record())
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
-    if run.config.chat_template:
-        if run.chat_template_hash not in ("", template_hash(run.config)):
-            raise UserError(f"the chat template {run.config.chat_template!r} has changed since the run was trained: put it back")
-        (folder / TEMPLATE).write_text(_template(Path(run.config.chat_template)), encoding="utf-8")
     for name, path in run.files().items():
         if path.is_symlink():
             raise UserError(f"{str(path)!r} is a link and is not pushed: expected a regular file")
@@ -188,8 +186,6 @@ def check_effect(run: FinishedRun, base: Base) -> None:
         adapter=str(run.folder.adapter),
         revision=base.commit if source == base.repo_id else None,
         dtype=run.config.dtype,
-        chat_template=run.config.chat_template or None,
-        chat_template_kwargs=run.config.chat_template_kwargs,
         prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
     )
     if not adapter_effect(agent) > 0:
@@ -284,14 +280,6 @@ def published_results(card: AdapterCard) -> dict[str, Any]:
 
 def _rows(table: GameTable) -> dict[str, Any]:
     return {"players": {name: dataclasses.asdict(row) for name, row in table.players.items()}}
-
-
-def _template(path: Path) -> str:
-    """The text of a chat template. Any text is valid Jinja, so a foreign configuration could name a file with secrets."""
-    text = path.read_text(encoding="utf-8")
-    if not re.search(r"\{[{%].*\bmessages\b", text):
-        raise UserError(f"{str(path)!r} is not pushed as a chat template: expected Jinja that iterates over `messages`")
-    return text
 
 
 def _write_json(path: Path, value: Any) -> None:

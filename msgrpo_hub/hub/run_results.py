@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgrpo_hub.downloads.fetching import prompting_files
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
@@ -57,6 +58,8 @@ class FinishedRun(RunFacts):
     def files(self) -> dict[str, Path]:
         """Name in the repository → file, for files that are pushed unchanged."""
         own = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
+        adapter = {path.name: path for path in self.folder.adapter.iterdir()}
+        own |= {name: adapter[name] for name in prompting_files(adapter)}
         names = (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
         return own | {f"{place(result)}/{name}": result.folder / name for result in self.results for name in names}
 
@@ -81,7 +84,6 @@ def read_run(path: Path) -> FinishedRun:
         config=config,
         trained_on=_plain(summary, "base_commit"),
         init_adapter_commit=_plain(summary, "init_adapter_commit"),
-        chat_template_hash=_plain(summary, "chat_template_hash"),
         players=_players(config, summary),
         boards={game: int(_number(table, "boards")) for game, table in _tables(config, summary).items() if "boards" in table},
         replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,

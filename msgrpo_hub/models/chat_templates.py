@@ -17,13 +17,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgrpo_hub.agent.action import opened_thought
-from msgrpo_hub.agent.prompt_formats import Message
+from msgrpo_hub.agent.prompt_formats import Message, conversation
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import UserError
@@ -39,11 +40,25 @@ MEMORY = 256 * 2**20
 PATIENCE = 10.0
 """Seconds by the clock for one prompt, for systems that cannot limit processor time. A busy machine is slower than its clock."""
 
+THINKING_OFF: dict[str, tuple[Scalar, ...]] = {
+    "enable_thinking": (False,),
+    "thinking": (False,),
+    "reasoning_effort": ("none", "no_think", "low"),
+}
+"""Variable with which templates switch thinking → values for none. The first that a template names is used, else the last."""
+
+_RULES, _OBSERVATION, _REQUEST, _REPLY = "these are the rules", "this is observed", "this is requested", "this is replied"
+_PROMPT = conversation(_RULES, (), _OBSERVATION, _REQUEST)
+_ANSWERED: list[Message] = [*_PROMPT, {"role": "assistant", "content": _REPLY}]
+"""A conversation that every template is tried on."""
+
 log = logging.getLogger(__name__)
 
 
 class Renderer(Protocol):
     """Runs tasks of `template_worker` with one template."""
+
+    template: str
 
     def run(self, task: str, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """One answer per item: its `value`, or the `error` that the template raised."""
@@ -62,6 +77,10 @@ class ChatTemplate:
     """Whether it renders system messages."""
     opening: str = ""
     """The opening marker of thoughts with which its prompts end; empty if the model writes the marker."""
+    parts: bool = False
+    """Whether it takes the content of a message as a list of parts, as models that read images do, and not as a text."""
+    turn_end: str = ""
+    """What it writes after a reply."""
 
     def render(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
         """The texts of conversations, in one batch. Without a system role, the system text precedes the user's.
@@ -69,12 +88,32 @@ class ChatTemplate:
         Raises:
             UserError: the template raises an error for a conversation, or exceeds its limits.
         """
-        kept = conversations if self.system_role else [_merge_system(messages) for messages in conversations]
-        answers = _run(self.renderer, self.source, "render", [[messages, self.variables] for messages in kept])
+        answers = self.answers(conversations)
         for answer in answers:
             if "error" in answer:
                 raise _broken(self.source, answer["error"])
         return [answer["value"] for answer in answers]
+
+    def answers(self, conversations: Sequence[Sequence[Message]], generation_prompt: bool = True) -> list[dict[str, Any]]:
+        """The text of each conversation as `value`, or the `error` that the template raises for it."""
+        kept: Sequence[Sequence[Mapping[str, Any]]] = conversations
+        if not self.system_role:
+            kept = [_merge_system(messages) for messages in conversations]
+        if self.parts:
+            kept = [[{**one, "content": [{"type": "text", "text": one["content"]}]} for one in messages] for messages in kept]
+        return _run(self.renderer, self.source, "render", [[messages, self.variables, generation_prompt] for messages in kept])
+
+    def thinking_off(self) -> dict[str, Scalar]:
+        """The variables that keep the model from thinking by itself: those of `THINKING_OFF` that change the prompt."""
+        [read] = _run(self.renderer, self.source, "find_variables", [[]])
+        [prompt], off, text = self.answers([_PROMPT]), dict[str, Scalar](), self.renderer.template
+        for name in (name for name in THINKING_OFF if name in read["value"]):
+            values = THINKING_OFF[name]
+            value = next((value for value in values if f"'{value}'" in text or f'"{value}"' in text), values[-1])
+            [answer] = replace(self, variables={**self.variables, **off, name: value}).answers([_PROMPT])
+            if "value" in answer and answer != prompt:
+                prompt, off = answer, off | {name: value}
+        return off
 
     def log_unused(self, switches: Iterable[str]) -> None:
         """Logs one line for each variable that the template never reads."""
@@ -84,23 +123,23 @@ class ChatTemplate:
                 log.warning("chat_template_kwargs: the chat template of %r never reads %r", self.source, name)
 
 
-def set_template(tokenizer: PreTrainedTokenizerBase, source: str, file: str | None) -> None:
-    """Sets the chat template of a file, if one is given. Raises `UserError` if the model then has no template."""
-    if file:
-        try:
-            tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"the chat template {file!r} is not text: expected a Jinja file in UTF-8") from error
-        except ValueError as error:
-            raise UserError(f"cannot read the chat template {file!r} ({error}): expected a Jinja file") from error
-    if not tokenizer.chat_template:
-        raise UserError(f"{source!r} has no chat template: pass one with --chat-template FILE (Jinja)")
+def set_template(tokenizer: PreTrainedTokenizerBase, file: str) -> PreTrainedTokenizerBase:
+    """Gives a tokenizer the chat template of a file, and returns it. Raises `UserError` if the file cannot be read."""
+    try:
+        tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the chat template {file!r} ({error.strerror}): expected a Jinja file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"the chat template {file!r} is not text: expected a Jinja file in UTF-8") from error
+    except ValueError as error:
+        raise UserError(f"cannot read the chat template {file!r} ({error}): expected a Jinja file") from error
+    return tokenizer
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mapping[str, Scalar]) -> ChatTemplate:
-    """The chat template of a tokenizer, tried on a short question.
+    """The chat template of a tokenizer, tried on a short conversation.
+
+    System texts become part of the user's message, and texts become lists of parts, where only that shows them to the model.
 
     Args:
         tokenizer: the tokenizer, with a chat template.
@@ -108,27 +147,48 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
         switches: variables of the template, such as `enable_thinking`.
 
     Raises:
-        UserError: the template does not render the question within its limits.
+        UserError: the template drops the rules, the observation or the request, does not start the reply, or exceeds its limits.
     """
+    if not tokenizer.chat_template:
+        raise UserError(f"{source!r} has no chat template: pass one with --chat-template FILE (Jinja)")
     try:
         text = tokenizer.get_chat_template()
     except ValueError as error:
         raise _broken(source, str(error).partition("!")[0]) from error
     renderer, variables = renderer_of(text), {**tokenizer.special_tokens_map, **switches}
-    question: Message = {"role": "user", "content": "a question"}
-    conversations: list[list[Message]] = [[question], [{"role": "system", "content": "a marker"}, question]]
-    plain, with_system = _run(renderer, source, "render", [[messages, variables] for messages in conversations])
+    answers, expected = [], {"rules": _RULES, "observation": _OBSERVATION, "request": _REQUEST}
+    for parts, system_role in product((False, True), (True, False)):
+        template = ChatTemplate(source=source, variables=variables, renderer=renderer, system_role=system_role, parts=parts)
+        answers += template.answers([_PROMPT])
+        if all(part in answers[-1].get("value", "") for part in expected.values()):
+            prompt = answers[-1]["value"]
+            return replace(template, opening=opened_thought(prompt), turn_end=_turn_end(template, prompt))
+    plain = answers[1]
     if "error" in plain:
         raise _broken(source, plain["error"])
-    system_role = "a marker" in with_system.get("value", "")
-    return ChatTemplate(
-        source=source, variables=variables, renderer=renderer, system_role=system_role, opening=opened_thought(plain["value"])
+    dropped = ", ".join(f"the {name}" for name, part in expected.items() if part not in plain["value"])
+    raise UserError(
+        f"the chat template of {source!r} drops {dropped}: expected one that renders the content of system and user messages; "
+        "pass another with --chat-template FILE"
     )
+
+
+def _turn_end(template: ChatTemplate, prompt: str) -> str:
+    """What a template writes after a reply. Raises `UserError` if its prompt lacks what it writes before one."""
+    [bare], [answered] = (template.answers([messages], generation_prompt=False) for messages in (_PROMPT, _ANSWERED))
+    before, replied, after = answered.get("value", "").rpartition(_REQUEST)[2].partition(_REPLY)
+    added = bare.get("value") != prompt  # else the reply must follow the request directly, as after Mistral's [/INST]
+    if replied and not added and not prompt.rpartition(_REQUEST)[2].startswith(before.rstrip()):
+        raise UserError(
+            f"the chat template of {template.source!r} adds no generation prompt: expected {before!r} after the request, as "
+            "before assistant messages, where add_generation_prompt is true; pass another with --chat-template FILE"
+        )
+    return after
 
 
 def renderer_of(template: str) -> Renderer:
     """Renders the built-in base's own template here, and every other one in a process of its own."""
-    return _InProcess(template) if template == _pocket_template() else _PROCESSES.setdefault(template, _Process(template))
+    return _InProcess(template) if template == pocket_template() else _PROCESSES.setdefault(template, _Process(template))
 
 
 def _run(renderer: Renderer, source: str, task: str, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
@@ -143,7 +203,8 @@ def _broken(source: str, error: str) -> UserError:
 
 
 @cache
-def _pocket_template() -> str:
+def pocket_template() -> str:
+    """The chat template of the built-in base."""
     return (pocket_path() / "chat_template.jinja").read_text(encoding="utf-8")
 
 

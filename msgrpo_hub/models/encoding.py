@@ -42,6 +42,13 @@ class PromptEncoder:
         self._ids: dict[Prompt, TokenIds] = {}
         self._kept = 0  # token ids in it
 
+    @property
+    def turn_end(self) -> int | None:
+        """The special token with which the chat template ends a reply; None if it ends with something else."""
+        text = self.template.turn_end.lstrip()
+        special = {str(token): index for index, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        return special.get(max((token for token in special if text.startswith(token)), key=len, default=""))
+
     def render(self, prompts: Sequence[Prompt]) -> list[str]:
         """The prompts as texts, in one batch. If the template has no system role, the system text precedes the user's."""
         return self.template.render([prompt.messages for prompt in prompts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from msgrpo_hub.models.threads import default_threads
 from msgrpo_hub.models.weights import merged
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -69,8 +72,9 @@ class LanguageModel:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.engine = Engine(self.model, end_tokens(self.model, self.tokenizer), self.max_rows, self.engine_name, self.threads)
         self.encoder = PromptEncoder(self.tokenizer, self.chat_template_kwargs)
+        ends = end_tokens(self.model, self.tokenizer) | ({self.encoder.turn_end} - {None})
+        self.engine = Engine(self.model, ends, self.max_rows, self.engine_name, self.threads)
         self.context_limit = context_limit(self.model.config)
 
     @classmethod
@@ -107,7 +111,7 @@ class LanguageModel:
             load_in_4bit: quantise the linear layers to 4 bits with bitsandbytes.
             device_map: `auto` spreads the layers over GPUs, CPU and disk; such a model acts and is not trained.
             engine: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact.
-            chat_template: a file with a Jinja chat template, for models without one.
+            chat_template: a file with a Jinja chat template, in place of the adapter's or else the base's.
             temperature: sampling temperature; 0 is greedy.
             max_new_tokens: largest number of tokens per reply.
             prompt_format: overrides the format stored with the adapter.
@@ -136,7 +140,7 @@ class LanguageModel:
         model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit, device_map=device_map)
         adapted = load_adapter(model, files.adapter) if files.adapter else model
         sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        return cls(
+        loaded = cls(
             adapted,
             files.tokenizer,
             **(configured_sampling(model) if use_generation_config else sampling),
@@ -147,6 +151,10 @@ class LanguageModel:
             engine_name=engine,
             threads=default_threads(model.num_parameters()),
         )
+        if added := loaded.engine.end_ids - end_tokens(model, files.tokenizer):
+            token = files.tokenizer.decode(list(added))
+            log.warning("%s: replies also end at %r, with which the chat template ends a turn", files.name, token)
+        return loaded
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
@@ -209,7 +217,7 @@ def configured_sampling(model: PreTrainedModel) -> dict[str, float]:
 
 
 def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a reply: the tokenizer's end token and those of the generation config."""
+    """The tokens that a model's files name as the end of a reply: the tokenizer's and those of the generation config."""
     config = model.generation_config
     configured = config.eos_token_id if config is not None else None
     ends = configured if isinstance(configured, list) else [configured]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import torch
@@ -14,14 +15,16 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
-from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched, base_of, fetch, read_settings
+from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, TEMPLATE, VOCABULARIES, Fetched, base_of, fetch, read_settings
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.downloads.listing import list_files, no_folder
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.chat_templates import set_template
 
 LOADING_ERRORS = (
     OSError,
@@ -81,6 +84,52 @@ def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedC
         raise unusable(found, ValueError("it has no tokenizer"))
     tokenizer.name_or_path = found.source
     return tokenizer, config
+
+
+def adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: PretrainedConfig) -> PreTrainedTokenizerBase:
+    """The tokenizer that an adapter is played with, and its chat template: each is the adapter's own if it has one.
+
+    TRL and Unsloth save a tokenizer beside every adapter. One that equals the base's counts as none.
+
+    Args:
+        found: the adapter.
+        base: the tokenizer of its base; its chat template may be replaced.
+        config: the configuration of its base.
+
+    Raises:
+        UserError: the tokenizer cannot be loaded, or has tokens that the base has no embedding for.
+    """
+    if not any((found.folder / name).exists() for name in VOCABULARIES):
+        template = found.folder / TEMPLATE
+        return set_template(base, str(template)) if template.exists() else base
+    try:
+        own = AutoTokenizer.from_pretrained(found.folder, config=config, **LOCAL)
+        own.chat_template = own.get_chat_template() if own.chat_template else base.chat_template
+    except LOADING_ERRORS as error:
+        raise UserError(
+            f"cannot load the tokenizer beside the adapter {found.source!r} ({first_line(error)}): expected its files as the "
+            "library saves them, or none"
+        ) from error
+    if _tokens(own) == _tokens(base):
+        base.chat_template = own.chat_template
+        return base
+    rows, known = config.get_text_config().vocab_size, base.get_vocab()
+    if beyond := [token for token, index in own.get_vocab().items() if index >= rows and known.get(token) != index]:
+        raise UserError(
+            f"the tokenizer beside the adapter {found.source!r} has {len(beyond)} tokens, such as {beyond[0]!r}, beyond the "
+            f"{rows} of its base {base.name_or_path!r}: expected a tokenizer that fits the base"
+        )
+    own.name_or_path = found.source
+    return own
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
+    """What decides the ids of a prompt, and the special tokens but the one for padding."""
+    special = {name: token for name, token in tokenizer.special_tokens_map.items() if name != "pad_token"}
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return type(tokenizer), tokenizer.get_vocab(), special
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    return {name: part for name, part in state.items() if name not in ("truncation", "padding", "post_processor")}, special
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:

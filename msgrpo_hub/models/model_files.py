@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +19,13 @@ from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, INDEX, WEIGHTS, Fetch
 from msgrpo_hub.downloads.inspection import parse, tensor_sizes, weight_files
 from msgrpo_hub.downloads.names import POCKET, located, pocket_path, split_revision
 from msgrpo_hub.downloads.play_settings import Scalar
-from msgrpo_hub.models.chat_templates import set_template
+from msgrpo_hub.models.chat_templates import THINKING_OFF, set_template, template_of
 from msgrpo_hub.models.context import check_expected, context_limit
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.load_options import Dtype
-from msgrpo_hub.models.loading import fetch_both, load_tokenizer, stored_format
+from msgrpo_hub.models.loading import adapter_tokenizer, fetch_both, load_tokenizer, stored_format
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +40,7 @@ class ModelFiles:
     prompt_format: PromptFormat | None
     """The format chosen, else the one stored with the adapter, else None."""
     chat_template_kwargs: Mapping[str, Scalar]
-    """The variables of the chat template: those stored with the adapter, overridden by those chosen."""
+    """The variables of the chat template: those stored with the adapter, overridden by those chosen; else thinking is off."""
     template_source: str
     """The file or the model that the chat template came from."""
 
@@ -98,17 +102,36 @@ def open_model(
     adapter, adapter_revision = split_revision(adapter, None) if adapter else (None, None)
     base, added = fetch_both(located(source), revision, located(adapter) if adapter else None, adapter_revision)
     chosen = prompt_format or (stored_format(added) if added else None)
-    tokenizer, config = load_tokenizer(base)
-    set_template(tokenizer, base.source, chat_template)
-    stored = added.chat_template_kwargs if added else {}
+    of_base, config = load_tokenizer(base)
+    base_template, template_source = of_base.chat_template, chat_template or base.source
+    tokenizer = adapter_tokenizer(added, of_base, config) if added else of_base
+    own = ["tokenizer"] if tokenizer is not of_base else []
+    if chat_template:
+        set_template(tokenizer, chat_template)
+    elif added and tokenizer.chat_template != base_template:
+        template_source = added.source
+        own += ["chat template"] if base_template else []
+    if added and own:
+        log.warning("the adapter %r has its own %s, used in place of the base's", added.source, " and ".join(own))
+    switches = (added.chat_template_kwargs if added else {}) | dict(chat_template_kwargs or {})
+    template, off = template_of(tokenizer, template_source, switches), dict[str, Scalar]()
+    if not (added and added.prompt_format) and not switches.keys() & THINKING_OFF.keys():  # neither stored nor chosen
+        off = template.thinking_off()
+    if off:
+        log.warning(
+            "%s: the chat template gets %s, because the model's own thinking would fill short replies; --chat-template-kwargs "
+            "changes it",
+            base.source,
+            json.dumps(off),
+        )
     files = ModelFiles(
         base=base,
         adapter=added,
         tokenizer=tokenizer,
         config=config,
         prompt_format=chosen,
-        chat_template_kwargs=stored | dict(chat_template_kwargs or {}),
-        template_source=chat_template or base.source,
+        chat_template_kwargs=switches | off,
+        template_source=template_source,
     )
-    files.encoder.template.log_unused(files.chat_template_kwargs)
+    files.encoder.template.log_unused(switches)
     return files

@@ -42,18 +42,21 @@ TEMPLATE_ERRORS = (
 """Errors that a template can raise. Jinja compiles it to Python, so `SyntaxError` (too many nested blocks) is one of them."""
 
 
-def render(template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> str:
-    """The prompt as `tokenizer.apply_chat_template` of transformers renders it, with the header of the reply.
+def render(
+    template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], generation_prompt: bool = True
+) -> str:
+    """The text that `tokenizer.apply_chat_template` of transformers renders.
 
     Args:
         template: a Jinja template.
         messages: a conversation.
         variables: the tokenizer's special tokens, and switches of the template.
+        generation_prompt: whether the header of the reply follows.
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
     call = cast(Callable[..., tuple[list[str], object]], render_jinja_template)
-    [text], _ = call([messages], chat_template=template, add_generation_prompt=True, **variables)
+    [text], _ = call([messages], chat_template=template, add_generation_prompt=generation_prompt, **variables)
     if len(text) > LARGEST_PROMPT:
         raise ValueError(f"it renders {len(text):,} characters for one prompt, expected at most {LARGEST_PROMPT:,}")
     return text

@@ -11,7 +11,6 @@ from msgrpo_hub.downloads.listing import list_files
 from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer
-from msgrpo_hub.models.chat_templates import set_template
 from msgrpo_hub.models.context import PromptLength
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.loading import load_tokenizer
@@ -27,7 +26,6 @@ def served_tokenizer(server: ChatServer, chat_template_kwargs: Mapping[str, Scal
     try:
         found = fetch_tokenizer(list_files(server.model))
         tokenizer, _ = load_tokenizer(found)
-        set_template(tokenizer, found.source, None)
         return PromptEncoder(tokenizer, chat_template_kwargs)
     except UserError:
         return None

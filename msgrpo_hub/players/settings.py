@@ -26,7 +26,7 @@ class PlayerSettings(LoadOptions):
     max_new_tokens: ReplyLength = 256
     """Largest length of a reply, in tokens."""
     chat_template: str = ""
-    """File with a Jinja chat template, for a model without one."""
+    """File with a Jinja chat template; if empty, the adapter's own, else the base's."""
     prompt_format: str = ""
     """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's or think-action."""
     chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)

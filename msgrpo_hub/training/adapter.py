@@ -19,7 +19,6 @@ from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.curriculum import parse_games
@@ -34,8 +33,11 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     Raises:
         UserError: the base or the adapter cannot be loaded, or the adapter is not of this base, rank and alpha.
     """
+    if config.init_adapter:
+        check_init_adapter(config)
     agent = LanguageModel.from_pretrained(
         config.model,
+        config.init_adapter or None,
         dtype=config.dtype,
         device=training_device(config.device, accelerator),
         load_in_4bit=config.load_in_4bit,
@@ -48,7 +50,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         chat_template_kwargs=config.chat_template_kwargs,
     )
     torch.manual_seed(config.seed)
-    base = cast(PreTrainedModel, agent.model)
+    base = cast(PreTrainedModel, agent.model.get_base_model() if isinstance(agent.model, PeftModel) else agent.model)
     without_dropout(base)
     adapted = given_adapter(agent, config) if config.init_adapter else fresh_lora(base, config)
     if config.gradient_checkpointing:
@@ -123,8 +125,8 @@ def _is_router(layer: nn.Module) -> bool:
 
 def without_dropout(model: PreTrainedModel) -> None:
     """Switches off the base's own dropout: acting has none, and learning must see the same distribution."""
-    for layer in model.modules():
-        if isinstance(layer, nn.Dropout):
+    for path, layer in model.named_modules():
+        if isinstance(layer, nn.Dropout) and "lora_dropout" not in path:
             layer.p = 0.0
         for name, value in vars(layer).items():
             if isinstance(value, float) and ("dropout" in name or name in ("jitter_noise", "input_jitter_noise")):
@@ -139,8 +141,8 @@ def learning_mode(model: nn.Module) -> None:
             layer.eval()
 
 
-def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
-    """The adapter that a run begins with, its matrices in float32 and trainable."""
+def check_init_adapter(config: TrainConfig) -> None:
+    """Raises `UserError` unless the adapter that a run starts from has the rank, layers, prompt format and switches of the run."""
     name, revision = split_revision(config.init_adapter, None)
     found = fetch(list_files(located(name), revision))
     if found.adapter is None:
@@ -158,8 +160,12 @@ def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
             f"init_adapter = {config.init_adapter!r} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
             f"expected the same of the run, with {' '.join(flags.values())}"
         )
-    asked = {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
-    if found.prompt_format and (others := {name: value for name, value in asked.items() if getattr(config, name) != value}):
+    stored = {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
+    run = {
+        "prompt_format": config.prompt_format,
+        "chat_template_kwargs": found.chat_template_kwargs | config.chat_template_kwargs,
+    }
+    if found.prompt_format and (others := {name: value for name, value in stored.items() if run[name] != value}):
         raise UserError(
             f"init_adapter = {config.init_adapter!r} was trained with {', '.join(f'{k} {v!r}' for k, v in others.items())}: "
             "expected the same of the run"
@@ -169,19 +175,17 @@ def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
             f"lora_targets = {config.lora_targets!r}, and init_adapter = {config.init_adapter!r} has its own layers: "
             "expected --lora-targets all-linear, which takes those"
         )
-    try:
-        adapted = load_adapter(cast(PreTrainedModel, agent.model), found)
-    except UserError as error:
-        raise UserError(
-            f"init_adapter = {config.init_adapter!r} does not fit {config.model!r}: expected an adapter of this base, or "
-            f'--init-adapter "" for a fresh one ({error})'
-        ) from error
+
+
+def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
+    """The adapter that a run starts from, its matrices in float32 and trainable."""
+    adapted = cast(PeftModel, agent.model)
     for name, parameter in adapted.named_parameters():
         if "lora_" in name:
             parameter.data = parameter.data.float()
             parameter.requires_grad_(True)
     settings = adapted.peft_config["default"]
     settings.inference_mode = False
-    settings.base_model_name_or_path = agent.model.config._name_or_path
+    settings.base_model_name_or_path = adapted.config._name_or_path
     settings.revision = split_revision(config.model, None)[1]
     return adapted

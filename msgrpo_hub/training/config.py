@@ -16,7 +16,7 @@ from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.credit import CREDITS
 from msgrpo_hub.downloads.inspection import LARGEST_RANK
-from msgrpo_hub.downloads.play_settings import PlaySettings, Scalar, check_switches
+from msgrpo_hub.downloads.play_settings import Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
 from msgrpo_hub.games import make_game
@@ -141,7 +141,7 @@ class TrainConfig:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     chat_template: str = ""
-    """File with a Jinja chat template, for a model without one."""
+    """File with a Jinja chat template, stored with the adapter; if empty, that of init_adapter, else the base's."""
     chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Variables of the chat template as JSON, such as {"enable_thinking": false}; stored with the adapter."""
     prompt_format: str = THINK_ACTION.name
@@ -210,11 +210,6 @@ class TrainConfig:
     def first_temperature(self) -> float:
         """The temperature of the first update."""
         return COLDEST if isinstance(self.temperature, str) else self.temperature
-
-    @property
-    def play_settings(self) -> PlaySettings:
-        """What the adapter stores, to be prompted as it was trained."""
-        return PlaySettings(prompt_format=self.prompt_format, chat_template_kwargs=self.chat_template_kwargs)
 
     def episodes(self, updates: int) -> int:
         """How many episodes the first `updates` updates play; one that is taught plays one per group."""

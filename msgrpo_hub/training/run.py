@@ -18,10 +18,12 @@ from tqdm import tqdm
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
-from msgrpo_hub.downloads.names import exists
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
+from msgrpo_hub.downloads.fetching import TEMPLATE
+from msgrpo_hub.downloads.names import exists, pocket_path
+from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import distinct_boards
+from msgrpo_hub.models.chat_templates import pocket_template
 from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
@@ -201,7 +203,16 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
     beside.mkdir(exist_ok=True)  # fails where the folder of the run is gone; PEFT would make it anew
     trainer.model.save_pretrained(str(beside), save_embedding_layers=False)  # else PEFT asks the Hub for the base
     (beside / "README.md").unlink(missing_ok=True)  # PEFT's template for a card: `msgrpo push` writes a card
-    write_json(beside / PLAY_SETTINGS, trainer.config.play_settings.record())
+    tokenizer, switches = trainer.agent.tokenizer, dict(trainer.agent.chat_template_kwargs)
+    write_json(
+        beside / PLAY_SETTINGS,
+        PlaySettings(prompt_format=trainer.config.prompt_format, chat_template_kwargs=switches).record(),
+    )
+    if tokenizer.name_or_path != trainer.model.config._name_or_path:  # the one beside init_adapter
+        tokenizer.save_pretrained(beside)
+    template = tokenizer.get_chat_template()
+    if tokenizer.name_or_path != str(pocket_path()) or template != pocket_template():  # which is in every installation
+        (beside / TEMPLATE).write_text(template, encoding="utf-8")
     path.mkdir(exist_ok=True)
     for file in sorted(beside.iterdir()):
         file.replace(path / file.name)
