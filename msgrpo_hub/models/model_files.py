@@ -119,8 +119,7 @@ def open_model(
         off = template.thinking_off()
     if off:
         log.warning(
-            "%s: the chat template gets %s, because the model's own thinking would fill short replies; --chat-template-kwargs "
-            "changes it",
+            "%s: the model's own thinking is limited with %s, because replies are short; --chat-template-kwargs changes it",
             base.source,
             json.dumps(off),
         )

@@ -142,7 +142,7 @@ def learning_mode(model: nn.Module) -> None:
 
 
 def check_init_adapter(config: TrainConfig) -> None:
-    """Raises `UserError` unless the adapter that a run starts from has the rank, layers, prompt format and switches of the run."""
+    """Raises `UserError` unless the adapter that a run starts from has the run's rank, layers, prompt format and switches."""
     name, revision = split_revision(config.init_adapter, None)
     found = fetch(list_files(located(name), revision))
     if found.adapter is None:

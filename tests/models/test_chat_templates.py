@@ -24,7 +24,7 @@ SILENT = (
 ALTERNATING = (
     "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
-    "[INST] {{ message['content'] }} [/INST]{% endfor %}"
+    "{{ '[INST] ' + message['content'] + ' [/INST]' if message['role'] == 'user' else message['content'] }}{% endfor %}"
 )
 
 pytestmark = pytest.mark.lowest

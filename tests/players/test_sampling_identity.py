@@ -47,13 +47,14 @@ def test_without_new_settings_an_identity_is_that_of_a_stored_run_with_the_engin
 def test_every_sampling_setting_and_switch_of_a_model_is_in_its_run_hash(switched: Path) -> None:
     players = {
         "plain": played(switched),
-        "switch": played(switched, chat_template_kwargs={"enable_thinking": False}),
+        "switch": played(switched, chat_template_kwargs={"enable_thinking": True}),
         "top-k": played(switched, top_k=20),
         "top-p": played(switched, top_p=0.95),
         "its own": played(switched, use_generation_config=True),
     }
     assert len({hash_of(player) for player in players.values()}) == len(players)
-    assert players["switch"].identity["chat_template_kwargs.enable_thinking"] is False
+    assert players["switch"].identity["chat_template_kwargs.enable_thinking"] is True
+    assert players["plain"].identity["chat_template_kwargs.enable_thinking"] is False  # the default
     typed = played(switched, temperature=0.6, top_k=20, top_p=0.95)
     assert hash_of(typed) == hash_of(players["its own"])
     scored = [hash_of(played(switched, mode="score", **one)) for one in ({"temperature": 0.1}, {"use_generation_config": True})]
