@@ -160,9 +160,10 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
     for parts, system_role in product((False, True), (True, False)):
         template = ChatTemplate(source=source, variables=variables, renderer=renderer, system_role=system_role, parts=parts)
         answers += template.answers([_PROMPT])
-        if all(part in answers[-1].get("value", "") for part in expected.values()):
-            prompt = answers[-1]["value"]
-            return replace(template, opening=opened_thought(prompt), turn_end=_turn_end(template, prompt))
+        shown = answers[-1].get("value", "")
+        written_out = any(f"{quote}type{quote}: {quote}text{quote}" in shown for quote in "'\"")  # the list of parts itself
+        if all(part in shown for part in expected.values()) and not written_out:
+            return replace(template, opening=opened_thought(shown), turn_end=_turn_end(template, shown))
     plain = answers[1]
     if "error" in plain:
         raise _broken(source, plain["error"])

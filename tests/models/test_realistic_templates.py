@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,6 +14,8 @@ from msgrpo_hub.models.chat_templates import ChatTemplate, template_of
 from tests.models.realistic import DIALOGUE, TEMPLATES, with_template
 
 SWITCHES = {"enable_thinking": False, "date_string": "1 Jan 2025"}
+PARTS = ("idefics3", "llava_next")
+"""Templates that render nothing of a content that is a text."""
 
 
 @cache
@@ -29,10 +32,7 @@ def end_processes() -> object:
 
 def text(name: str, messages: list[Message], **switches: str | bool) -> str:
     template = foreign(name)
-    chosen = ChatTemplate(
-        source=name, variables={**template.variables, **switches}, renderer=template.renderer, system_role=template.system_role
-    )
-    return chosen.render([messages])[0]
+    return replace(template, variables={**template.variables, **switches}).render([messages])[0]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -40,7 +40,9 @@ def test_the_process_renders_what_apply_chat_template_renders(name: str) -> None
     tokenizer, template = with_template(TEMPLATES[name]), foreign(name)
     dialogue = DIALOGUE if template.system_role else DIALOGUE[1:]
     for messages in (dialogue, dialogue[:-2], [Message(role="user", content="Zeile\n\U0001f40d \ud800 <|im_end|>")]):
-        expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **SWITCHES)
+        given = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+        offered = given if name in PARTS else messages
+        expected = tokenizer.apply_chat_template(offered, add_generation_prompt=True, tokenize=False, **SWITCHES)
         assert text(name, messages, **SWITCHES) == expected
 
 
@@ -97,6 +99,44 @@ def test_a_template_with_a_date_renders_the_one_that_is_chosen() -> None:
         "<|start_header_id|>user<|end_header_id|>\n\nCurrent Observation:\nSecond\nAct!<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
+
+
+def test_a_template_that_drops_texts_is_given_lists_of_parts() -> None:
+    """Templates of models that read images loop over the parts of a content."""
+    assert text("idefics3", DIALOGUE[:2]) == (
+        "<|im_start|>System: The rules.<end_of_utterance>\nUser: Current Observation:\nFirst\nAct!<end_of_utterance>\nAssistant:"
+    )
+    assert text("llava_next", DIALOGUE[:2]) == "The rules. USER: Current Observation:\nFirst\nAct! ASSISTANT:"
+
+
+@pytest.mark.parametrize(
+    ("name", "switches"),
+    [
+        ("qwen3", {"enable_thinking": False}),
+        ("gpt-oss", {"reasoning_effort": "low"}),
+        ("qwen2.5", {}),
+        ("llama3", {}),
+    ],
+)
+def test_the_switches_for_no_thinking_are_those_that_change_the_prompt(name: str, switches: dict[str, str | bool]) -> None:
+    assert foreign(name).thinking_off() == switches
+
+
+@pytest.mark.parametrize(
+    ("template", "switches"),
+    [
+        ("{% if reasoning_effort not in ['high', 'low', 'no_think'] %}{% set reasoning_effort = 'no_think' %}{% endif %}", {}),
+        ("{% if thinking is not defined %}{% set thinking = false %}{% endif %}{% if thinking %}<think>{% endif %}", {}),
+        ("{% if thinking is not defined or thinking %}<think>{% endif %}", {"thinking": False}),
+        ("{{ 'off' if reasoning_effort == 'none' else 'on' }}", {"reasoning_effort": "none"}),
+        ("{{ raise_exception('efforts: medium') if reasoning_effort is defined and reasoning_effort != 'medium' }}", {}),
+        ("{% if enable_thinking is not false %}{{ reasoning_effort or 'high' }}{% endif %}", {"enable_thinking": False}),
+    ],
+    ids=["off by default", "off unless asked for", "on by default", "has a word for none", "refuses", "two switches, one enough"],
+)
+def test_a_switch_is_left_alone_where_it_would_not_lessen_the_thinking(template: str, switches: dict[str, str | bool]) -> None:
+    plain = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    assert template_of(with_template(template + plain), "m", {}).thinking_off() == switches
 
 
 def test_a_switch_that_the_template_never_reads_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
