@@ -176,7 +176,7 @@ def plant(run: Path, base: Path) -> None:
     config = load_config(run / "config.toml")
     shutil.copytree(pocket_path(), base)
     template = run.parent / "zaphods.jinja"
-    shutil.copy(pocket_path() / "chat_template.jinja", template)
+    shutil.copy(pocket_path() / "chat_template.jinja", run / "adapter/chat_template.jinja")
     text = (run / "config.toml").read_text().replace(f'"{config.model}"', f'"{base}"')
     (run / "config.toml").write_text(
         text.replace('chat_template = ""', f'chat_template = "{template}"').replace('report_to = "none"', 'report_to = "wandb"')

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import torch
 from safetensors.torch import load, load_file
 
 from msgrpo_hub.downloads.names import pocket_path
-from tests.hub.conftest import msgrpo, run_command
+from tests.hub.conftest import FLAGS, msgrpo, refused, run_command
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.lanes import Loopback
 
@@ -34,29 +33,40 @@ def test_code_blocks_of_the_cards_run_without_a_login(loopback: Loopback, traine
     assert "@" in ran[2].out  # the board of a lake, and a reply
 
 
-def test_a_custom_chat_template_and_its_switches_are_pushed_and_the_quick_start_uses_them(
-    loopback: Loopback, trained: Path, base: str, tmp_path: Path
+def rendered(repo: str) -> str:
+    """In the client's process: how an adapter is prompted."""
+    from msgrpo_hub.models.adapter_check import probe_prompt
+    from msgrpo_hub.models.language_model import LanguageModel
+
+    agent = LanguageModel.from_pretrained(repo)
+    return agent.render([probe_prompt(agent)])[0]
+
+
+def test_an_adapter_is_pushed_with_its_chat_template_and_switches_and_strangers_play_it_with_them(
+    loopback: Loopback, base: str, tmp_path: Path
 ) -> None:
-    repo, run = loopback.repository(), Path(shutil.copytree(trained, tmp_path / "lake"))
-    template = tmp_path / "own.jinja"
-    template.write_text((pocket_path() / "chat_template.jinja").read_text() + "{% if quick %}{% endif %}")
-    config = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(
-        config.replace('chat_template = ""', f'chat_template = "{template}"') + "[chat_template_kwargs]\nquick = true\n"
-    )
+    template, repo, run = tmp_path / "own.jinja", loopback.repository(), tmp_path / "lake"
+    template.write_text((pocket_path() / "chat_template.jinja").read_text() + "{% if quick %} Be quick.{% endif %}")
+    own = ("--chat-template", template, "--chat-template-kwargs", '{"quick": true}')
+    done = loopback.owner.attempt(msgrpo, "train", *FLAGS.split(), *own, "--output-dir", run)
+    assert done.code == 0, done.err
+    text = template.read_bytes()
+    template.unlink()
     arguments = ("push", "adapter", run, repo, "--base", base)
-    assert loopback.owner.attempt(msgrpo, *arguments).code == 0
+    pushed = loopback.owner.attempt(msgrpo, *arguments)
+    assert pushed.code == 0, pushed.err
     files = loopback.files(repo)
-    assert files["chat_template.jinja"] == template.read_bytes()
+    assert files["chat_template.jinja"] == text
     assert json.loads(files["msgrpo.json"])["chat_template_kwargs"] == {"quick": True}
     assert "add_generation_prompt=True, **{'quick': True})`" in files["README.md"].decode()
-    block = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)[0]
-    assert "chat_template=template" in block
-    ran = loopback.owner.attempt(run_code, block)
-    assert ran.code == 0, ran.err
+    assert loopback.nobody.call(rendered, repo).endswith("<|assistant|> Be quick.")
+    ours, plain = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)
+    assert loopback.nobody.attempt(run_code, ours).code == 0
+    shown = "\nprint(tokenizer.apply_chat_template([], tokenize=False, add_generation_prompt=True, quick=True))"
+    assert loopback.nobody.attempt(run_code, plain + shown).out.endswith("<|assistant|> Be quick.\n")
 
-    template.write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
-    assert "is not pushed as a chat template" in loopback.owner.attempt(msgrpo, *arguments).err
+    (run / "adapter" / "chat_template.jinja").write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert "drops the rules, the observation, the request" in refused(loopback.owner.attempt(msgrpo, *arguments))
 
 
 def test_the_commands_of_the_card_train_the_same_weights_again(

@@ -8,7 +8,21 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from tests.hub.hostile import CODE, PICKLE, SETTINGS, Change, Files, both, downloaded, drop, open_model, put_here, settings, write
+from tests.hub.hostile import (
+    BASES,
+    CODE,
+    PICKLE,
+    SETTINGS,
+    Change,
+    Files,
+    both,
+    downloaded,
+    drop,
+    open_model,
+    put_here,
+    settings,
+    write,
+)
 from tests.hub_server.lanes import Loopback
 
 
@@ -109,6 +123,25 @@ def test_a_stored_prompt_format_that_is_not_built_in_is_refused(loopback: Loopba
     assert ("adapter_model.safetensors" in downloaded(loopback)) == fetched
 
 
+BESIDE = [
+    name
+    for name in BASES
+    if "template" in name or "tokenizer" in name or "vocabulary that is" in name or name.startswith("one that")
+]
+
+
+@pytest.mark.parametrize("attack", BESIDE)
+def test_a_template_and_a_tokenizer_beside_an_adapter_pass_the_checks_of_a_bases(
+    loopback: Loopback, sound_base: Files, sound_adapter: Files, attack: str
+) -> None:
+    change, words, _ = BASES[attack]
+    files = sound_adapter | {name: text for name, text in sound_base.items() if "token" in name or "template" in name}
+    change(files)
+    message, ran = loopback.owner.call(open_model, put_here(loopback, files))
+    assert words in message
+    assert (message.isprintable(), ran) == (True, False)
+
+
 def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
     loopback: Loopback, sound_base: Files, sound_adapter: Files
 ) -> None:
@@ -120,6 +153,7 @@ def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
     assert downloaded(loopback) == in_cache(loopback) == set(sound_base)
     files = dict(sound_adapter)
     settings(base_model_name_or_path=base, revision=loopback.refs(base)["refs/heads/main"])(files)
-    adapter = put_here(loopback, files | beside)
+    own = {name: sound_base[name] for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")}
+    adapter = put_here(loopback, files | beside | own)
     assert loopback.owner.call(open_model, adapter) == ("loaded", False)
-    assert downloaded(loopback) == set(sound_adapter)  # of the base nothing: it is in the cache
+    assert downloaded(loopback) == {*sound_adapter, *own}  # of the base nothing: it is in the cache

@@ -87,6 +87,17 @@ def test_an_adapter_plays_with_the_switches_it_was_trained_with(switched: Path, 
     assert overridden.policy.chat_template_kwargs == {"enable_thinking": True}
 
 
+def test_results_of_one_adapter_with_two_templates_are_never_mixed(switched: Path, tmp_path: Path) -> None:
+    adapter = adapt(str(switched), tmp_path / "adapter", 0.05)
+    first = played(adapter)
+    (adapter / "chat_template.jinja").write_text((switched / "chat_template.jinja").read_text() + "Now:")
+    second = played(adapter)
+    assert first.identity["adapter_commit"] != second.identity["adapter_commit"]
+    assert first.identity["chat_template"] != second.identity["chat_template"]
+    assert hash_of(first) != hash_of(second)
+    assert first.folder != second.folder
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UserError, match="top_k and top_p are given along with use_generation_config, which sets them"):
         PlayerSettings(use_generation_config=True, top_k=3)
