@@ -111,10 +111,10 @@ def open_model(
     elif added and tokenizer.chat_template != base_template:
         template_source = added.source
         own += ["chat template"] if base_template else []
-    if added and own:
-        log.warning("the adapter %r has its own %s, used in place of the base's", added.source, " and ".join(own))
     switches = (added.chat_template_kwargs if added else {}) | dict(chat_template_kwargs or {})
     template, off = template_of(tokenizer, template_source, switches), dict[str, Scalar]()
+    if added and own:
+        log.warning("the adapter %r has its own %s, used in place of the base's", added.source, " and ".join(own))
     if not (added and added.prompt_format) and not switches.keys() & THINKING_OFF.keys():  # neither stored nor chosen
         off = template.thinking_off()
     if off:

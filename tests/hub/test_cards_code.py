@@ -62,7 +62,10 @@ def test_an_adapter_is_pushed_with_its_chat_template_and_switches_and_strangers_
     assert loopback.nobody.call(rendered, repo).endswith("<|assistant|> Be quick.")
     ours, plain = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)
     assert loopback.nobody.attempt(run_code, ours).code == 0
-    shown = "\nprint(tokenizer.apply_chat_template([], tokenize=False, add_generation_prompt=True, quick=True))"
+    shown = (
+        'messages = [{"role": "user", "content": "?"}]\n'
+        "print(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, quick=True))"
+    )
     assert loopback.nobody.attempt(run_code, plain + shown).out.endswith("<|assistant|> Be quick.\n")
 
     (run / "adapter" / "chat_template.jinja").write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
