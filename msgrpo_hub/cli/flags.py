@@ -8,13 +8,13 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from msgrpo_hub.downloads.play_settings import Scalar, read_switches
+from msgrpo_hub.downloads.play_settings import read_object, read_switches
 from msgrpo_hub.errors import UserError, shown, unknown
 from msgrpo_hub.fields import misfit
 
@@ -55,7 +55,7 @@ def add_fields(
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         elif get_origin(hint) is dict:
-            group.add_argument(flag, type=_switches, metavar="JSON", **common)
+            group.add_argument(flag, type=partial(_read_json, field.name), metavar="JSON", **common)
         elif get_origin(hint) is Literal:
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
@@ -116,9 +116,9 @@ def read_path(text: str) -> Path:
     return Path(text)
 
 
-def _switches(text: str) -> dict[str, Scalar]:
+def _read_json(name: str, text: str) -> dict[str, Any]:
     try:
-        return read_switches(text)
+        return read_switches(text) if name == "chat_template_kwargs" else read_object(text, name, '{"reasoning_effort": "low"}')
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

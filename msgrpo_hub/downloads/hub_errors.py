@@ -12,6 +12,7 @@ from typing import TypeVar
 from huggingface_hub import get_token
 from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is that of httpx2 or of httpx
     EntryNotFoundError,
+    FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
     HTTPError,
@@ -46,6 +47,8 @@ def hub_errors(repo_id: str) -> Iterator[None]:
     except EntryNotFoundError as error:  # not cached and no network, or caused by a response of the Hub
         if isinstance(error.__cause__, HfHubHTTPError):
             raise UserError(_answer(repo_id, error.__cause__)) from error
+        if isinstance(error.__cause__, FileMetadataError):  # as of a mirror that redirects elsewhere; the client says what to do
+            raise UserError(f"{repo_id!r} cannot be loaded: {first_line(error.__cause__)}") from error
         raise UserError(f"a file of {repo_id!r} is not in the cache and the Hub cannot be reached: check the network") from error
     except (ConnectionError, RuntimeError) as error:  # of the clients for large files; the cause is what the Hub answered
         if isinstance(error, RuntimeError) and "Error while uploading" not in str(error):

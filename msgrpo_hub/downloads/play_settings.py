@@ -76,16 +76,20 @@ def read_switches(text: str) -> dict[str, Scalar]:
     >>> read_switches('{"enable_thinking": false}')
     {'enable_thinking': False}
     """
-    try:
-        switches = json.loads(text)
-    except (ValueError, RecursionError):
-        switches = None
-    if not isinstance(switches, dict):
-        raise UserError(
-            f"chat_template_kwargs = {text[:80]!r}: expected a JSON object such as '{{\"enable_thinking\": false}}', in quotes"
-        )
+    switches = read_object(text, "chat_template_kwargs", '{"enable_thinking": false}')
     check_switches(switches, "in chat_template_kwargs")
     return switches
+
+
+def read_object(text: str, name: str, example: str) -> dict[str, Any]:
+    """A JSON object. Raises `UserError` with its name and an example if the text is none."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"{name} = {text[:80]!r}: expected a JSON object such as '{example}', in quotes")
+    return values
 
 
 def check_switches(switches: Mapping[str, Any], where: str) -> None:

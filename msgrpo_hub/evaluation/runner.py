@@ -32,7 +32,7 @@ from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, repeats_of
 from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
-from msgrpo_hub.players.identity import Player, identify
+from msgrpo_hub.players.identity import Player, identify, settled
 from msgrpo_hub.players.registry import can_play, check_near_miss, entry_point
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
@@ -115,6 +115,8 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     folder = _run_folder(player, task, config, output_dir)
     if done := _completed(folder, config):
         return done
+    if (asked := settled(player)).identity != player.identity:
+        return run_task(asked, suite, task, output_dir, batch_size)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

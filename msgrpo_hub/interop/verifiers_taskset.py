@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import verifiers.v1 as vf
-from huggingface_hub import ChatCompletionOutput
 from openai import AsyncOpenAI
 
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
@@ -118,7 +117,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
                     temperature=_DEFAULTS.temperature,  # `--sampling.*` overrides these two
                     max_tokens=_DEFAULTS.max_new_tokens,
                 )
-                reply = read_reply(ChatCompletionOutput.parse_obj_as_instance(answer.model_dump()))
+                reply = read_reply(answer.model_dump())
                 if isinstance(reply, Failure):
                     raise RuntimeError(f"no reply ({reply.what})")
                 return reply

@@ -98,7 +98,7 @@ class ChatTemplate:
         """The text of each conversation as `value`, or the `error` that the template raises for it."""
         kept: Sequence[Sequence[Mapping[str, Any]]] = conversations
         if not self.system_role:
-            kept = [_merge_system(messages) for messages in conversations]
+            kept = [merge_system(messages) for messages in conversations]
         if self.parts:
             kept = [[{**one, "content": [{"type": "text", "text": one["content"]}]} for one in messages] for messages in kept]
         return _run(self.renderer, self.source, "render", [[messages, self.variables, generation_prompt] for messages in kept])
@@ -325,7 +325,7 @@ class _Watch:
                 return
 
 
-def _merge_system(messages: Sequence[Message]) -> list[Message]:
+def merge_system(messages: Sequence[Message]) -> list[Message]:
     """Messages for a template without a system role: each system text is prepended to the next user message."""
     merged: list[Message] = []
     pending: list[str] = []

@@ -47,7 +47,7 @@ class EndpointPolicy:
     max_new_tokens: int
     """Largest number of tokens per reply; a truncated reply has `finish="length"`."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of a request, such as `top_p` or vLLM's `chat_template_kwargs`."""
+    """Further fields of a request, such as `top_p`, `reasoning_effort` or vLLM's `chat_template_kwargs`."""
     concurrency: int = 8
     """Number of requests at the same time."""
     attempts: int = 6
@@ -80,6 +80,14 @@ class EndpointPolicy:
             for future in futures:
                 future.cancel()
 
+    def refusals(self) -> list[str]:
+        """What the server refuses, and the policy therefore asks differently; see `ChatServer.refusals`."""
+        return self.server.refusals(timeout=self.timeout, **self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"temperature": self.temperature, "max_tokens": self.max_new_tokens, "extra_body": self.extra_body}
+
     def _ask(self, prompt: Prompt, seed: int, stop: Event, log_pause: _PauseLog) -> Completion:
         """Repeats a request until it gets a reply, attempts or patience run out, or `stop` is set."""
         deadline, attempt = time.monotonic() + self.patience, 1
@@ -95,14 +103,8 @@ class EndpointPolicy:
         return reply
 
     def _attempt(self, prompt: Prompt, seed: int, deadline: float) -> Completion | Failure:
-        return self.server.ask(
-            prompt.messages,
-            seed=seed,
-            temperature=self.temperature,
-            max_tokens=self.max_new_tokens,
-            extra_body=self.extra_body,
-            timeout=min(self.timeout, deadline - time.monotonic()),
-        )
+        timeout = min(self.timeout, deadline - time.monotonic())
+        return self.server.ask(prompt.messages, seed=seed, timeout=timeout, **self._settings)
 
 
 def _answered(future: Future[Completion]) -> Completion | None:

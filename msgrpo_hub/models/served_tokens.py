@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from collections.abc import Mapping
 from typing import Any, TypedDict
-from urllib.parse import urlsplit
 
-from huggingface_hub import is_offline_mode
+from msgrpo_hub.models.http_client import HTTPError, http_client
 
 TOKENS_WANTED = {"return_token_ids": True, "logprobs": True}
 """What a chat request must say for vLLM to return them."""
@@ -21,39 +19,24 @@ class ReplyTokens(TypedDict, total=False):
     log_probs: tuple[float, ...]
 
 
-def returns_tokens(base_url: str | None, key: str | None) -> bool | None:
+def returns_tokens(models_url: str, headers: Mapping[str, str], *, proxies: bool) -> bool | None:
     """Whether a server returns token ids if asked: its list of models says that vLLM owns them. None: it did not answer."""
-    parts = urlsplit(base_url or "")
-    if not parts.hostname or parts.username or is_offline_mode():
-        return False
-    address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/chat/completions')}/models"
     try:
-        return _is_vllm(address, parts.query, key)
-    except (OSError, HTTPException):
+        response = http_client(proxies=proxies).get(models_url, headers=headers, timeout=10)
+    except HTTPError:
         return None
-
-
-def _is_vllm(address: str, query: str, key: str | None) -> bool:
-    parts = urlsplit(address)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(str(parts.hostname), parts.port, timeout=10)
+    if response.status_code in (408, 429) or response.status_code >= 500:
+        return None
     try:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        connection.request("GET", parts.path + (f"?{query}" if query else ""), headers=headers)
-        response = connection.getresponse()
-        if response.status in (408, 429) or response.status >= 500:
-            raise OSError(f"HTTP {response.status}")
-        match json.loads(response.read()):
+        match response.json():
             case {"data": [{"owned_by": "vllm"}, *_]}:
                 return True
-        return False
     except (ValueError, RecursionError):  # not JSON
-        return False
-    finally:
-        connection.close()
+        pass
+    return False
 
 
-def reply_tokens(output: Any, choice: Any, *, plain: bool) -> ReplyTokens:
+def reply_tokens(output: Mapping[str, Any], choice: Mapping[str, Any], *, plain: bool) -> ReplyTokens:
     """The tokens in a server's response; empty if it has none.
 
     Args:
@@ -62,12 +45,15 @@ def reply_tokens(output: Any, choice: Any, *, plain: bool) -> ReplyTokens:
         plain: whether tokens were sampled at temperature 1, or greedily, from all tokens. Otherwise log-probabilities are left
             out: by default vLLM reports them without temperature, top-k and top-p, so they are not those of the sampling.
     """
-    prompt, reply = (_ids(getattr(of, name, None)) for of, name in ((output, "prompt_token_ids"), (choice, "token_ids")))
+    prompt, reply = _ids(output.get("prompt_token_ids")), _ids(choice.get("token_ids"))
     if not (prompt and reply):
         return {}
     tokens = ReplyTokens(prompt_ids=prompt, token_ids=reply)
-    content = getattr(getattr(choice, "logprobs", None), "content", None)
-    log_probs: list[Any] = [getattr(token, "logprob", None) for token in content] if isinstance(content, list) else []
+    match choice.get("logprobs"):
+        case {"content": [*content]}:
+            log_probs = [token.get("logprob") if isinstance(token, dict) else None for token in content]
+        case _:
+            log_probs = []
     numbers = tuple(float(value) for value in log_probs if type(value) in (int, float) and -1e9 < value < 1e-3)
     return ReplyTokens(**tokens, log_probs=numbers) if plain and len(numbers) == len(log_probs) == len(reply) else tokens
 

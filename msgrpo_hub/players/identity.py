@@ -81,9 +81,23 @@ def _endpoint(given: str, settings: PlayerSettings) -> Player:
         "temperature": settings.temperature,
         "max_new_tokens": settings.max_new_tokens,
         **_besides(settings.chat_template_kwargs, settings.top_k, settings.top_p),
+        **({"extra_body": settings.extra_body} if settings.extra_body else {}),
         "huggingface_hub": importlib.metadata.version("huggingface_hub"),
     }
     return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/unpinned")
+
+
+def settled(player: Player) -> Player:
+    """The player, with what its server refuses in its identity. The first call asks the server; other players are as they were.
+
+    Raises:
+        UserError: the server refuses the key, the model or the settings.
+    """
+    if player.identity["kind"] != "endpoint":
+        return player
+    policy: Any = player.policy
+    refused = policy.refusals()
+    return replace(player, identity=player.identity | ({"refused": refused} if refused else {}))
 
 
 def _language_model(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None) -> Player:

@@ -118,7 +118,7 @@ def _served(name: str, settings: PlayerSettings) -> Policy:
         temperature=settings.temperature,
         max_new_tokens=settings.max_new_tokens,
         concurrency=settings.concurrency,
-        extra_body=extra,
+        extra_body=extra | settings.extra_body,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.play_settings import Scalar, check_switches
@@ -13,6 +14,13 @@ from msgrpo_hub.models.load_options import LoadOptions, ReplyLength, Temperature
 
 Mode = Literal["generate", "score"]
 """`generate`: the reply is sampled (greedy at temperature 0); `score`: the legal action of highest log-probability."""
+
+
+_OWN_FIELDS = {
+    *("model", "messages", "stream", "n", "seed", "logprobs", "return_token_ids"),
+    *("temperature", "max_tokens", "max_completion_tokens", "top_k", "top_p"),
+}
+"""Fields of a request that `extra_body` cannot change: results would say other settings than those they were played with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +39,8 @@ class PlayerSettings(LoadOptions):
     """The prompt format, built-in or module:object; if empty, the adapter's own, else the suite's or think-action."""
     chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Variables of the chat template as JSON, such as {"enable_thinking": false}; an adapter has its own."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Further fields of each request to a server as JSON, such as {"reasoning_effort": "low"}; others ignore them."""
     top_k: TopK = 0
     """Sample from this many of the most likely tokens; 0 is all."""
     top_p: TopP = 1.0
@@ -43,6 +53,12 @@ class PlayerSettings(LoadOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
+        if own := _OWN_FIELDS & self.extra_body.keys():
+            raise UserError(f"extra_body has {min(own)!r}, which msgrpo sets: expected other fields, or the flag")
+        try:
+            json.dumps(self.extra_body, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"extra_body holds what no request can ({error}): expected plain JSON") from error
         if self.use_generation_config and (self.top_k or self.top_p != 1):
             raise UserError(
                 "top_k and top_p are given along with use_generation_config, which sets them: expected one or the other"

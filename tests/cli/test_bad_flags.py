@@ -68,6 +68,7 @@ WORDS: dict[str, list[str]] = {
     ],
     f"play {LAKE} --prompt-format *": ["jsn", LONG, "os:", ":x", "math:pi", "no_such_module:x"],
     f"play {LAKE} --chat-template-kwargs *": ["", "{", "[1]", "[" * 99_999, '{"messages": 1}', '{"a": 1e400}'],
+    f"play {LAKE} --extra-body *": ["", "{", "[1]", "[" * 99_999, '{"model": "x"}', '{"a": 1e400}', '{"a": "\\ud800"}'],
     f"play {LAKE} --player pocket --chat-template *": ["none", "empty", LONG],
     f"play {LAKE} --player provider:x/y --mode *": ["score"],
     f"play {LAKE} --use-generation-config --top-k *": ["3"],

@@ -73,13 +73,14 @@ def test_optimal_on_a_suite_with_snake_plays_only_the_lakes(run: Run, suites: Pa
 def test_a_model_behind_a_server_is_played_with_its_tokens_counted(run: Run, suites: Path, tmp_path: Path) -> None:
     with OpenAIServer(lambda _body: chat_completion("<think>east</think><action>Right</action>")) as server:
         name = f"endpoint:{server.url}#some/model"
-        ended = run("eval", name, "--suite", suites / "lake.toml", "--output-dir", tmp_path, "--json", "--temperature", "0")
+        flags = ("--json", "--temperature", "0", "--extra-body", '{"reasoning_effort": "low"}')
+        ended = run("eval", name, "--suite", suites / "lake.toml", "--output-dir", tmp_path, *flags)
     assert ended.code == 0, ended.err
     [row] = json.loads(ended.out)
-    assert len(server.asked) == row["steps"] == 24 or row["steps"] < 24
+    assert len(server.asked) == 1 + row["steps"]  # the first asks what the server refuses
     assert (row["player"], row["episodes"], row["unreadable_rate"]) == (name, 3, 0)
     assert (row["prompt_tokens"], row["reply_tokens"]) == (7 * row["steps"], 41 * row["steps"])
-    assert all(asked.body["temperature"] == 0 for asked in server.asked)
+    assert {(asked.body["temperature"], asked.body["reasoning_effort"]) for asked in server.asked} == {(0, "low")}
     assert [r["problems"] for r in json.loads(run("verify", tmp_path, "--json").out)] == [[]]
 
 
@@ -88,7 +89,7 @@ def test_a_server_that_refuses_is_one_line_and_what_was_played_before_is_kept(ru
 
     def fails(body: Any, before: int) -> Any:  # noqa: ARG001
         asked.append(body)
-        return send(401, b"no such key") if len(asked) > 8 else None
+        return send(401, b"no such key") if len(asked) > 9 else None  # the first asks what the server refuses
 
     with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), fails) as server:
         name = f"endpoint:{server.url}#m"
@@ -166,6 +167,10 @@ BAD = {
     "no plays of a board": ("eval random --suite @/lake.toml --repeats 0", "--repeats: 0: expected at least 1"),
     "a price without an estimate": ("eval random --suite @/lake.toml --price-in 1", "expected --estimate as well"),
     "a price below zero": ("eval random --suite @/lake.toml --estimate --price-out -1", "--price-out: -1.0: expected at least 0"),
+    "further fields that are no JSON": (
+        "eval endpoint:http://h/v1#m --suite @/lake.toml --extra-body {reasoning_effort:low}",
+        "argument --extra-body: extra_body = '{reasoning_effort:low}': expected a JSON object such as",
+    ),
     "no requests at a time": ("eval endpoint:http://h/v1#m --suite @/lake.toml --concurrency 0", "concurrency = 0: expected at"),
     "no player": ("eval", "the following arguments are required: PLAYER; see msgrpo eval --help"),
     "an unknown player": ("eval optimall", "unknown player 'optimall': did you mean 'optimal'?"),

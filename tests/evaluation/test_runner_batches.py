@@ -122,24 +122,27 @@ def test_the_batch_size_is_in_the_run_hash_of_a_model_and_of_no_player_whose_rep
     assert identify("pocket", PlayerSettings()).batched
 
 
-def test_a_401_at_the_23rd_of_24_calls_leaves_the_finished_episode_on_the_disk(tmp_path: Path) -> None:
-    """Three episodes of 8 turns in one batch: the 22nd call ends the first episode, in the turn that the 23rd refuses."""
+def test_a_401_at_the_23rd_of_24_turns_leaves_the_finished_episode_on_the_disk(tmp_path: Path) -> None:
+    """Three episodes of 8 turns in one batch: the 22nd turn ends the first episode, and the 23rd is refused.
+
+    The first call asks what the server refuses.
+    """
     suite, settings = Suite(name="mine", tasks=(FIRM,), episodes=3), PlayerSettings(concurrency=1)
     asked: list[Any] = []
 
     def fails(body: Any, before: int) -> Any:  # noqa: ARG001
         asked.append(body)
-        return send(401, b"no such key") if len(asked) == 23 else None
+        return send(401, b"no such key") if len(asked) == 24 else None
 
     with OpenAIServer(lambda _body: chat_completion("I cannot tell"), fails) as server:
         player = identify(f"endpoint:{server.url}#m", settings)
         with pytest.raises(UserError, match="HTTP 401 no such key"):
             run_task(player, suite, FIRM, tmp_path)
         missing = missing_episodes(player, suite, FIRM, tmp_path)
-        assert missing in ([1], [1, 2])  # the 24th call may be on its way
+        assert missing in ([1], [1, 2])  # the 24th turn may be on its way
         before = len(asked)
         assert run_task(player, suite, FIRM, tmp_path).complete
-    late = 1  # the 24th call may arrive after the error
+    late = 1  # the 24th turn may arrive after the error
     assert 0 <= len(asked) - before - 8 * len(missing) <= late
 
 

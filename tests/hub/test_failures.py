@@ -166,6 +166,14 @@ def test_a_file_that_arrives_shorter_than_listed_is_one_line(loopback: Loopback,
     assert "arrived incomplete: check the network, then run the same command again" in words
 
 
+def test_a_mirror_that_redirects_to_another_server_gets_the_advice_of_the_client(loopback: Loopback, model: str) -> None:
+    elsewhere = {"Location": f"http://127.0.0.1:9/{model}/resolve/main/config.json"}
+    loopback.fail("unavailable", where="HEAD .*/resolve/", times=99, status=308, headers=elsewhere)
+    words = refused(play(loopback.owner, model))
+    assert f"'{model}' cannot be loaded: Response from " in words
+    assert "If HF_ENDPOINT is set, check that it points to a Hub-compatible endpoint" in words
+
+
 # ---- no network
 
 

@@ -123,6 +123,128 @@ def break_off(handler: BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
 
 
+def has_system(body: Body) -> bool:
+    return any(message["role"] == "system" for message in body["messages"])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How a real server refuses a request."""
+
+    name: str
+    """What is refused, as an identity has it."""
+    where: Callable[[Body], bool]
+    """The requests that are refused."""
+    status: int
+    body: str
+    """As issues of public repositories quote it."""
+
+    @property
+    def faults(self) -> Faults:
+        return always(send(self.status, self.body.encode()), self.where)
+
+
+def _vllm(message: str) -> str:
+    return json.dumps({"error": {"message": message, "type": "BadRequestError", "param": None, "code": 400}})
+
+
+def _openai(message: str, param: str | None, code: str | None) -> str:
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}})
+
+
+def _gemini(message: str) -> str:
+    return json.dumps([{"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}])
+
+
+def _forbidden(name: str, given: object) -> str:
+    detail = {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted", "input": given}
+    error = {"object": "error", "message": {"detail": [detail]}, "type": "invalid_request_error", "param": None, "code": None}
+    return json.dumps(error)
+
+
+REFUSALS: dict[str, Refusal] = {
+    "OpenAI, max_tokens": Refusal(
+        "max_tokens",
+        lambda body: "max_tokens" in body,
+        400,
+        _openai(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            "max_tokens",
+            "unsupported_parameter",
+        ),
+    ),
+    "Gemini, seed": Refusal(
+        "seed",
+        lambda body: "seed" in body,
+        400,
+        _gemini('Invalid JSON payload received. Unknown name "seed": Cannot find field.'),
+    ),
+    "Mistral, seed": Refusal("seed", lambda body: "seed" in body, 422, _forbidden("seed", 1)),
+    "vLLM on TPU, seed": Refusal("seed", lambda body: "seed" in body, 400, _vllm("Torch XLA does not support per-request seed.")),
+    "a router, token ids": Refusal(
+        "logprobs", lambda body: "return_token_ids" in body, 422, _forbidden("return_token_ids", True)
+    ),
+    "Azure, logprobs": Refusal(
+        "logprobs",
+        lambda body: "logprobs" in body,
+        400,
+        _openai("This model does not support the 'logprobs' parameter.", "logprobs", None),
+    ),
+    "OpenAI, system role": Refusal(
+        "system role",
+        has_system,
+        400,
+        _openai(
+            "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+            "messages[0].role",
+            "unsupported_value",
+        ),
+    ),
+    "vLLM, system role": Refusal("system role", has_system, 400, _vllm("System role not supported")),
+    "vLLM, roles": Refusal(
+        "system role", has_system, 400, _vllm("Conversation roles must alternate user/assistant/user/assistant/...")
+    ),
+    "llama.cpp, system role": Refusal(
+        "system role",
+        has_system,
+        500,
+        json.dumps(
+            {
+                "error": {
+                    "code": 500,
+                    "message": "\n------------\nWhile executing CallExpression at line 1, column 69 in source:\n{{ bos_token }}"
+                    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not suppo...\n"
+                    "Error: Jinja Exception: System role not supported",
+                    "type": "server_error",
+                }
+            }
+        ),
+    ),
+    "Gemini, system role": Refusal(
+        "system role", has_system, 400, _gemini("Developer instruction is not enabled for models/gemma-3-27b-it")
+    ),
+    "FastAPI, system role": Refusal(
+        "system role",
+        has_system,
+        422,
+        json.dumps(
+            {
+                "detail": [
+                    {
+                        "type": "literal_error",
+                        "loc": ["body", "messages", 0, "role"],
+                        "msg": "Input should be 'user' or 'assistant'",
+                        "input": "system",
+                        "ctx": {"expected": "'user' or 'assistant'"},
+                    }
+                ]
+            }
+        ),
+    ),
+}
+"""Server and what it refuses → its refusal."""
+
+
 @dataclass
 class OpenAIServer:
     """Serves on a free port inside its `with` block, with one thread per request."""
@@ -187,6 +309,6 @@ class OpenAIServer:
 
 
 def actions_of(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """The available actions in the system message."""
+    """The available actions in the system message; none in a prompt without rules."""
     lines = messages[0]["content"].splitlines()
-    return lines[lines.index("[Available Actions]") + 1].split(", ")
+    return lines[lines.index("[Available Actions]") + 1].split(", ") if "[Available Actions]" in lines else []

@@ -80,7 +80,44 @@ def test_an_episode_without_a_response_stops_unscored_and_the_others_are_unaffec
             "stop",
             "unreadable",
         ),
-        (chat_completion(None, "length", reasoning="Now"), "<think>Now</think>", "length", "truncated_reply"),
+        (chat_completion(None, "length", reasoning="Now"), "<think>Now", "length", "truncated_reply"),
+        (
+            chat_completion("", "model_length", reasoning_content="Up? <action>Up"),
+            "<think>Up? <action>Up",
+            "length",
+            "truncated_reply",
+        ),
+        (
+            chat_completion("", reasoning="</think><action>Up</action>"),
+            "<think><action>Up</action></think>",
+            "stop",
+            "unreadable",
+        ),
+        (chat_completion("<action>Up</action>", reasoning={"effort": "low"}), "<action>Up</action>", "stop", "ok"),
+        (chat_completion([]), "", "stop", "unreadable"),
+        (
+            chat_completion([{"type": "text", "text": "<action>"}, {"type": "text", "text": "Up</action>"}]),
+            "<action>Up</action>",
+            "stop",
+            "ok",
+        ),
+        (  # as Mistral has it
+            chat_completion(
+                [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "Down?"}]},
+                    {"type": "text", "text": "<action>Up</action>"},
+                ]
+            ),
+            "<think>Down?</think><action>Up</action>",
+            "stop",
+            "ok",
+        ),
+        (
+            chat_completion([{"type": "thinking", "thinking": [{"type": "text", "text": "<action>Up</action>"}]}], "length"),
+            "<think><action>Up</action>",
+            "length",
+            "truncated_reply",
+        ),
         (chat_completion("<action>up</action>", reasoning="Now"), "<think>Now</think><action>up</action>", "stop", "ok"),
         (chat_completion(None, "tool_calls", tool_calls=[{"id": "1", "type": "function"}]), "", "stop", "unreadable"),
         (chat_completion("\x00garbage\ud83d"), "\x00garbage\ud83d", "stop", "unreadable"),

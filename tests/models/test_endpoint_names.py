@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from huggingface_hub.inference._providers import PROVIDERS
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models import chat_server
 from msgrpo_hub.models.endpoint import make_endpoint
 from msgrpo_hub.rollout import play_episodes
 from tests.models.endpoint_players import EPISODE_KEYS, SNAKE, WithoutHTTP, ask_once, model, player
@@ -51,11 +51,11 @@ def test_no_message_contains_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("https://router.huggingface.co/v1", "hf_secret"),
         ("https://abc.eu-west-1.aws.endpoints.huggingface.cloud", "hf_secret"),
-        ("http://router.huggingface.co/v1", "no-key"),
-        ("https://huggingface.co.example.org/v1", "no-key"),
-        ("https://nothuggingface.co/v1", "no-key"),
-        ("https://someone-model.hf.space/v1", "no-key"),
-        ("http://localhost:8000/v1", "no-key"),
+        ("http://router.huggingface.co/v1", ""),
+        ("https://huggingface.co.example.org/v1", ""),
+        ("https://nothuggingface.co/v1", ""),
+        ("https://someone-model.hf.space/v1", ""),
+        ("http://localhost:8000/v1", ""),
     ],
 )
 def test_the_hugging_face_token_goes_to_hugging_face_only(url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,33 +67,36 @@ def test_another_server_never_sees_the_hugging_face_token(monkeypatch: pytest.Mo
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with OpenAIServer(model()) as server:
         ask_once(player(server))
-    assert server.asked[0].key == "Bearer no-key"
+    assert server.asked[0].key == ""
 
 
 @pytest.mark.lowest
 def test_a_provider_plays_as_a_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the provider's address is changed, to this machine."""
+    """Only the address of the router is changed, to this machine. The provider is chosen in the model's name there."""
     monkeypatch.setenv("HF_TOKEN", KEY)
-    with OpenAIServer(model(), at_first(send(502))) as server:
-        monkeypatch.setattr(PROVIDERS["openai"]["conversational"], "base_url", server.url.removesuffix("/v1"))
-        policy = make_endpoint("provider:openai/org/model", temperature=0.5, max_new_tokens=32)
-        episodes = play_episodes(SNAKE, replace(policy, backoff=0.002), EPISODE_KEYS)
-    assert {asked.key for asked in server.asked} == {f"Bearer {KEY}"}
-    assert episodes == play_episodes(SNAKE, WithoutHTTP("org/model"), EPISODE_KEYS)
+    for name, sent in (("provider:together/org/model", "org/model:together"), ("provider:auto/org/model", "org/model")):
+        with OpenAIServer(model(), at_first(send(502))) as server:
+            monkeypatch.setattr(chat_server, "ROUTER", server.url)
+            policy = make_endpoint(name, temperature=0.5, max_new_tokens=32)
+            episodes = play_episodes(SNAKE, replace(policy, backoff=0.002), EPISODE_KEYS)
+        assert {asked.key for asked in server.asked} == {f"Bearer {KEY}"}
+        assert episodes == play_episodes(SNAKE, WithoutHTTP(sent), EPISODE_KEYS)
 
 
 @pytest.mark.parametrize(
     ("name", "environment", "expected"),
     [
-        ("provider:nobody/m", {}, "Provider 'nobody' not supported"),
-        ("provider:together/org/m", {"HF_TOKEN": ""}, "You must provide an api_key to work with together"),
-        ("endpoint:http://127.0.0.1:9/v1#m", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids every request"),
+        ("provider:together/org/m", {"HF_TOKEN": ""}, "no Hugging Face token was found"),
+        ("provider:together/org/m", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids every request"),
+        ("endpoint:http://example.org/v1#m", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids every request"),
+        ("endpoint:http://localhost.example.org/v1#m", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids every request"),
     ],
 )
 def test_a_player_that_can_never_answer_is_a_user_error(
     name: str, environment: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     program = f"""
+from msgrpo_hub.models import chat_server
 from msgrpo_hub.models.endpoint import make_endpoint
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
@@ -107,6 +110,52 @@ except UserError as error:
     result = subprocess.run([sys.executable, "-c", program], env=home, capture_output=True, text=True, check=True)
     assert result.stdout.startswith(f"cannot play '{name}' ({expected}")
     assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_on_this_machine_is_asked_offline_and_without_a_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with OpenAIServer(model()) as server:
+        url = server.url.replace("127.0.0.1", host)
+        assert ask_once(make_endpoint(f"endpoint:{url}#m", temperature=0.5, max_new_tokens=32)).error == ""
+
+
+def test_a_server_on_this_machine_leads_to_no_other_one_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with (
+        OpenAIServer(model()) as other,
+        OpenAIServer(model(), always(send(308, b"", {"Location": f"{other.url}/chat/completions"}))) as server,
+        pytest.raises(UserError, match="HTTP 308"),
+    ):
+        ask_once(player(server))
+    assert not other.asked
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://h:8000", "http://h:8000/v1/chat/completions"),
+        ("http://h:8000/", "http://h:8000/v1/chat/completions"),
+        ("http://h:8000/v1/", "http://h:8000/v1/chat/completions"),
+        ("http://h/proxy/v1?key=k", "http://h/proxy/v1/chat/completions?key=k"),
+        ("https://h/openai/chat/completions?api-version=1", "https://h/openai/chat/completions?api-version=1"),
+    ],
+)
+def test_the_route_of_chats_is_added_to_a_url_that_does_not_have_it(
+    url: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = []
+
+    def fails(_: object, url: str, **__: object) -> None:
+        urls.append(url)
+        raise chat_server.HTTPError("unplugged")
+
+    monkeypatch.setattr("msgrpo_hub.models.http_client.httpx.Client.post", fails)
+    monkeypatch.setattr(chat_server, "returns_tokens", lambda *_, **__: False)
+    policy = make_endpoint(f"endpoint:{url}#m", temperature=0.5, max_new_tokens=32)
+    assert ask_once(replace(policy, attempts=1)).error == "no response (HTTPError) after 1 attempt"
+    assert urls == [asked]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,14 @@ def test_a_reply_of_vllm_keeps_token_ids_and_log_probs(temperature: float) -> No
     assert (reply.text, reply.error) == ("<action>Up</action>", "")
 
 
-@pytest.mark.parametrize("settings", [{"temperature": 0.5}, {"temperature": 1.0, "extra_body": {"top_p": 0.9}}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0.5},
+        {"temperature": 1.0, "extra_body": {"top_p": 0.9}},
+        {"temperature": 1.0, "extra_body": {"repetition_penalty": 1.1}},
+    ],
+)
 def test_log_probs_that_may_be_of_another_distribution_are_left_out(settings: dict[str, Any]) -> None:
     reply, _ = reply_of("vllm", **settings)
     assert (reply.prompt_ids, reply.token_ids, reply.log_probs) == ((5, 6, 7), (8, 9, 2), ())
@@ -75,7 +82,7 @@ def test_token_ids_that_are_none_are_left_out(ids: object) -> None:
 def test_a_server_that_does_not_say_what_it_is_is_asked_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, asked = iter([None, True]), [0]
 
-    def returns_tokens(*_: object) -> bool | None:
+    def returns_tokens(*_: object, **__: object) -> bool | None:
         asked[0] += 1
         return next(answers)
 
@@ -83,10 +90,10 @@ def test_a_server_that_does_not_say_what_it_is_is_asked_at_most_once_a_minute(mo
     monkeypatch.setattr("msgrpo_hub.models.chat_server.returns_tokens", returns_tokens)
     monkeypatch.setattr("msgrpo_hub.models.chat_server.time.monotonic", lambda: clock[0])
     server = ChatServer(name="m", model="m", base_url="http://localhost:1/v1")
-    assert [server._may_return_tokens(None) for _ in range(3)] == [False] * 3
+    assert [server._may_return_tokens({}, proxies=False) for _ in range(3)] == [False] * 3
     assert asked == [1]
     clock[0] += 61
-    assert [server._may_return_tokens(None) for _ in range(3)] == [True] * 3
+    assert [server._may_return_tokens({}, proxies=False) for _ in range(3)] == [True] * 3
     assert asked == [2]
 
 
@@ -101,7 +108,7 @@ def test_a_server_that_is_starting_says_nothing_of_what_it_returns(status: int) 
 
     with HTTPServer(("127.0.0.1", 0), Starting) as server:
         Thread(target=server.handle_request, daemon=True).start()
-        assert returns_tokens(f"http://127.0.0.1:{server.server_port}/v1", None) is None
+        assert returns_tokens(f"http://127.0.0.1:{server.server_port}/v1/models", {}, proxies=False) is None
 
 
 def test_what_a_server_offers_is_not_what_an_earlier_one_at_its_address_did() -> None:
