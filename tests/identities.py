@@ -29,5 +29,5 @@ def batched(identity: dict[str, Any]) -> dict[str, Any]:
 
 def served(server: str, **settings: Any) -> dict[str, Any]:
     """The identity of a model behind a server."""
-    own = {"server": server, "temperature": 0.5, "max_new_tokens": 256, "huggingface_hub": "1.33.0"}
+    own = {"server": server, "temperature": 0.5, "max_new_tokens": 256}
     return {"kind": "endpoint", **own, **settings}

@@ -32,7 +32,7 @@ CHECKPOINT = ("base_commit", "adapter_commit", "weights", "server", "player")
 """Fields of an identity that another training seed changes."""
 NAMES = ("base", "adapter")
 """Fields that may change with it: the names of folders or repositories."""
-MACHINE = ("device", "engine", "batch_size", "torch", "transformers", "peft", "huggingface_hub")
+MACHINE = ("device", "engine", "batch_size", "torch", "transformers", "peft")
 """Fields that change results by rounding at most."""
 
 

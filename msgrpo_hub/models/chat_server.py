@@ -141,13 +141,13 @@ class ChatServer:
         fields = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, **extra_body}
         if self._may_return_tokens(headers, proxies=not local):
             fields = TOKENS_WANTED | fields
-        refused = set(self._known.refused)
+        url, refused = self._url("/chat/completions"), set(self._known.refused)
+        client, redirects = http_client(proxies=not local), not is_offline_mode()
         while True:
             body = self._body(messages, fields, refused)
-            post = {"content": json.dumps(body), "headers": headers, "timeout": timeout}
             try:
-                response = http_client(proxies=not local).post(
-                    self._url("/chat/completions"), **post, follow_redirects=not is_offline_mode()
+                response = client.post(
+                    url, content=json.dumps(body), headers=headers, timeout=timeout, follow_redirects=redirects
                 )
             except HTTPError as error:  # only the type: the text may quote a header
                 return Failure(what=f"no response ({type(error).__name__})")

@@ -49,11 +49,10 @@ def reply_tokens(output: Mapping[str, Any], choice: Mapping[str, Any], *, plain:
     if not (prompt and reply):
         return {}
     tokens = ReplyTokens(prompt_ids=prompt, token_ids=reply)
+    log_probs: list[Any] = []
     match choice.get("logprobs"):
         case {"content": [*content]}:
             log_probs = [token.get("logprob") if isinstance(token, dict) else None for token in content]
-        case _:
-            log_probs = []
     numbers = tuple(float(value) for value in log_probs if type(value) in (int, float) and -1e9 < value < 1e-3)
     return ReplyTokens(**tokens, log_probs=numbers) if plain and len(numbers) == len(log_probs) == len(reply) else tokens
 

@@ -82,7 +82,6 @@ def _endpoint(given: str, settings: PlayerSettings) -> Player:
         "max_new_tokens": settings.max_new_tokens,
         **_besides(settings.chat_template_kwargs, settings.top_k, settings.top_p),
         **({"extra_body": settings.extra_body} if settings.extra_body else {}),
-        "huggingface_hub": importlib.metadata.version("huggingface_hub"),
     }
     return Player(name=name, policy=policy, identity=identity, folder=f"{_folder_name(name)}/unpinned")
 

@@ -115,7 +115,7 @@ KINDS: dict[str, _Kind] = {
         fits=lambda name, identity: name == identity["player"],
     ),
     "endpoint": _Kind(
-        fields={"server": _is_text, **_SAMPLING, "huggingface_hub": _is_text},
+        fields={"server": _is_text, **_SAMPLING},
         name_of=lambda identity: str(identity["server"]),
         fits=lambda name, identity: name == identity["server"],
     ),
