@@ -53,7 +53,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--estimate",
         action="store_true",
-        help="print episodes, tokens, memory and time without evaluating; a probe plays for about ten seconds, nothing is stored",
+        help="print episodes, tokens and time or price: a model plays a few turns of each task, nothing is stored",
     )
     for way, what in (("in", "prompts"), ("out", "replies")):
         text = f"with --estimate: what a server charges for {what}, in dollars per million tokens"
@@ -142,11 +142,9 @@ def _push(options: argparse.Namespace, runs: Sequence[Path]) -> None:
 def _estimate(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import as_flags, given_fields
     from msgrpo_hub.downloads.names import without_secrets
-    from msgrpo_hub.evaluation.estimate import estimate
-    from msgrpo_hub.evaluation.estimate_table import estimate_table
+    from msgrpo_hub.evaluation.estimate import Price, estimate, estimate_table
     from msgrpo_hub.evaluation.runner import BATCH
     from msgrpo_hub.evaluation.suites import load_suite
-    from msgrpo_hub.evaluation.task_sample import Price
     from msgrpo_hub.players.settings import PlayerSettings
 
     rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]

@@ -30,12 +30,12 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
 from msgrpo_hub.models.context import smallest_window
-from msgrpo_hub.models.devices import there
+from msgrpo_hub.models.devices import large_tensors_apart, there
 from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
-from msgrpo_hub.models.logit_cache import LogitCache, Node
+from msgrpo_hub.models.logit_cache import CAPACITY, LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.sixteen_bits import in_sixteen_bits
@@ -94,7 +94,7 @@ class Engine:
         return replies.samples()
 
     @contextmanager
-    def caching(self, capacity: int = 2**30) -> Iterator[None]:
+    def caching(self, capacity: int = CAPACITY) -> Iterator[None]:
         """Caches the logits of prompts and partial replies inside the context.
 
         Use one context per set of episodes, so that no result depends on earlier play.
@@ -148,7 +148,7 @@ class Engine:
     def learning(self) -> Iterator[None]:
         """Inside, log-probabilities are computed as in training; gradient checkpointing needs it in the backward pass too."""
         along_trees = attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext()
-        with along_trees, in_sixteen_bits(self.model):
+        with along_trees, in_sixteen_bits(self.model), large_tensors_apart():
             yield
 
     @property

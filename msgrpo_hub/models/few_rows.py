@@ -96,6 +96,11 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
             del layer.copies, layer.copy
 
 
+def copied_bytes(model: nn.Module) -> int:
+    """The most bytes that the copies of a model's weights take."""
+    return min(ROOM, sum(layer.weight.nbytes for layer in model.modules() if HAS_ONE_DNN and _gains(layer)))  # type: ignore[union-attr, operator, misc]
+
+
 def _is_few(states: Tensor) -> bool:
     return FEWEST.get(states.dtype, MOST + 1) <= states.numel() // states.shape[-1] <= MOST
 

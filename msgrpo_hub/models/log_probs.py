@@ -20,7 +20,7 @@ from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
 from msgrpo_hub.models.sixteen_bits import in_sixteen_bits
 from msgrpo_hub.models.token_tree import TokenTree, prefix_inputs, tree_inputs
 
-CHUNK_BYTES = 2**28
+CHUNK_BYTES = 2**26
 """Of the float32 logits of a chunk."""
 
 

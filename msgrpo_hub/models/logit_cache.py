@@ -16,6 +16,8 @@ from msgrpo_hub.models.sampling import TokenIds
 Node = tuple[int, int | TokenIds]
 """The end of a partial reply: its parent node and the token sampled there; (-1, prompt) for an empty reply."""
 
+CAPACITY = 2**30
+"""Size limit of the logits, in bytes."""
 NOT_CACHED = -2
 """The index of a node that exceeded the capacity. A full cache stays full, so no descendant is cached either."""
 

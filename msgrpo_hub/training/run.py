@@ -33,6 +33,7 @@ from msgrpo_hub.training.acting import MakeActor, actor_of
 from msgrpo_hub.training.callbacks import Callback, Run
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.memory import check_memory
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
 from msgrpo_hub.training.outcome import learned_nothing
 from msgrpo_hub.training.processes import agreed, check_shared, make_accelerator
@@ -122,6 +123,7 @@ def _prepared(
     now = rounding(config, accelerator.num_processes, device, engine, trainer.actor.name)
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
+            check_memory(config, trainer.agent, trainer.starts.games.values())
             check_rounding(now, folder.provenance, accept_rounding)
             folder.claim(config)
             if not folder.provenance.exists():

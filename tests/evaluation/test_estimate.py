@@ -12,11 +12,9 @@ import pytest
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.estimate import Estimate, estimate
-from msgrpo_hub.evaluation.estimate_table import estimate_table
+from msgrpo_hub.evaluation.estimate import Estimate, Price, estimate, estimate_table
 from msgrpo_hub.evaluation.runner import evaluate
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.task_sample import Price
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import scripted_prompts
@@ -103,11 +101,6 @@ def test_tokens_of_a_model_are_those_of_its_own_tokenizer(tiny_model: Path, tmp_
     assert 0 < row.reply_tokens * row.episodes <= 8 * row.calls
     assert row.seconds
     assert result.weight_bytes == sum(p.numel() * p.element_size() for p in agent.model.parameters())
-    config = agent.model.config
-    prompt = sum(map(len, agent.encode(prompts))) / len(prompts)
-    head = config.hidden_size // config.num_attention_heads
-    of_token = 2 * config.num_hidden_layers * config.num_key_value_heads * head * 4
-    assert result.batch_bytes == pytest.approx(8 * (prompt + PLAYING.max_new_tokens) * of_token)
     assert result.dtype == "float32"
     assert not list(tmp_path.iterdir())
 

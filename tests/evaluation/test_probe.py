@@ -1,108 +1,72 @@
-"""A probe keeps its time, measures full batches where it can, and extrapolates where it cannot."""
+"""The time of an evaluation, told from its first turns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.evaluation import probe
-from msgrpo_hub.evaluation.probe import Probe, probe_tasks
+from msgrpo_hub.evaluation import estimate
 from msgrpo_hub.games import make_game
+from msgrpo_hub.players.registry import SCRIPTED
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-LIMIT = 64
-
-
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time, which passes only while a model replies."""
-    passing = Clock()
-    monkeypatch.setattr(probe, "time", SimpleNamespace(monotonic=passing.monotonic))
-    return passing
+KEYS = [(seed, 0) for seed in range(100)]
 
 
 @dataclass
 class Model:
-    """A model that needs some seconds per batch, per row and per token."""
+    """Plays as a scripted player, or says nothing, and takes a second per reply."""
 
-    clock: Clock
-    per_batch: float = 0.0
-    per_row: float = 0.0
-    per_token: float = 0.0
-    max_new_tokens: int = LIMIT
-    largest: int = 0
+    player: str = ""
+    now: float = 0.0
+    turns: list[int] = field(default_factory=list)
+    """Replies of each turn."""
 
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
-        self.largest = max(self.largest, len(prompts))
-        self.clock.now += self.per_batch + self.per_row * len(prompts) + self.per_token * self.max_new_tokens
-        return [Completion(text="", usage=(100, self.max_new_tokens)) for _ in prompts]
-
-
-def probed(model: Model, *tasks: str, episodes: int = 50, seconds: float = 10.0) -> dict[str, Probe]:
-    games = {task: make_game(task) for task in tasks or (LAKE,)}
-    return probe_tasks(games, dict.fromkeys(games, range(episodes)), model, THINK_ACTION, 50, seconds)
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        self.now += len(prompts)
+        self.turns.append(len(prompts))
+        if self.player:
+            return ScriptedPolicy(SCRIPTED[self.player]).complete(prompts, rngs)
+        return [Completion(text="", usage=(100, 7)) for _ in prompts]
 
 
-def test_a_fast_model_plays_full_batches_and_its_time_per_reply_is_exact(clock: Clock) -> None:
-    model = Model(clock, per_batch=0.01, per_row=0.001, per_token=0.001)
-    [measured] = probed(model).values()
-    assert (measured.rows, measured.is_full, measured.reply_tokens, measured.cut_at) == (50, True, LIMIT, None)
-    assert measured.seconds_per_call == pytest.approx((0.01 + 50 * 0.001 + LIMIT * 0.001) / 50)
+def probed(model: Model, monkeypatch: pytest.MonkeyPatch, game: str = LAKE, deadline: float = 0.0) -> tuple[float, float | None]:
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(monotonic=lambda: model.now))
+    return estimate.probe(model, make_game(game), KEYS, 50, THINK_ACTION, deadline)
 
 
-def test_batches_that_take_too_long_are_extrapolated_from_smaller_ones(clock: Clock) -> None:
-    model = Model(clock, per_batch=0.5, per_row=0.4, per_token=0.001)
-    [measured] = probed(model).values()
-    assert model.largest == measured.rows < 50
-    assert not measured.is_full
-    assert measured.seconds_per_call == pytest.approx((0.5 + 50 * 0.4 + LIMIT * 0.001) / 50)
+def test_a_slow_model_plays_two_turns_of_a_whole_batch_and_its_other_turns_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    seconds, tokens = probed(model, monkeypatch)
+    assert model.turns == [50, 50]
+    assert seconds == pytest.approx(100 * make_game(LAKE).horizon)  # nobody moves, so every episode has all its turns
+    assert tokens == 7
 
 
-def test_replies_that_take_too_long_are_cut_and_extrapolated_for_all_tasks(clock: Clock) -> None:
-    model = Model(clock, per_batch=0.3, per_row=0.2, per_token=0.5)
-    first, second = probed(model, LAKE, SNAKE).values()
-    assert first == second
-    assert first.cut_at is not None
-    assert first.cut_at < LIMIT
-    assert (first.rows, first.is_full, first.reply_tokens) == (1, False, None)
-    assert first.seconds_per_call == pytest.approx(0.3 + 0.2 + LIMIT * 0.5)
+def test_a_fast_model_plays_its_first_batch_and_the_others_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model("random")
+    seconds, tokens = probed(model, monkeypatch, deadline=1e9)
+    assert seconds == 2 * sum(model.turns)
+    assert tokens is None
 
 
-@pytest.mark.parametrize("per_token", [0.0001, 0.01, 0.5])
-@pytest.mark.parametrize("per_row", [0.0001, 0.05, 1.0])
-def test_a_probe_takes_no_longer_than_it_may_and_leaves_the_limit_of_replies(
-    per_token: float, per_row: float, clock: Clock
+@pytest.mark.parametrize("game", [LAKE, SNAKE])
+@pytest.mark.parametrize("player", ["random", "random-safe", "greedy"])
+def test_two_turns_tell_the_time_of_all_within_a_factor_of_one_and_a_half(
+    player: str, game: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Model(clock, per_batch=0.01, per_row=per_row, per_token=per_token)
-    probed(model, LAKE, SNAKE, seconds=10.0)
-    longest_step = 0.01 + 50 * per_row + LIMIT * per_token
-    assert clock.now <= 15.0 + min(longest_step, 5.0)
-    assert model.max_new_tokens == LIMIT
+    told, _ = probed(Model(player), monkeypatch, game)
+    true, _ = probed(Model(player), monkeypatch, game, deadline=1e9)
+    assert true / 1.5 < told < true * 1.5
 
 
-def test_a_model_slower_than_the_probe_gets_two_single_tokens(clock: Clock) -> None:
-    model = Model(clock, per_batch=20.0, per_token=1.0)
-    [measured] = probed(model).values()
-    assert clock.now == pytest.approx(42.0)
-    assert measured.cut_at == 1
-
-
-def test_all_episodes_played_end_the_probe_early(clock: Clock) -> None:
-    model = Model(clock, per_batch=0.01)
-    probed(model, episodes=3, seconds=1000.0)
-    assert clock.now < 1.0
+def test_nothing_is_played_where_nothing_is_missing() -> None:
+    assert estimate.probe(Model(), make_game(LAKE), [], 50, THINK_ACTION, 0.0) == (0.0, None)
