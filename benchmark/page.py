@@ -12,7 +12,6 @@ from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.ranks import RANKS
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
-from msgrpo_hub.evaluation.suites import BY_SEED
 from msgrpo_hub.evaluation.tables import markdown, markdown_table, same_episodes, with_interval
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
@@ -56,12 +55,11 @@ def current(results: Sequence[Result]) -> list[Result]:
 
 def why_stale(result: Result) -> str:
     """Why a stored run is not shown as current; empty if it is."""
-    reasons = ["played before boards had splits"] if result.config["harness"] in BY_SEED else []
     player = _entry(result)
     if player is None:
-        return "; ".join([*reasons, "no longer listed"])
+        return "not listed"
     changed = [name for name, value in in_the_tree(player["name"]).items() if result.config["identity"].get(name) != value]
-    reasons += [player["stale"]] if "stale" in player else []
+    reasons = [player["stale"]] if "stale" in player else []
     reasons += [f"not the player in the tree ({', '.join(changed)})"] if changed else []
     return "; ".join(reasons)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,11 @@ from safetensors import safe_open
 from msgrpo_hub.cli import main
 from msgrpo_hub.cli.games import SHOWN
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.suites import Suite, hash_of
 from msgrpo_hub.evaluation.tables import board_note, markdown_table, results_table
 from msgrpo_hub.games import GAMES, distinct_boards, episode_seed
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.rendering.report import report_page
-from msgrpo_hub.training.config import TrainConfig, load_config, stored_config
 
 ROOT = Path(__file__).parents[1]
 LAKE = "FrozenLake-NotSlippery-v1"
@@ -58,14 +55,6 @@ def test_tables_say_on_how_many_boards_a_task_was_played(tmp_path: Path) -> None
     assert board_note(results[0]) == ""
 
 
-def test_a_run_from_before_the_splits_says_so_wherever_it_is_shown() -> None:
-    [old] = [result for result in find_results(ROOT / "tests/storage/first_build/results/random") if result.task == LAKE]
-    note = "Played before boards had splits (harness 1): trained players may have met these boards."
-    assert note in results_table([old])
-    assert note in markdown_table([old], lambda result: result.player)
-    assert note in report_page([old])
-
-
 class Single(FrozenLake):
     def initial_state(self, rng: np.random.Generator) -> LakeState:  # noqa: ARG002
         return LakeState(self.size, ((1, 1),))
@@ -93,16 +82,3 @@ def test_weights_of_a_dqn_that_saw_test_boards_are_marked_stale(path: Path) -> N
     notice = "The weights here are stale: they were trained before boards had splits"
     readme = " ".join((ROOT / "benchmark/dqn/README.md").read_text().split())
     assert (notice in readme) == (task != hash_of(path.stem))
-
-
-def test_stored_results_from_before_splits_are_marked_stale() -> None:
-    text = " ".join((ROOT / "benchmark/README.md").read_text().split())
-    assert re.search(r"\| (played|trained) before boards had splits", text)
-
-
-def test_a_configuration_of_the_first_build_is_read_without_what_decides_nothing_now(tmp_path: Path) -> None:
-    old = ROOT / "tests/storage/first_build/run/config.toml"
-    assert "exclude_test_starts" in old.read_text()
-    assert not hasattr(stored_config(old), "exclude_test_starts")
-    shutil.copy(old, tmp_path / "config.toml")
-    assert isinstance(load_config(tmp_path / "config.toml"), TrainConfig)

@@ -23,7 +23,6 @@ from msgrpo_hub.training import TrainConfig, train
 LAKE = "FrozenLake-NotSlippery-v1"
 SMALL = Suite(name="small", tasks=(LAKE,), episodes=1)
 HUGE = 10**5000
-ROLLOUTS = Path(__file__).parent / "storage/first_build/dataset"
 
 
 def play(group_size: Any, seeds: Any = (1,)) -> object:
@@ -68,8 +67,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "switches as a list": (lambda: TrainConfig(chat_template_kwargs=[]), "expected dict"),  # type: ignore[arg-type]
     "a configuration that is a dictionary": (lambda: train({}, "out"), "config = {}: expected TrainConfig"),  # type: ignore[arg-type]
     "an output folder that is a number": (lambda: train(TrainConfig(), 3), "output_dir = 3: expected str or Path"),  # type: ignore[arg-type]
-    "an unknown split of rollouts": (lambda: load_rollouts(ROLLOUTS, split="tset"), "unknown|expected one of"),  # type: ignore[arg-type]
-    "a split without rollouts": (lambda: load_rollouts(ROLLOUTS, split="test"), "no episodes of the split 'test'"),
+    "an unknown split of rollouts": (lambda: load_rollouts("runs", split="tset"), "unknown|expected one of"),  # type: ignore[arg-type]
     "rollouts that are nothing": (lambda: load_rollouts(None), "repo_or_path = None"),  # type: ignore[arg-type]
     "episodes that are a number": (lambda: supervised(3), "episodes = 3: expected Iterable"),  # type: ignore[arg-type]
     "a repository that is a number": (lambda: push_adapter("run", 3), "repo_id = 3: expected str"),  # type: ignore[arg-type]

@@ -31,7 +31,6 @@ def add_fields(
     config: Any,
     title: str,
     choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
-    former_names: Mapping[str, str] = MappingProxyType({}),
     remarks: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Adds one flag for each field; its help is the documentation line under the field. A flag not given stays absent.
@@ -41,7 +40,6 @@ def add_fields(
         config: the dataclass.
         title: heading of these flags in the help.
         choices: fields that name a variant, with the built-in names; `module:object` is allowed besides.
-        former_names: former name of a field → field; its flag still works and is not shown.
         remarks: field → what its help says after the default.
     """
     hints, docs = get_type_hints(config), field_docs(config)
@@ -61,9 +59,6 @@ def add_fields(
         else:
             kind = str if field.default == "" else read_as(hint)
             group.add_argument(flag, type=kind, metavar="|".join(_names(hint)), **common)
-    for former, name in former_names.items():
-        hidden: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-        group.add_argument(f"--{former.replace('_', '-')}", type=read_as(hints[name]), **hidden)
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from msgrpo_hub.fields import Count, Range, Seed
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    from msgrpo_hub.training.config import CHOICES, FORMER_NAMES, PRESETS, TrainConfig
+    from msgrpo_hub.training.config import CHOICES, PRESETS, TrainConfig
     from msgrpo_hub.training.paper import CARD_GB, remark
 
     parser.description = (
@@ -60,7 +60,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add_visibility(parser)
     add_checkpoints(parser)
     remarks = {field.name: remark(field.name, field.default) for field in fields(TrainConfig)}
-    add_fields(parser, TrainConfig, "configuration", CHOICES, FORMER_NAMES, remarks)
+    add_fields(parser, TrainConfig, "configuration", CHOICES, remarks)
     parser.set_defaults(run=_train)
 
 

@@ -45,7 +45,7 @@ class PlaySettings:
     """Variables of the chat template."""
 
     def record(self) -> dict[str, Any]:
-        """The content of the file. Without variables it holds only the format, as in the first build."""
+        """The content of the file. Without variables it holds only the format."""
         switches = {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else {}
         return {"prompt_format": self.prompt_format, **switches}
 

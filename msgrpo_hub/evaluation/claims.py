@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgrpo_hub.evaluation.suites import BY_SEED, HARNESS, built_in_suite
+from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite
 from msgrpo_hub.players.identity_check import identity_problems, is_count
 
-KEYS = {"harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"}
+KEYS = {
+    *("harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"),
+    *("prompt_format", "prompt_format_hash"),
+}
 """Keys of the configuration of every run."""
-FORMAT_KEYS = {"prompt_format", "prompt_format_hash"}
-"""Keys since harness 2."""
 
 _BATCHED = ("language model", "entry point")
 """Kinds of players that may compute the replies of a batch together."""
@@ -21,7 +22,7 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     """What is wrong with a configuration by itself, as readable messages."""
     if problems := harness_problems(config):
         return problems
-    if missing := sorted(keys_of(config) - config.keys()):
+    if missing := sorted(KEYS - config.keys()):
         return [f"its configuration lacks {', '.join(missing)}"]
     counts = (config["episodes"], config.get("repeats", 1))
     if not all(map(is_count, counts)) or config["split"] not in ("validation", "test"):
@@ -33,22 +34,17 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
 
 
 def harness_problems(config: Mapping[str, Any]) -> list[str]:
-    """Whether a configuration is of an unknown version of the harness, as readable messages."""
+    """Whether a configuration is of another version of the harness, as readable messages."""
     harness = config.get("harness")
-    if type(harness) is int and harness in range(1, HARNESS + 1):
+    if type(harness) is int and harness == HARNESS:
         return []
     return [f"it was made by version {str(harness)[:20]!r} of the harness, this is {HARNESS}"]
 
 
-def keys_of(config: Mapping[str, Any]) -> set[str]:
-    """The keys that a configuration of its version of the harness has."""
-    return KEYS if config.get("harness") == 1 else KEYS | FORMAT_KEYS
-
-
 def _batch_problems(config: Mapping[str, Any]) -> list[str]:
-    """A player whose replies are rounded by its batch says how large the batch was, since harness 3."""
+    """A player whose replies are rounded by its batch says how large the batch was."""
     kind, batch = config["identity"]["kind"], config["identity"].get("batch_size")
-    if config["harness"] in BY_SEED or kind not in _BATCHED or is_count(batch):
+    if kind not in _BATCHED or is_count(batch):
         return []
     return [f"its identity is incomplete: {kind} without a valid batch_size"]
 

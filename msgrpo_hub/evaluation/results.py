@@ -13,10 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.evaluation.summary import with_figures_of_now
 from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
@@ -47,8 +45,8 @@ class Result:
 
     @property
     def prompt_format(self) -> str:
-        """Name of the prompt format of the run; harness 1 had only one."""
-        return str(self.config.get("prompt_format", THINK_ACTION.name))
+        """Name of the prompt format of the run."""
+        return str(self.config["prompt_format"])
 
     @property
     def complete(self) -> bool:
@@ -65,13 +63,11 @@ def load_result(folder: Path) -> Result:
     """A stored run. Raises `UserError` if the folder has none."""
     try:
         config, summary = (read_json(folder / name, "JSON") for name in (run_files.CONFIG, run_files.RESULTS))
-        episodes, scores, steps = run_files.read_tables(folder, config["task"])
+        episodes, scores, steps = run_files.read_tables(folder)
         rewards: list[float | None] = [*(score.reward for score in scores), *(step.reward for e in episodes for step in e.steps)]
         if None in rewards:
             raise ValueError("a row has no reward")
         failures = run_files.read_failures(folder / run_files.FAILURES)
-        seeds = [episode.seed for episode in episodes]
-        summary = with_figures_of_now(summary, config["task"], seeds, scores, steps, int(run_hash(config), 16))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise _unreadable(folder, error) from error
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
@@ -130,7 +126,7 @@ def _wrong_type(values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
 
 _CONFIG: dict[str, Any] = {
     **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
-    "episodes": Count,
+    **{"prompt_format": str, "prompt_format_hash": str, "episodes": Count},
 }
 """Type hints of the configuration of every run."""
 
@@ -154,7 +150,7 @@ def run_tables(
     steps: Sequence[Sequence[StepScore]],
 ) -> dict[str, pa.Table]:
     """Both tables of a run, from its configuration and its episodes with their indices and scores."""
-    prompt_format = str(config.get("prompt_format", THINK_ACTION.name))
+    prompt_format = str(config["prompt_format"])
     rollouts = [
         Rollout(episode=episode, index=index, prompt_format=prompt_format)
         for index, episode in zip(indices, episodes, strict=True)

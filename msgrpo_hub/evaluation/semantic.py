@@ -17,7 +17,7 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.paired import Floats
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING, Interval, Range, mean_interval
-from msgrpo_hub.evaluation.suites import BY_SEED, load_suite, repeats_of
+from msgrpo_hub.evaluation.suites import load_suite, repeats_of
 from msgrpo_hub.evaluation.summary import REFERENCE, as_figure, best_reference
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
@@ -120,7 +120,7 @@ def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
     """The score of every player that has played the whole suite, the best first."""
     players: dict[tuple[str, int], dict[str, Result]] = {}
     for result in results:
-        if result.config["suite"] == SUITE and result.config["harness"] not in BY_SEED and result.complete:
+        if result.config["suite"] == SUITE and result.complete:
             players.setdefault((player_key(result), repeats_of(result.config)), {})[result.task] = result
     if not players:
         return []

@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,15 +24,11 @@ from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, check_fields
 from msgrpo_hub.games import Game, Split, base_game, episode_seed, is_remote, make_game, stream
-from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.games.splits import Splits
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 
 HARNESS = 3
 """Version of the harness, raised when scores or task hashes change for the same task and player."""
-
-BY_SEED = (1, 2)
-"""The harnesses whose boards had no splits: seeds alone were held out, and their boards could come up in training."""
 
 _PROBES = 10
 _PLAYERS = ("random", "random-safe", "greedy", "optimal")
@@ -71,9 +67,8 @@ class Suite:
 
 
 def run_seeds(config: Mapping[str, Any]) -> list[int]:
-    """The seeds of the boards that a stored run must have, by the rule of its harness."""
-    seed = candidate_seed if config["harness"] in BY_SEED else episode_seed
-    return [seed(config["task"], config["split"], index) for index in range(config["episodes"])]
+    """The seeds of the boards that a stored run must have."""
+    return [episode_seed(config["task"], config["split"], index) for index in range(config["episodes"])]
 
 
 def repeats_of(config: Mapping[str, Any]) -> int:
@@ -86,19 +81,18 @@ def run_keys(config: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(seed, member) for seed in run_seeds(config) for member in range(repeats_of(config))]
 
 
-def task_hash(game: Game, harness: int = HARNESS) -> str:
+def task_hash(game: Game) -> str:
     """SHA-256 over a game's rules, and over whole episodes of scripted players with their legal and safe actions.
 
     The hash covers boards, rewards, the horizon, steps without an action, the derivation of the seeds and the boards' splits,
-    since each of them changes the episodes. It does not cover prompts and parsers. Harness 1 had another recipe. Of a game
-    whose rules run elsewhere, it covers only what the game says here.
+    since each of them changes the episodes. It does not cover prompts and parsers. Of a game whose rules run elsewhere, it
+    covers only what the game says here.
     """
     told = [game.instructions, list(game.rules), sorted(game.symbols.items())]
     if is_remote(game):
         return _digest([game.id, game.horizon, list(game.actions), list(game.reward_range), *told])
     splits = Splits(base_game(game))
-    old, new = partial(candidate_seed, game.id), splits.seed
-    seeds = [(old if harness in BY_SEED else new)("test", index) for index in range(_PROBES)]
+    seeds = [splits.seed("test", index) for index in range(_PROBES)]
     board = game.grid(game.initial_state(stream(seeds[0], "initial_state")))
     record: list[Any] = [game.id, len(board), len(board[0]), game.horizon, list(game.actions), list(game.reward_range)]
     record += told
@@ -128,34 +122,9 @@ def _played(game: Game, choose: Chooser, seed: int, member: int) -> list[Any]:
 
 
 @cache
-def hash_of(task: str, harness: int = HARNESS) -> str:
+def hash_of(task: str) -> str:
     """The hash of a registered task; its probe episodes are played once per process."""
-    return task_hash(make_game(task), harness)
-
-
-@cache
-def _first_harness() -> dict[str, tuple[str, str]]:
-    """Task → its hashes in harness 1 and in harness 2. Runs of harness 1 store the first; the rules were the same."""
-    text = (files("msgrpo_hub.evaluation") / "harness_1.toml").read_text(encoding="utf-8")
-    return {task: (first, second) for task, (first, second) in tomllib.loads(text)["tasks"].items()}
-
-
-def same_rules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The `task_hash` and `harness` that two runs of a task must share to be compared.
-
-    A run of harness 1 is converted to harness 2, whose boards are the same. Runs before harness 3 have other boards than those
-    since.
-    """
-    first, second = _first_harness().get(str(config["task"]), ("", ""))
-    if config["harness"] == 1 and config["task_hash"] == first:
-        return {"task_hash": second, "harness": 2}
-    return {"task_hash": str(config["task_hash"]), "harness": config["harness"]}
-
-
-def is_current(config: Mapping[str, Any]) -> bool:
-    """Whether a run was played on the game as it is now; boards and seeds are those of the run's harness."""
-    rules = same_rules(config)
-    return bool(rules["harness"] != 1 and rules["task_hash"] == hash_of(str(config["task"]), rules["harness"]))
+    return task_hash(make_game(task))
 
 
 def suite_names() -> list[str]:

@@ -82,30 +82,6 @@ def best_reference(references: Mapping[str, float]) -> float | None:
     return references.get("optimal", references.get(REFERENCE))
 
 
-def with_figures_of_now(
-    summary: Mapping[str, Any],
-    task: str,
-    seeds: Sequence[int],
-    scores: Sequence[EpisodeScore],
-    steps: Sequence[Sequence[StepScore]],
-    seed: int,
-) -> dict[str, Any]:
-    """A stored summary, in which the figures that earlier versions lacked or made otherwise are made anew.
-
-    These are intervals that do not name their rule, the value of silence, and the rate of optimal moves, which was over all
-    moves and not over the decisions that matter.
-    """
-    now = dict(summary)
-    if not {"rule"} <= (summary["success"] or {"rule": None}).keys():
-        now |= _figures(task, seeds, scores, seed)
-    if "decisions" not in summary:
-        now.pop("optimal_rate", None)
-        now |= _decisions(task, steps)
-    if scores and "silent" not in summary["references"] and not is_remote(make_game(task)):
-        now["references"] = {"silent": _silence(_game_id(task), _boards(seeds)), **summary["references"]}
-    return now
-
-
 def _figures(task: str, boards: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
     """The scores that are means over episodes, with their intervals. Episodes of one seed share a board."""
     game, rewards = base_game(make_game(task)), [score.reward for score in scores]

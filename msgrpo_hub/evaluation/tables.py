@@ -12,7 +12,7 @@ from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
 from msgrpo_hub.evaluation.ranks import RANKS, ranks
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
-from msgrpo_hub.evaluation.suites import BY_SEED, repeats_of, run_seeds, same_rules
+from msgrpo_hub.evaluation.suites import repeats_of, run_seeds
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
 from msgrpo_hub.games import distinct_boards, is_remote, make_game, splits_of
 
@@ -42,8 +42,8 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
     """
 
     def played(result: Result) -> tuple[str, str, int, int, str, str]:
-        config, rules = result.config, same_rules(result.config)
-        how = str(rules["task_hash"]), str(rules["harness"])
+        config = result.config
+        how = str(config["task_hash"]), str(config["harness"])
         return result.task, config["split"], config["episodes"], repeats_of(config), *how
 
     complete_first = sorted(results, key=lambda result: (*played(result), not result.complete))
@@ -84,8 +84,6 @@ def played_on(result: Result) -> str:
 
 def board_note(result: Result) -> str:
     """What a reader must know of the boards; empty if no player can have been trained on them."""
-    if result.config["harness"] in BY_SEED:
-        return f"Played before boards had splits (harness {result.config['harness']}): trained players may have met these boards."
     if is_remote(make_game(result.task)):
         return "The rules of the game run elsewhere: training may have the same boards, and nothing is simulated again."
     return "" if splits_of(result.task).are_apart else "The game has too few boards to divide: training has the same."

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.claims import harness_problems, keys_of
+from msgrpo_hub.evaluation.claims import KEYS, harness_problems
 from msgrpo_hub.evaluation.results import Result, load_result
 from msgrpo_hub.evaluation.suites import repeats_of
 from msgrpo_hub.evaluation.verify import problems, unchecked_replies, unchecked_rules
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import FIRST_RUNS, LATEST, version_of
+from msgrpo_hub.storage.schema import matches
 from msgrpo_hub.storage.shards import read_bounded
 
 FILES = {run_files.CONFIG: 100_000, run_files.RESULTS: 100_000, run_files.EPISODES: 10_000_000, run_files.STEPS: 100_000_000}
@@ -67,10 +67,9 @@ def checked_run(folder: Path) -> Result:
     _check_config(config)
     if _read_json(folder / run_files.RESULTS).get("complete") is not True:
         raise UserError("it is not complete")
-    known = {"game": config["task"]}
     total = config["episodes"] * repeats_of(config)
-    episodes = _check_table(folder / run_files.EPISODES, "default", total, known)
-    steps = _check_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon, known)
+    episodes = _check_table(folder / run_files.EPISODES, "default", total)
+    steps = _check_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon)
     if episodes.num_rows != total:
         raise UserError(f"it has {episodes.num_rows} episodes, its configuration says {total}")
     for column in ("reply", "observation"):
@@ -97,9 +96,8 @@ def _refuse(constant: str) -> float:
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    keys = keys_of(config)
-    if config.keys() - {_REPEATS} != keys:
-        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(keys))}")
+    if config.keys() - {_REPEATS} != KEYS:
+        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(KEYS))}")
     if unknown := harness_problems(config):
         raise UserError(unknown[0])
     episodes = config["episodes"]
@@ -111,7 +109,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
     identity = config["identity"]
     if not isinstance(identity, dict) or len(identity) > 40 or not {"kind"} <= identity.keys():
         raise UserError("its identity does not say what kind of player it is")
-    names = [config[key] for key in keys - {"harness", "identity", "episodes"}]
+    names = [config[key] for key in KEYS - {"harness", "identity", "episodes"}]
     if not all(_is_name(value) for value in [*names, *identity]):
         raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
     settings = [identity.get(name) for name in ("temperature", "max_new_tokens")]
@@ -129,21 +127,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # false for infinity and NaN
 
 
-def _check_table(path: Path, config: str, most_rows: int, known: Mapping[str, Any]) -> pa.Table:
+def _check_table(path: Path, config: str, most_rows: int) -> pa.Table:
     """The table of a Parquet file, checked for size, columns, types and nulls."""
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            version = version_of(file.schema_arrow, config)
-            if version not in (LATEST, FIRST_RUNS) or file.metadata.num_rows > most_rows:
+            if not matches(file.schema_arrow, config) or file.metadata.num_rows > most_rows:
                 raise UserError(f"its {path.name} has other columns, or more rows than the game allows")
-            stored = read_bounded(file, _LARGEST_UNPACKED)
-        stored.validate(full=True)
-        table = version.upgraded(stored, config, known)
+            table = read_bounded(file, _LARGEST_UNPACKED)
+        table.validate(full=True)
     except UserError:
         raise
     except (OSError, ValueError, NotImplementedError) as error:  # ValueError: what Arrow raises for a broken file
         raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
-    filled = [name for name in _FILLED[config].split() if name in stored.column_names]
-    if incomplete := [name for name in filled if stored[name].null_count]:
+    if incomplete := [name for name in _FILLED[config].split() if table[name].null_count]:
         raise UserError(f"its {path.name} has rows without {incomplete[0]}")
     return table

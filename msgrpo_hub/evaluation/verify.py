@@ -17,13 +17,12 @@ from msgrpo_hub.evaluation.claims import claim_problems, unchecked_claims
 from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_origin, run_tables
 from msgrpo_hub.evaluation.run_summary import is_plausible, run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import hash_of, is_current, repeats_of, run_keys
+from msgrpo_hub.evaluation.suites import hash_of, repeats_of, run_keys
 from msgrpo_hub.evaluation.token_check import token_problems, unchecked_tokens
 from msgrpo_hub.games import Game, is_remote, make_game
 from msgrpo_hub.rollout import replayed_states, reply_status
 from msgrpo_hub.storage.run_files import TABLES
-from msgrpo_hub.storage.schema import FIRST_RUNS
-from msgrpo_hub.storage.shards import read_stored
+from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.storage.tables import Origin, prompts_of
 
 ROUNDING = 1e-9
@@ -64,11 +63,10 @@ def problems(result: Result) -> list[str]:
     if claims := claim_problems(config):
         return claims
     game = make_game(result.task)
-    if not is_current(config):
-        now = hash_of(result.task, max(config["harness"], 2))
+    if config["task_hash"] != (now := hash_of(result.task)):
         messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
     built_in = PROMPT_FORMATS.get(result.prompt_format)
-    if built_in and config["harness"] != 1 and config.get("prompt_format_hash") != format_hash(built_in):
+    if built_in and config["prompt_format_hash"] != format_hash(built_in):
         messages.append(f"its prompt format {built_in.name} differs from that of this version")
     keys = {key: index for index, key in enumerate(run_keys(config))}
     played = [keys.get((episode.seed, episode.member), -1) for episode in result.episodes]
@@ -108,17 +106,14 @@ def unchecked_replies(prompt_format: str) -> list[str]:
 
 
 def _table_problems(result: Result, indices: Sequence[int]) -> list[str]:
-    """Differences between the tables of a run and those written from its episodes in its version of the format."""
+    """Differences between the tables of a run and those written from its episodes."""
     try:
         expected = run_tables(result.config, indices, result.episodes, result.scores, result.steps)
     except (pa.ArrowException, OverflowError, UserError) as error:
         return [f"its configuration does not fit the tables ({error})"]
     messages = []
     for config, name in TABLES.items():
-        version, stored = read_stored(result.folder / name, config)
-        if (version is FIRST_RUNS) != (result.config["harness"] == 1):
-            messages.append(f"{name} is {version.name}, which harness {result.config['harness']} did not write")
-        if not stored.equals(version.as_stored(expected[config], config)):
+        if not read_table(result.folder / name, config).equals(expected[config]):
             messages.append(f"{name} has other indices or turn numbers, or other columns")
     return messages
 

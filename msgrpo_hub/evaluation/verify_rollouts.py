@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
-from msgrpo_hub.evaluation.suites import HARNESS, run_keys
+from msgrpo_hub.evaluation.suites import run_keys
 from msgrpo_hub.evaluation.token_check import unchecked_tokens
 from msgrpo_hub.evaluation.verify import agree, legal_actions, reply_problems, unchecked_replies, unchecked_rules, verify
 from msgrpo_hub.evaluation.verify_updates import unchecked_updates, update_problems
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FIRST_ROLLOUTS, STEP_COLUMNS, Version
-from msgrpo_hub.storage.shards import missing_updates, read_stored, shards
+from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
+from msgrpo_hub.storage.shards import missing_updates, read_shard, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, origin_of, read_rollouts, rows_of
 from msgrpo_hub.storage.update_rules import UpdateRules, rules_of
 
@@ -38,7 +36,6 @@ class _Shard:
     """The episodes of a file, as stored and as read."""
 
     name: str
-    version: Version
     rules: UpdateRules | None
     """How the run computed advantages and selected episodes; None if the file does not say, and in an evaluation."""
     heads: list[dict[str, Any]]
@@ -143,22 +140,10 @@ def _reply_problems(shard: _Shard, head: Mapping[str, Any], rollout: Rollout) ->
 
 
 def _read(heads: Path, steps: Path) -> _Shard:
-    """A shard with the current columns. Raises `UserError` if its two files differ in version."""
-    (version, of_heads), (other, of_steps) = read_stored(heads, "default"), read_stored(steps, "steps")
-    if version is not other:
-        raise UserError(f"its episodes are {version.name}, its steps {other.name}: expected one version")
-    tables: tuple[pa.Table, pa.Table] = (version.upgraded(of_heads, "default", {}), version.upgraded(of_steps, "steps", {}))
-    rows, rollouts = [table.to_pylist() for table in tables], read_rollouts(*tables)
-    if version is FIRST_ROLLOUTS:  # its only credit was the whole episode's
-        rollouts = [_credited_whole(rollout) for rollout in rollouts]
-    rules = rules_of(of_heads.schema)
-    return _Shard(name=heads.name, version=version, rules=rules, heads=rows[0], steps=rows[1], rollouts=rollouts)
-
-
-def _credited_whole(rollout: Rollout) -> Rollout:
-    if rollout.advantage is None:
-        return rollout
-    return replace(rollout, step_advantages=(rollout.advantage,) * len(rollout.episode.steps))
+    """A shard. Raises `UserError` for files that are no shard."""
+    of_heads, of_steps = read_shard(heads, steps)
+    rollouts, rules = read_rollouts(of_heads, of_steps), rules_of(of_heads.schema)
+    return _Shard(name=heads.name, rules=rules, heads=of_heads.to_pylist(), steps=of_steps.to_pylist(), rollouts=rollouts)
 
 
 def _together_problems(shard: _Shard) -> list[str]:
@@ -175,14 +160,13 @@ def _together_problems(shard: _Shard) -> list[str]:
 
 
 def _are_first(rollouts: Sequence[Rollout], split: str | None, *others: str | None) -> bool:
-    """Whether the episodes of an evaluation are the first of one split, by the seeds of this harness or of earlier ones."""
+    """Whether the episodes of an evaluation are the first of one split."""
     if others or split not in ("validation", "test"):
         return False
     keys = [(rollout.index, rollout.episode.seed, rollout.episode.member) for rollout in rollouts]
     repeats = max(member for _, _, member in keys) + 1
     config = {"task": rollouts[0].episode.game_id, "split": split, "episodes": len(keys) // repeats, "repeats": repeats}
-    expected = [run_keys(config | {"harness": harness}) for harness in (1, HARNESS)]
-    return keys in [[(i // repeats, *key) for i, key in enumerate(run)] for run in expected]
+    return keys == [(i // repeats, *key) for i, key in enumerate(run_keys(config))]
 
 
 def _unchecked(shard: _Shard, head: Mapping[str, Any], rollout: Rollout) -> list[str]:

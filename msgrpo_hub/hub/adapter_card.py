@@ -106,7 +106,7 @@ class GameTable:
     players: Mapping[str, PlayerRow]
     """Empty if the run had no test episodes."""
     boards: int | None
-    """Boards of the test episodes; None for a run from before boards had splits."""
+    """Boards of the test episodes; None if the run had none."""
     verdict: Verdict | None = None
     """Of the adapter against its base, on the same test episodes; None for a run that does not have them."""
 

@@ -1,8 +1,7 @@
 """Pushes rollouts to the Hub: the episodes of a training run or an evaluation as a dataset with its card, in one commit.
 
 A shard's name identifies its content. A published shard is never sent again or rewritten: a push after more training adds
-the new shards and updates the card. A dataset with shards of an earlier format is therefore refused: converting them would
-rewrite what others may have loaded and cited, and `datasets` reads only files with equal columns as one table.
+the new shards and updates the card.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from msgrpo_hub.hub.rollout_picture import PICTURE, RolloutPicture
 from msgrpo_hub.hub.rollout_reading import SHARD
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import CONFIGS, FIRST_ROLLOUTS, FORMAT, schema
-from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard, read_stored
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
+from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard, read_table
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 from msgrpo_hub.storage.traces import OPENENV, PI, TRACE, TraceSample
 from msgrpo_hub.storage.update_rules import UpdateRules, rules_of, with_rules
@@ -113,19 +112,9 @@ def _leave_out_published(folder: Path, names: Collection[str], target: Target, _
     ]
     for name in shards:
         if name not in names:
-            raise UserError(f"{target.repo_id!r} holds {_other(name, target)} ({name}): name another repository")
+            other = "episodes of another run" if SHARD.fullmatch(name) else "something else"
+            raise UserError(f"{target.repo_id!r} holds {other} ({name}): name another repository")
         (folder / name).unlink(missing_ok=True)
-
-
-def _other(name: str, target: Target) -> str:
-    """Describes a published file that this push does not write. Each push tags its commit with the format of its shards."""
-    if not SHARD.fullmatch(name):
-        return "something else"
-    with hub_errors(target.repo_id):
-        tags = [tag.name for tag in target.api.list_repo_refs(target.repo_id, repo_type="dataset").tags]
-    if FIRST_ROLLOUTS.name in tags:
-        return f"shards of the earlier format {FIRST_ROLLOUTS.name}, which are never rewritten"
-    return "episodes of another run"
 
 
 def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path, traces: int = 0) -> RolloutCard:
@@ -181,7 +170,7 @@ def _trained(origin: Origin, block: Block) -> Shard:
     def read(heads: Path, steps: Path) -> list[Rollout]:
         return read_rollouts(*read_shard(heads, steps))
 
-    stored = [rules_of(read_stored(heads, "default")[1].schema) for heads, _ in block.pieces]
+    stored = [rules_of(read_table(heads, "default").schema) for heads, _ in block.pieces]
     same = len(set(stored)) == 1  # a run may continue with another torch, or on another machine
     rules = stored[0] if same else stored[0] and replace(stored[0], torch="several", machine="several")
     return Shard(name=block.name, origin=origin, rules=rules, parts=[partial(read, *pair) for pair in block.pieces])

@@ -49,7 +49,7 @@ class FinishedRun(RunFacts):
     players: Mapping[str, Mapping[str, PlayerRow]]
     """Game id → player → results on the test episodes, in the order of the configuration."""
     boards: Mapping[str, int]
-    """Game id → boards of its test episodes; without the games of a run from before boards had splits."""
+    """Game id → boards of its test episodes; empty if the run had none."""
     verdicts: Mapping[str, Verdict]
     """Game id → adapter against base; without games whose test episodes the run does not have."""
     results: tuple[Result, ...]
@@ -136,7 +136,7 @@ def _verdicts(folder: RunFolder, config: TrainConfig) -> dict[str, Verdict]:
 
 def _sampled(folder: RunFolder, game: str, player: str) -> list[dict[str, Any]]:
     """A player's sampled test episodes of a game, in order; greedy ones if the run's own temperature is 0."""
-    rows = read_table(folder.test_episodes, "default", {"game": game}).to_pylist()
+    rows = read_table(folder.test_episodes, "default").to_pylist()
     played = sorted((row for row in rows if (row["player"], row["game"]) == (player, game)), key=lambda row: row["index"])
     return [row for row in played if row["temperature"] != 0.0] or played
 

@@ -156,9 +156,9 @@ def _key(row: Mapping[str, Any]) -> tuple[int, int]:
     return row["index"], row["member"]
 
 
-def read_tables(folder: Path, game_id: str) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
-    """The episodes of a run with their scores, equal to those written; tables of the first build lack the game."""
-    heads, rows = (read_table(folder / name, config, {"game": game_id}).to_pylist() for config, name in TABLES.items())
+def read_tables(folder: Path) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
+    """The episodes of a run with their scores, equal to those written."""
+    heads, rows = (read_table(folder / name, config).to_pylist() for config, name in TABLES.items())
     grouped = {key: list(group) for key, group in groupby(rows, key=_key)}
     steps = [grouped.get(_key(head), []) for head in heads]
     episodes = [rollout_of(head, own).episode for head, own in zip(heads, steps, strict=True)]

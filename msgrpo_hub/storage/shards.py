@@ -1,19 +1,17 @@
-"""Tables as Parquet files: the writer, the reader of all versions, and the shards of a dataset or a training run."""
+"""Tables as Parquet files: the writer, their reader, and the shards of a dataset or a training run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.schema import FORMAT, Version, version_of
+from msgrpo_hub.storage.schema import FORMAT, matches
 from msgrpo_hub.storage.tables import Rollout, read_rollouts
 
 ROWS = 1000
@@ -24,8 +22,6 @@ LARGEST = 4 * 1024**3
 
 _AT_ONCE = 2**26
 """Bytes that a column of a batch may unpack to, if every row has its longest value."""
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def write_table(table: pa.Table, path: Path) -> None:
@@ -41,30 +37,22 @@ def open_shard(path: Path, columns: pa.Schema) -> Iterator[pq.ParquetWriter]:
         yield writer
 
 
-def read_table(path: Path, config: str, known: Mapping[str, Any] = _NOTHING) -> pa.Table:
-    """A file of any version, with the current columns.
+def read_table(path: Path, config: str) -> pa.Table:
+    """The table of a file.
 
     Args:
         path: path of a shard, of a run's episodes.parquet or steps.parquet, or of a training's test_episodes.parquet.
         config: `default` for episodes, `steps` for steps.
-        known: values of columns that a file of the first build lacks.
 
     Raises:
-        UserError: the file is missing, is not Parquet, has the columns of no version, or is too large when unpacked.
+        UserError: the file is missing, is not Parquet, has other columns, or is too large when unpacked.
     """
-    version, table = read_stored(path, config)
-    return version.upgraded(table, config, known)
-
-
-def read_stored(path: Path, config: str) -> tuple[Version, pa.Table]:
-    """The version of a file, and its stored table. Arguments and errors as for `read_table`."""
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            version = version_of(file.schema_arrow, config)
-            if version is None:
+            if not matches(file.schema_arrow, config):
                 raise UserError(f"{str(path)!r} has other columns: expected those of {FORMAT}, as this package writes them")
             try:
-                return version, read_bounded(file, LARGEST)
+                return read_bounded(file, LARGEST)
             except UserError as error:
                 raise UserError(f"{str(path)!r}: {error}") from error
     except (OSError, pa.ArrowException) as error:
@@ -126,7 +114,7 @@ def missing_updates(folder: Path) -> list[int]:
 
 
 def read_shard(heads: Path, steps: Path) -> tuple[pa.Table, pa.Table]:
-    """Both tables of a shard, with the current columns. Raises `UserError` as `read_table` does."""
+    """Both tables of a shard. Raises `UserError` as `read_table` does."""
     return read_table(heads, "default"), read_table(steps, "steps")
 
 

@@ -43,12 +43,6 @@ CHOICES: dict[str, Mapping[str, object]] = {
 }
 """Fields that name a variant: a key of these, or `module:object` where it is typed on this machine."""
 
-FORMER_NAMES = {"drawn": "selected_per_group", "normalisation": "loss_normalisation"}
-"""Fields that the first build wrote under another name."""
-
-FORMER_FIELDS = {"exclude_test_starts"}
-"""Fields that the first build wrote and that decide nothing now: a training start never has a board of another split."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -266,14 +260,13 @@ def stored_config(path: Path) -> TrainConfig:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The fields of a TOML file as they stand there, under their present names and without former ones."""
+    """The fields of a TOML file as they stand there."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or thousands of digits or brackets
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
-    return {FORMER_NAMES.get(name, name): value for name, value in values.items() if name not in FORMER_FIELDS}
 
 
 def from_values(values: dict[str, Any], source: str = "") -> TrainConfig:

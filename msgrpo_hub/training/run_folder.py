@@ -21,10 +21,6 @@ from msgrpo_hub.training.config import TrainConfig, stored_config, to_toml
 RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
 
-_LATER_FIELDS = {"keep": "last", "teacher": "none", "taught": 0, "teacher_thoughts": False}
-"""Fields that are younger than some runs, with what those runs did: with this value a run is the same as before the field."""
-
-
 _TORN = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 """The name under which safetensors writes a file before it has its own."""
 
@@ -144,6 +140,4 @@ def fixed_fields(config: TrainConfig) -> dict[str, Any]:
 
 def fingerprint(config: TrainConfig) -> str:
     """Identifies the run that a checkpoint belongs to."""
-    values = fixed_fields(config)
-    fixed = {name: value for name, value in values.items() if name not in _LATER_FIELDS or value != _LATER_FIELDS[name]}
-    return hashlib.sha256(repr(sorted(fixed.items())).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(fixed_fields(config).items())).encode()).hexdigest()

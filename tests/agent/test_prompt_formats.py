@@ -1,4 +1,4 @@
-"""One contract for every prompt format on every game, and the first build's words unchanged."""
+"""One contract for every prompt format on every game, and the words of think-action unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from msgrpo_hub.players.scripted import choose_random_safe
 from msgrpo_hub.rollout import play_episodes
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_prompts.json").read_text())
-"""Game → the messages of its first state with seed 0, as the first build made them."""
+"""Game → the messages of its first state with seed 0."""
 
 LAKE = make_game("FrozenLake-NotSlippery-v1")
 REMEMBERING = TaggedFormat(name="think-action-3", history=3)
@@ -117,11 +117,11 @@ def test_a_plan_may_mention_an_action_that_is_not_taken() -> None:
     assert THINK_ACTION.parse(text, LAKE.actions) == "Left"
 
 
-# ---- think-action is the first build's
+# ---- think-action is the paper's
 
 
 @pytest.mark.parametrize("game_id", GOLDEN)
-def test_think_action_has_the_first_build_s_words(game_id: str) -> None:
+def test_the_words_of_think_action_are_unchanged(game_id: str) -> None:
     game = make_game(game_id)
     state = game.initial_state(stream(0, "initial_state"))
     assert build_prompt(game, state).messages == GOLDEN[game_id]

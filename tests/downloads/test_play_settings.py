@@ -38,7 +38,7 @@ def test_switches_that_are_not_plain_are_refused_in_one_line(case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_settings_without_switches_are_stored_as_in_the_first_build() -> None:
+def test_settings_without_switches_are_stored_without_them() -> None:
     assert PlaySettings(prompt_format="json").record() == {"prompt_format": "json"}
     assert play_settings_of({"prompt_format": "json"}, "x") == PlaySettings(prompt_format="json")
 

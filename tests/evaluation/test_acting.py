@@ -21,7 +21,7 @@ from msgrpo_hub.evaluation.tables import markdown_table, results_table
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_markdown, as_rows, ranked
 
 LAKE = "FrozenLake-NotSlippery-v1"
-STORED = Path(__file__).parents[1] / "storage" / "first_build" / "results"
+STORED = Path(__file__).parents[2] / "benchmark" / "results"
 
 
 @pytest.fixture(scope="module")

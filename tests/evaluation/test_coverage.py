@@ -1,6 +1,6 @@
 """How often the 95 % intervals contain the true mean: exactly where a sample has two values, else by simulation.
 
-The populations are returns of real scripted players, played once, and the traps of the first build: rare negative rewards, rare
+The populations are returns of real scripted players, played once, and known traps: rare negative rewards, rare
 deaths. The tests draw fewer resamples than in use.
 """
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import Result, load_result
+from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import results_table
 from msgrpo_hub.games import make_game
@@ -17,7 +16,6 @@ from msgrpo_hub.games.solving import values_at
 from msgrpo_hub.rollout import replayed_states
 
 LAKE = "FrozenLake-NotSlippery-v1"
-RESULTS = Path(__file__).parents[1] / "storage" / "first_build" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +60,3 @@ def test_optimal_play_is_always_right_and_silence_is_not(played: dict[str, Resul
 def test_a_game_that_is_not_solved_has_no_decisions_to_judge(tmp_path: Path) -> None:
     [result] = evaluate("random", Suite(name="mine", tasks=("Snake-Solo-v1",), episodes=2), tmp_path)
     assert (result.summary["decisions"], result.summary["optimal_decisions"]) == (None, None)
-
-
-def test_the_rate_of_a_run_stored_before_is_made_anew_from_its_steps() -> None:
-    """Its file has the rate over all moves, which is never shown under the new name."""
-    [folder] = (RESULTS / "random" / "v1" / LAKE).iterdir()
-    old = load_result(folder)
-    stored = json.loads((old.folder / "results.json").read_text())
-    assert stored["optimal_rate"] > 0.8
-    assert "optimal_rate" not in old.summary
-    taken = [optimal for _, optimal in decisions(old)]
-    assert (old.summary["decisions"], old.summary["optimal_decisions"]) == (len(taken), pytest.approx(np.mean(taken)))
-    assert old.summary["optimal_decisions"] < 0.6

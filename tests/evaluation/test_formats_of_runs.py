@@ -1,9 +1,8 @@
-"""The prompt format is a part of a run: two formats are two runs that compare, and runs of harness 1 stay readable."""
+"""The prompt format is a part of a run: two formats are two runs that compare."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,17 +12,14 @@ import pytest
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, format_hash
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import compare, evaluate, runner, suites
-from msgrpo_hub.evaluation.results import Result, find_results, load_result, player_names, run_hash
-from msgrpo_hub.evaluation.suites import Suite, hash_of
-from msgrpo_hub.evaluation.tables import same_episodes
+from msgrpo_hub.evaluation import compare, evaluate
+from msgrpo_hub.evaluation.results import Result, load_result, player_names, run_hash
+from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.untrusted import checked_run
-from msgrpo_hub.evaluation.verify import problems, unchecked, verify
-from msgrpo_hub.games.seeds import candidate_seed
+from msgrpo_hub.evaluation.verify import problems, verify
 from msgrpo_hub.players import PlayerSettings
 
 LAKE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=40)
-FIRST_BUILD = Path(__file__).parents[1] / "storage" / "first_build" / "results" / "random"
 
 OWN = """
 from msgrpo_hub.agent.prompt_formats import TaggedFormat
@@ -114,53 +110,3 @@ def test_a_format_of_ones_own_is_verified_without_its_replies_and_never_imported
     with pytest.raises(UserError, match="replies not checked"):
         checked_run(result.folder)
     assert "shouted_format" not in sys.modules
-
-
-# ---- runs of harness 1
-
-
-def lake_of_the_first_build() -> Path:
-    return next(r.folder for r in find_results(FIRST_BUILD) if r.task == "FrozenLake-NotSlippery-v1")
-
-
-def test_runs_of_harness_1_and_2_verify_may_be_listed_and_compare_with_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = checked_run(lake_of_the_first_build())
-    assert (first.config["harness"], first.prompt_format) == (1, "think-action")
-    assert unchecked(first) == []
-    monkeypatch.setattr(runner, "HARNESS", 2)
-    monkeypatch.setattr(runner, "hash_of", lambda task: hash_of(task, 2))
-    monkeypatch.setattr(suites, "episode_seed", candidate_seed)
-    [second] = evaluate("random", Suite(name="standard", tasks=LAKE.tasks, episodes=200), tmp_path)
-    monkeypatch.undo()
-    assert checked_run(second.folder).config["harness"] == 2
-    assert second.episodes == first.episodes
-    [row] = compare([first], [second])
-    assert (row.rewards.n, row.rewards.difference) == (200, 0)
-
-
-def test_runs_before_the_splits_by_board_do_not_compare_with_those_of_now(tmp_path: Path) -> None:
-    first = load_result(lake_of_the_first_build())
-    [now] = evaluate("random", replace(LAKE, name="standard"), tmp_path)
-    assert now.config["harness"] == 3
-    with pytest.raises(UserError, match=r"the rules of FrozenLake-NotSlippery-v1 differ \(task_hash d06add8f5dbf29a2 and"):
-        compare([first], [now])
-    assert [len(group) for group in same_episodes([first, now])] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"task_hash": "0" * 16}, "it was played on 0000000000000000, but the hash of this version of the game is"),
-        ({"harness": 4}, "version '4' of the harness"),
-        ({"harness": 3}, "its configuration lacks prompt_format, prompt_format_hash"),
-        ({"harness": 2, "prompt_format": "think-action", "prompt_format_hash": ""}, "it was played on b8bf4cdae7658d0d, but"),
-    ],
-)
-def test_a_forged_run_of_harness_1_is_found(change: dict[str, object], words: str, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(lake_of_the_first_build(), folder)
-    config = json.loads((folder / "config.lock.json").read_text()) | change
-    (folder / "config.lock.json").write_text(json.dumps(config))
-    assert words in problems(load_result(folder.rename(tmp_path / run_hash(config))))[0]

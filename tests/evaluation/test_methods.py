@@ -16,7 +16,7 @@ from msgrpo_hub.evaluation.methods import compare_methods, compare_seeds, method
 from msgrpo_hub.evaluation.results import run_hash
 
 LAKE = "FrozenLake-NotSlippery-v1"
-STORED = Path(__file__).parents[1] / "storage" / "first_build" / "results"
+STORED = Path(__file__).parents[2] / "benchmark" / "results"
 
 
 def test_p_is_the_share_of_all_deals_with_means_as_far_apart() -> None:

@@ -187,26 +187,6 @@ def test_a_repository_with_other_episodes_or_anything_else_is_left_alone(
     assert set(loopback.files(other, "dataset")) == {"notes.txt"}
 
 
-def test_a_data_set_of_the_first_build_is_loaded_and_gets_no_shards_of_another_format(loopback: Loopback) -> None:
-    first, repo = Path(__file__).parents[1] / "storage" / "first_build", loopback.repository("dataset")
-    loopback.owner.call(upload_all, str(first / "dataset"), repo)
-    loopback.owner.call(tag, repo, "msgrpo-rollouts-v1")
-    assert loopback.owner.call(load, repo) == load_rollouts(first / "run")
-    before = loopback.files(repo, "dataset")
-    words = refused(loopback.owner.attempt(msgrpo, "push", "rollouts", first / "run", repo))
-    assert f"{repo!r} holds shards of the earlier format msgrpo-rollouts-v1, which are never rewritten" in words
-    assert loopback.files(repo, "dataset") == before
-    other = loopback.repository("dataset")
-    loopback.owner.call(push, first / "run", other)
-    assert loopback.owner.call(load, other) == load_rollouts(first / "run")
-
-
-def tag(repo: str, name: str) -> None:
-    from huggingface_hub import HfApi
-
-    HfApi().create_tag(repo, tag=name, repo_type="dataset")
-
-
 # ---- evaluations
 
 

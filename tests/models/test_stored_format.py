@@ -23,7 +23,7 @@ LAKE = make_game("FrozenLake-NotSlippery-v1")
 
 @pytest.fixture
 def adapter(qwen2_folder: Path, tmp_path: Path) -> Callable[[str | None], str]:
-    """Maps a name to an adapter that stores it; None stores no name, as in the first build."""
+    """Maps a name to an adapter that stores it; None stores no name."""
 
     def make(name: str | None) -> str:
         model = AutoModelForCausalLM.from_pretrained(qwen2_folder)

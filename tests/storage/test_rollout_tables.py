@@ -20,11 +20,12 @@ from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged, score_steps
 from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.hub import load_rollouts
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups, replayed_states
 from msgrpo_hub.storage import shards as shard_files
 from msgrpo_hub.storage.schema import CONFIGS, schema
-from msgrpo_hub.storage.shards import load_shards, read_shard, shards, write_table
+from msgrpo_hub.storage.shards import load_shards, read_shard, read_table, shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
 LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
@@ -115,6 +116,11 @@ def test_what_is_written_comes_back_equal(rollouts: list[Rollout], tmp_path_fact
     assert list(load_shards(folder)) == [rollouts]
 
 
+def test_a_split_without_episodes_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no episodes of the split 'test'"):
+        load_rollouts(save(tmp_path, played(LAKE)), split="test")
+
+
 @pytest.mark.parametrize("game", [LAKE, SNAKE])
 def test_with_what_the_rules_say_it_comes_back_equal_too(game: str, tmp_path: Path) -> None:
     rollouts = played(game)
@@ -192,13 +198,23 @@ def test_an_inconsistent_shard_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_shard_with_other_columns_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, played(LAKE)) / "steps" / "train-1.parquet"
-    table = pq.ParquetFile(path).read()
-    for other in (table.drop_columns("reply"), table.append_column("more", table["turn"]), table.select(["turn"])):
-        pq.write_table(other, path)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_columns_must_be_exactly_those_of_the_format(config: str, tmp_path: Path) -> None:
+    """One less, one more, another type, another order, or the name of another version: each is refused."""
+    fields, path = list(schema(config)), tmp_path / "x.parquet"
+    spoiled = [
+        pa.schema(fields[1:]),
+        pa.schema([*fields, pa.field("more", pa.int32())]),
+        pa.schema([pa.field(fields[0].name, pa.binary()), *fields[1:]]),
+        pa.schema([fields[1], fields[0], *fields[2:]]),
+        pa.schema(fields, {"format": "msgrpo-episodes-v9"}),
+    ]
+    for columns in spoiled:
+        pq.write_table(columns.empty_table(), path)
         with pytest.raises(UserError, match="has other columns: expected those of msgrpo-episodes-v2"):
-            list(load_shards(tmp_path))
+            read_table(path, config)
+    pq.write_table(schema(config).empty_table(), path)
+    assert read_table(path, config).schema.equals(schema(config))
 
 
 def test_a_small_file_of_one_large_text_that_is_repeated_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

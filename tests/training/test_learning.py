@@ -18,7 +18,7 @@ from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.batch import pack, to_samples
-from msgrpo_hub.training.config import load_config, to_toml
+from msgrpo_hub.training.config import load_config
 from msgrpo_hub.training.trainer import Trainer
 from tests.command import Command
 from tests.training.trainers import trainer_of, weights
@@ -105,14 +105,6 @@ def test_a_configuration_from_anywhere_imports_nothing(tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text(f'{name} = "antigravity:anything"\n', encoding="utf-8")
         with pytest.raises(UserError, match="would import code"):
             load_config(tmp_path / "config.toml")
-
-
-def test_the_former_names_of_fields_are_still_read(tmp_path: Path) -> None:
-    text = to_toml(TrainConfig(selected_per_group=5, loss_normalisation="step-mean"))
-    former = text.replace("selected_per_group", "drawn").replace("loss_normalisation", "normalisation")
-    assert former != text
-    (tmp_path / "config.toml").write_text(former, encoding="utf-8")
-    assert load_config(tmp_path / "config.toml") == TrainConfig(selected_per_group=5, loss_normalisation="step-mean")
 
 
 # ---- a credit that learns
