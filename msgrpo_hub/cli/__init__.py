@@ -33,7 +33,7 @@ COMMANDS = {
     "push": ("hub", "Push an adapter, rollouts, results, the built-in base, the demo or a game to the Hub."),
     "jobs": ("jobs", "Train or evaluate on the Hub's machines."),
     "leaderboard": ("results", "Rank published results after replaying every run."),
-    "export": ("results", "Export published results to other formats: model-index, Every Eval Ever, .eval_results."),
+    "export": ("results", "Write published results for model cards: model-index, .eval_results."),
     "space": ("space", "Run the demo on this machine and open it in a browser."),
 }
 """Command → the module here with its function `add_COMMAND(parser)`, and its line of help. A module is imported only when

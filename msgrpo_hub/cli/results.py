@@ -1,11 +1,10 @@
-"""`msgrpo leaderboard` shows published results after a replay of every run; `msgrpo export` writes them in other formats."""
+"""`msgrpo leaderboard` shows published results after a replay of every run; `msgrpo export` writes them for model cards."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from msgrpo_hub.cli.flags import read_path
@@ -64,10 +63,7 @@ def _report_source(board: Leaderboard) -> None:
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Replay published results and write them in other formats: model-index and .eval_results for model cards on the Hub, "
-        "and Every Eval Ever."
-    )
+    parser.description = "Replay published results and write them for model cards on the Hub: model-index, and .eval_results."
     _add_source(parser)
     parser.add_argument("folder", type=read_path, metavar="FOLDER", help="gets the files")
     parser.add_argument(
@@ -82,7 +78,7 @@ def _export(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub.leaderboard import read_leaderboard
 
     board = read_leaderboard(options.source, revision=options.revision)
-    written = write_exports(board, options.folder, retrieved=int(time.time()), benchmark_id=options.benchmark_id)
+    written = write_exports(board, options.folder, benchmark_id=options.benchmark_id)
     if options.json:
         print_json([str(path) for path in written])
     else:

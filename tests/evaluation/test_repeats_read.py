@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from msgrpo_hub.evaluation.results import Result, find_results, load_result
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import results_table
 from msgrpo_hub.evaluation.untrusted import checked_run
-from msgrpo_hub.hub.exports import every_eval_ever
-from msgrpo_hub.hub.leaderboard import Leaderboard
 from msgrpo_hub.rendering.report import report_page
 from tests.evaluation.tampering import copied, found, rewrite, rewrite_json
 
@@ -111,13 +108,3 @@ def test_a_report_shows_one_play_of_each_board(place: Path) -> None:
     assert "30 test episodes, each 3 times, on " in page
     for text in ('<th scope="col">pass@3</th>', cells(results[0])[0], "% together</td>"):
         assert text in page
-
-
-def test_an_export_s_error_of_the_mean_counts_a_board_once(place: Path) -> None:
-    [result] = find_results(place / "optimal")
-    config = result.config | {"identity": {"kind": "language model", "base": "org/model"}}
-    board = Leaderboard(source="here", commit="", results=(result,), refused={})
-    evaluation, _ = every_eval_ever(board, replace(result, config=config), 0)["evaluation_results"]
-    means = np.array([score.reward for score in result.scores]).reshape(30, 3).mean(axis=1)
-    assert evaluation["score_details"]["uncertainty"]["standard_error"]["value"] == pytest.approx(means.std(ddof=1) / 30**0.5)
-    assert evaluation["source_data"]["additional_details"]["repeats"] == "3"
