@@ -19,7 +19,6 @@ from benchmark.experiments import experiment
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import sizing, vllm, vllm_quickstart
 from benchmark.throughput import tables as throughput
-from msgrpo_hub.cli.schemas import Schema, all_outputs, schema
 from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
 from msgrpo_hub.evaluation.statistics import RESAMPLES
@@ -32,7 +31,7 @@ from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origi
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "json", "sizing", "results", "vllm")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "sizing", "results", "vllm")),
     "benchmark/throughput/results/README.md",
 )
 
@@ -119,55 +118,6 @@ def seeds() -> str:
     return markdown(["n: training seeds of each method", "smallest p", "most tasks that can give a verdict"], rows)
 
 
-def outputs() -> str:
-    """What every command prints with `--json`."""
-    rows = []
-    for name, one in all_outputs().items():
-        command, _, flag = one.command.partition(" ")
-        with_flag = f" with `{flag}`" if flag else ""
-        rows.append([f"`msgrpo {command}`{with_flag}", f"`{name}`", _type(schema(name))])
-    return markdown(["command", "schema", "prints"], rows)
-
-
-def output_types() -> str:
-    """The fields of every type of these outputs."""
-    types = {name: kind for output in all_outputs() for name, kind in schema(output)["$defs"].items()}
-    return "\n\n".join(_fields(name, types[name]) for name in sorted(types))
-
-
-def _fields(name: str, kind: Schema) -> str:
-    rows = [
-        [f"`{field}`", _type(part) + ("" if field in kind["required"] else ", optional"), _cell(part.get("description", ""))]
-        for field, part in kind["properties"].items()
-    ]
-    rest = kind["additionalProperties"]
-    rows += [["any other", _type(rest), ""]] if rest else []
-    return f"### {name}\n\n{kind['description']}\n\n{markdown(['field', 'type', 'meaning'], rows)}"
-
-
-def _type(part: Schema) -> str:
-    """A schema in words; a named type is a link to its table."""
-    if "$ref" in part:
-        name = part["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if "enum" in part:
-        return " or ".join(f"`{value}`" for value in part["enum"])
-    if "anyOf" in part:
-        return " or ".join(map(_type, part["anyOf"]))
-    if "prefixItems" in part:
-        return " and ".join(map(_type, part["prefixItems"]))
-    kinds = part.get("type", "anything")
-    if kinds == "array":
-        return f"list of {_type(part['items'])}"
-    if kinds == "object":
-        return f"object of {_type(part['additionalProperties'])}"
-    return kinds if isinstance(kinds, str) else " or ".join(kinds)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
-
-
 def answers() -> str:
     """Of every question that has an answer: the answer in a few sentences, and the figure."""
     parts = []
@@ -209,8 +159,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "seeds": seeds,
     **game_tables.TABLES,
     **lake_tables.TABLES,
-    "outputs": outputs,
-    "output-types": output_types,
     "answers": answers,
     "adapters": adapters,
     "vllm-quickstart": quickstart_on_vllm,

@@ -8,13 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 from huggingface_hub import parse_eval_result_entries
 
 from msgrpo_hub.agent import ScriptedPolicy
-from msgrpo_hub.cli.schemas import schema
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
@@ -123,7 +121,6 @@ def test_the_command_exports_a_published_leaderboard_with_links_to_its_runs(
     pushed = loopback.owner.call(push, folder, repo, private=False)
     done = loopback.nobody.attempt(msgrpo, "export", repo, out, "--benchmark-id", "ada/text-games", "--json")
     assert done.code == 0, done.err
-    jsonschema.Draft202012Validator(schema("export")).validate(json.loads(done.out))
     paths = [Path(path) for path in json.loads(done.out)]
     assert sorted(paths) == sorted(path for path in out.rglob("*") if path.is_file())
     page = f"https://huggingface.co/datasets/{repo}/tree/{pushed.commit}/results/ada__lake/x/"

@@ -10,10 +10,8 @@ from unittest.mock import patch
 
 import pytest
 from huggingface_hub import HfApi
-from jsonschema import Draft202012Validator
 
 from msgrpo_hub import __version__
-from msgrpo_hub.cli.schemas import schema
 from tests.hub.conftest import msgrpo, refused
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.jobs import HARDWARE, Job
@@ -102,7 +100,6 @@ def test_a_dry_run_says_the_command_and_sends_nothing(ready: Loopback) -> None:
     done = run(ready, EVALUATION, "--push-to-hub", "ada/board", "--dry-run", "--json")
     assert done.code == 0, done.err
     plan = json.loads(done.out)
-    Draft202012Validator(schema("jobs")).validate(plan)
     assert plan["command"][:4] == ["msgrpo", "eval", "random", "greedy"]
     assert plan["price"] == {"usd": 0.0002, "unit": "minute", "most_usd": pytest.approx(0.012)}
     assert (plan["flavor"], plan["timeout"], plan["attempts"], plan["state"]) == ("cpu-basic", 3600, 1, "ada/board-run")
@@ -286,5 +283,4 @@ def test_a_job_that_has_ended_is_printed_as_json(ready: Loopback) -> None:
     done = run(ready, EVALUATION, "--push-to-hub", "ada/board", "--json")
     assert done.code == 0, done.err
     printed = json.loads(done.out)
-    Draft202012Validator(schema("jobs")).validate(printed)
     assert (printed["stage"], printed["url"]) == ("COMPLETED", f"{ready.endpoint}/jobs/ada/{printed['id']}")

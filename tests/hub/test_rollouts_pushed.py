@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from jsonschema import Draft202012Validator
 
-from msgrpo_hub.cli.schemas import schema
 from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_rollouts import load, push, rows
 from tests.hub_server.lanes import Loopback
@@ -27,7 +25,7 @@ def test_visibility_applies_to_new_repositories_and_old_ones_keep_theirs(loopbac
     assert loopback.commits(repo, "dataset")[0] == "Mine"
     assert not loopback.owner.call(push, evaluated, repo).private
     again = loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, repo, "--json")
-    Draft202012Validator(schema("push")).validate(json.loads(again.out))
+    assert json.loads(again.out)["commit"]
     assert loopback.nobody.call(load, repo)
     assert "is public, not private as requested" in refused(
         loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, repo, "--private")

@@ -1,4 +1,4 @@
-"""Every command of the skill for coding agents runs, in order, against the loopback Hub, and prints what its schema says."""
+"""Every command of the skill for coding agents runs, in order, against the loopback Hub, and prints JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import shlex
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from jsonschema import Draft202012Validator
-
 import msgrpo_hub.cli
-from msgrpo_hub.cli.schemas import all_outputs, schema
 from tests.hub.conftest import msgrpo
 from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS
 from tests.hub_server.lanes import Loopback
@@ -45,16 +42,7 @@ def run_line(line: str, folder: str) -> None:
         msgrpo(*arguments)
 
 
-def output_of(line: str) -> str:
-    """The name of what a command prints: that of the longest name whose words are all in the line."""
-    words = set(line.split())
-    return max(
-        (name for name, output in all_outputs().items() if set(output.command.split()) <= words),
-        key=lambda name: len(all_outputs()[name].command),
-    )
-
-
-def test_every_command_of_the_skill_runs_and_prints_what_its_schema_says(loopback: Loopback, tmp_path: Path) -> None:
+def test_every_command_of_the_skill_runs_and_prints_json(loopback: Loopback, tmp_path: Path) -> None:
     names = {
         name: loopback.repository(kind)
         for name, kind in (
@@ -64,7 +52,6 @@ def test_every_command_of_the_skill_runs_and_prints_what_its_schema_says(loopbac
             ("you/board", "dataset"),
         )
     }
-    printed = set()
     for line in lines():
         command = re.sub(r"you/[\w-]+", lambda match: names[match[0]], line)
         command = command.replace("--seeds 0-2", "--seeds 0-1 --parallel 2")
@@ -73,9 +60,7 @@ def test_every_command_of_the_skill_runs_and_prints_what_its_schema_says(loopbac
         assert done.code == 0, f"{line}\n{done.err}"
         assert "\nNext: " in done.err, line
         if "--json" in line.split():
-            Draft202012Validator(schema(output_of(line))).validate(json.loads(done.out))
-            printed.add(output_of(line))
-    assert printed >= {"train", "train-seeds", "push", "push-dry-run", "eval", "compare", "leaderboard", "curves", "verify"}
+            assert json.loads(done.out), line
     traces = [name for name in loopback.files(names["you/lake-rollouts"], "dataset") if "traces/" in name]
     assert len(traces) == 2 * 20, "in both formats"
 
