@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from msgrpo_hub.cli.flags import read_as, read_path
+from msgrpo_hub.cli.flags import read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import Range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,7 @@ KINDS = {
         module="hub.rollouts",
         help="the episodes of a run as a dataset, private by default",
         folder="of `train --save-rollouts`, or of `eval`",
-        takes=("message", "traces"),
-        staged_by=("traces",),
+        takes=("message",),
         next_command="msgrpo push adapter {folder} USER/NAME --rollouts {repo}",
         visibility="a new one is private, unless --public is given",
     ),
@@ -88,7 +86,7 @@ KINDS = {
 }
 
 
-_SOME = ("message", "base", "rollouts", "traces", "adapter", "hardware", "game")
+_SOME = ("message", "base", "rollouts", "adapter", "hardware", "game")
 """Flags that apply to some kinds only."""
 
 
@@ -127,12 +125,6 @@ def _add_push_flags(flags: argparse.ArgumentParser, hidden: Collection[str] = _S
     some("message", "title of the commit")
     some("base", "who holds the base of the adapter, where that is the built-in one or a folder", metavar="REPO")
     some("rollouts", "public dataset with the training episodes of the adapter, for its card", metavar="REPO")
-    some(
-        "traces",
-        "episodes to add as sessions of the agent Pi and as training traces of OpenEnv, a random sample. Default: 0",
-        type=read_as(Annotated[int, Range(0, 1000)]),
-        metavar="N",
-    )
     some("adapter", "that the Space shows, USER/NAME[@revision]; without it, the bundled one", metavar="REPO")
     some("hardware", "of the Space, such as zero-a10g")
     some("game", "id of the game, such as Snake-Standard-v1; required", metavar="GAME")

@@ -77,10 +77,6 @@ class RolloutCard:
     statistics: Statistics
     shown: Sequence[str]
     """The players that its picture shows."""
-    sessions: int = 0
-    """Episodes that are also sessions of Pi."""
-    training_traces: int = 0
-    """Of these, the ones that are also training traces of OpenEnv."""
     version: str = __version__
     format: str = FORMAT
 

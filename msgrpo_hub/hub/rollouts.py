@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
 
 from tqdm import tqdm
 
@@ -23,7 +22,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
-from msgrpo_hub.fields import Range, checked
+from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
 from msgrpo_hub.hub.rollout_picture import PICTURE, RolloutPicture
 from msgrpo_hub.hub.rollout_reading import SHARD
@@ -32,13 +31,9 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
 from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard, read_table
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
-from msgrpo_hub.storage.traces import OPENENV, PI, TRACE, TraceSample
 from msgrpo_hub.storage.update_rules import UpdateRules, rules_of, with_rules
 from msgrpo_hub.training.rollout_log import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
-
-Traces = Annotated[int, Range(0, 1000)]
-"""Episodes that a data set shows as traces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +58,6 @@ def push_rollouts(
     token: str | None = None,
     create_pr: bool = False,
     commit_message: str | None = None,
-    traces: Traces = 0,
 ) -> Pushed:
     """Pushes the episodes of a run as a data set, in one commit.
 
@@ -79,8 +73,6 @@ def push_rollouts(
         token: None uses the token of `hf auth login` or HF_TOKEN.
         create_pr: open a pull request instead.
         commit_message: title of the commit.
-        traces: how many episodes to add as sessions of Pi and training traces of OpenEnv, a random sample. Those of an
-            earlier push are replaced.
 
     Returns:
         The repository, the commit and what was sent. The commit is tagged with the format's version.
@@ -91,12 +83,13 @@ def push_rollouts(
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
     check_token(target)
     with TemporaryDirectory() as folder:
-        card = stage_rollouts(output_dir, repo_id, Path(folder), traces)
+        card = stage_rollouts(output_dir, repo_id, Path(folder))
         names = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.parquet")}
         message = commit_message or f"{card.statistics.episodes} episodes of {', '.join(card.games)}"
         prepare = partial(_leave_out_published, Path(folder), names, target)
-        replaces = (f"{PI}/", f"{OPENENV}/", PICTURE)
-        return upload(Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), replaces=replaces, prepare=prepare)
+        return upload(
+            Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), replaces=(PICTURE,), prepare=prepare
+        )
 
 
 def _private_if_new(target: Target) -> Target:
@@ -107,32 +100,26 @@ def _private_if_new(target: Target) -> Target:
 
 def _leave_out_published(folder: Path, names: Collection[str], target: Target, _: str, there: Collection[str]) -> None:
     """Removes already published shards from the folder. Raises `UserError` if the repository holds anything else."""
-    shards = [
-        name for name in sorted(there) if name not in ("README.md", PICTURE, ".gitattributes") and not TRACE.fullmatch(name)
-    ]
-    for name in shards:
+    for name in sorted({*there} - {"README.md", PICTURE, ".gitattributes"}):
         if name not in names:
             other = "episodes of another run" if SHARD.fullmatch(name) else "something else"
             raise UserError(f"{target.repo_id!r} holds {other} ({name}): name another repository")
         (folder / name).unlink(missing_ok=True)
 
 
-def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path, traces: int = 0) -> RolloutCard:
+def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> RolloutCard:
     """Writes the data set into a folder. Raises `UserError` as `push_rollouts` does."""
     check_repo_id(repo_id)
-    statistics, sample, picture = Statistics(), TraceSample(size=traces), RolloutPicture()
+    statistics, picture = Statistics(), RolloutPicture()
     for shard in tqdm(shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
-        _write(shard, folder, statistics, sample, picture)
-    sessions, training_traces = sample.write(folder)
+        _write(shard, folder, statistics, picture)
     (folder / PICTURE).write_text(picture.draw(), encoding="utf-8")
-    card = RolloutCard(
-        repo_id=repo_id, statistics=statistics, shown=picture.names(), sessions=sessions, training_traces=training_traces
-    )
+    card = RolloutCard(repo_id=repo_id, statistics=statistics, shown=picture.names())
     (folder / "README.md").write_text(render_rollouts(card), encoding="utf-8")
     return card
 
 
-def _write(shard: Shard, folder: Path, statistics: Statistics, sample: TraceSample, picture: RolloutPicture) -> None:
+def _write(shard: Shard, folder: Path, statistics: Statistics, picture: RolloutPicture) -> None:
     with ExitStack() as stack:
         files = {}
         for config in CONFIGS:
@@ -148,7 +135,6 @@ def _write(shard: Shard, folder: Path, statistics: Statistics, sample: TraceSamp
             for config, table in written.items():
                 files[config].write_table(table, row_group_size=ROWS)
             statistics.add(shard.origin, rollouts, written)
-            sample.add(shard.origin, rollouts)
             picture.add(shard.origin, rollouts)
 
 

@@ -10,7 +10,7 @@ from tests.cli.suites import Run
 
 OWN = {
     "adapter": {"--message", "--base", "--rollouts"},
-    "rollouts": {"--message", "--traces"},
+    "rollouts": {"--message"},
     "results": {"--message"},
     "base": set(),
     "space": {"--adapter", "--hardware"},
