@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from msgrpo_hub.hub.jobs import Job
 
 
-_NOT_OF_JOBS = ("output_dir", "seeds", "parallel", "acting", "resume")
+_NOT_OF_JOBS = ("output_dir", "seeds", "acting", "resume")
 """Flags that a job refuses or sets by itself."""
 
 
@@ -112,10 +112,8 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     from msgrpo_hub.training.curriculum import parse_games
     from msgrpo_hub.training.run_folder import RESUMABLE_FIELDS
 
-    if options.seeds or options.parallel:
-        raise UserError(
-            "--seeds and --parallel: a job trains one seed: expected one job per seed, with --seed and a repository of its own"
-        )
+    if options.seeds:
+        raise UserError("--seeds: a job trains one seed: expected one job per seed, with --seed and a repository of its own")
     if options.acting != "engine":
         raise UserError(f"--acting {options.acting}: servers must see the run folder, and a job has its own: expected `engine`")
     check_repos(options)

@@ -14,7 +14,7 @@ from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.output import add_json, print_json, print_next
 from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.fields import Count, Range, Seed
+from msgrpo_hub.fields import Range, Seed
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -32,13 +32,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=read_seeds,
         metavar="LIST",
-        help="train several seeds, as in 0-4 or 0,2,5, each in DIR/seed-N, and sum them up",
-    )
-    parser.add_argument(
-        "--parallel",
-        type=read_as(Count),
-        metavar="N",
-        help="with --seeds: how many train at once; new runs share the CPU threads unless --threads says how many. Default: 1",
+        help="train several seeds in turn, as in 0-4 or 0,2,5, each in DIR/seed-N, and sum them up",
     )
     parser.add_argument(
         "--acting",
@@ -102,8 +96,6 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def _train(options: argparse.Namespace) -> None:
-    if options.parallel and not options.seeds:
-        raise UserError("--parallel is for several seeds: expected --seeds as well, such as --seeds 0-4")
     if options.seeds:
         _train_seeds(options)
         return
@@ -154,7 +146,7 @@ def minutes_between(options: argparse.Namespace) -> float:
 
 
 def _train_seeds(options: argparse.Namespace) -> None:
-    """Several seeds into one folder, each in a process of its own."""
+    """Several seeds into one folder, one after another."""
     folder = options.output_dir
     if hasattr(options, "seed"):
         raise UserError("--seed and --seeds are both given: expected one of them")
@@ -168,7 +160,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.seeds import CURVES, SUMMARY, train_seeds
 
     how = {"acting": options.acting, "resume": options.resume, "accept_rounding": options.accept_rounding}
-    variant = train_seeds(config, folder, options.seeds, parallel=options.parallel or 1, **how)
+    variant = train_seeds(config, folder, options.seeds, **how)
     if options.json:
         print_json(data_of(variant))
     else:

@@ -16,7 +16,6 @@ OF_A_KIND = {int: {"a fraction": "1.5", "hexadecimal": "0x10"}, float: {"too lar
 
 OWN = {
     "play": {"seed": Number},
-    "train": {"parallel": Count},
     "eval": {"repeats": Count, "batch_size": Count, "price_in": Price, "price_out": Price},
 }
 """Command → its numbers that are not fields."""

@@ -142,13 +142,13 @@ WORDS: dict[str, list[str]] = {
     ],
     "train --output-dir out *": [
         *("--sampler=math:pi", "--credit=math:pi", "--sampler=no_module:x", "--base=x/y", "--private", "--push-to-hub=x"),
-        *("extra", "--selected-per-group=33", "--max-new-tokens=900000", "--eval-episodes=0", "--parallel=2", "--seeds"),
+        *("extra", "--selected-per-group=33", "--max-new-tokens=900000", "--eval-episodes=0", "--seeds"),
         "--checkpoint-every=5",
     ],
     "train --output-dir out --seeds *": [
         *("", ",", "-", "a", "0,", "1-", "-1", "3-1", "0-1000", "0,0", "0-3,2", "1.5", "0x1", LONG, DIGITS, f"0-{DIGITS}", "0–4"),
     ],
-    "train --output-dir out --seeds 0-1 *": ["--seed=1", "--push-to-hub=a/b", "--private", "--base=a/b", "--parallel=0", "extra"],
+    "train --output-dir out --seeds 0-1 *": ["--seed=1", "--push-to-hub=a/b", "--private", "--base=a/b", "extra"],
     "train --seeds 0-1 *": ["", "--output-dir", "--output-dir=", "--output-dir=file", f"--output-dir={LONG}"],
     "curves *": ["", "none", "file", "empty", LONG, "a\nb", "--json", "--x=updates"],
     "curves empty *": ["--x=steps", "--x=", "--output=", "--output=a.pdf", "--output=none/a.png", "--output=empty", "none"],
