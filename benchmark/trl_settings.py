@@ -30,7 +30,7 @@ def grpo_config(config: TrainConfig, *, most_rows: int, **further: Any) -> GRPOC
         num_generations=config.group_size,
         beta=config.beta,
         epsilon=config.epsilon_low,
-        temperature=config.first_temperature,
+        temperature=config.temperature,
         learning_rate=config.learning_rate,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=config.warmup,

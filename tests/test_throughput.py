@@ -121,7 +121,7 @@ def test_the_side_that_acts_by_vllm_gives_it_every_prompt_and_a_new_number_for_e
     assert asked[0] == {"max_lora_rank": ours.config.lora_rank, "model": ours.config.model, "dtype": "float32"}
     assert [each["number"] for each in asked[1:]] == [1, 1, 1, 2, 2, 2]
     assert all("adapter_model.safetensors" in each["files"] for each in asked[1:])
-    assert all(each["temperature"] == ours.config.first_temperature for each in asked[1:])
+    assert all(each["temperature"] == ours.config.temperature for each in asked[1:])
     prompts = [tuple(ids) for each in asked[1:4] for ids in each["prompts"]]
     assert sorted(prompts) == sorted(tuple(step.completion.prompt_ids) for step in steps)
 

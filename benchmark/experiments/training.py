@@ -23,7 +23,7 @@ from msgrpo_hub.training.trainer import Trainer
 
 SERIES = (
     *("composite_return", "composite_return_std", "zero_variance_groups", "unreadable_rate"),
-    *("entropy", "mutual_information", "kl", "gradient_norm"),
+    *("entropy", "kl", "gradient_norm"),
 )
 """Metrics that are kept of every update."""
 

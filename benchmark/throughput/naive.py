@@ -121,10 +121,6 @@ class NaiveTrainer(MeasuredTrainer):
         self.optimizer.step()
         return {"loss": loss}
 
-    def mutual_information(self, groups: Sequence[Group], index: int) -> float:  # noqa: ARG002
-        """Not measured on this side."""
-        return 0.0
-
     def micro_batch(self, longest: int) -> int:
         """Rows of a pass; on a GPU as many as fit into the token budget of our side, where more would not fit into memory."""
         return MICRO_BATCH if self.model.device.type == "cpu" else max(1, self.config.token_budget // longest)

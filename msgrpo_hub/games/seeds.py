@@ -14,12 +14,12 @@ from typing import Literal
 import numpy as np
 
 Split = Literal["train", "validation", "test"]
-Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout", "information"]
-_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout", "information")
+Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout"]
+_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout")
 
 
 def candidate_seed(game_id: str, split: Split, index: int, run: int = 0, attempt: int = 0) -> int:
-    """A 63-bit seed, whatever its board. Before harness 3 the first attempt was an episode's seed.
+    """A 63-bit seed, whatever its board.
 
     >>> candidate_seed("Snake-Solo-v1", "test", 0) == candidate_seed("Snake-Solo-v1:compass", "test", 0)
     True

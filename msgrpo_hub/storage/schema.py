@@ -51,7 +51,7 @@ EPISODE_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "base_revision": (_S, "its commit, or the hash of its folder"),
     "adapter": (_S, "adapter of an evaluation; null for a player without one"),
     "adapter_revision": (_S, "its commit, or the hash of its folder"),
-    "temperature": (_F, "sampling temperature; null if nothing is sampled, or if it adapted while training"),
+    "temperature": (_F, "sampling temperature; null if nothing is sampled"),
     "max_new_tokens": (_I, "limit of a reply, in tokens"),
     "prompt_format": (_S, "name of the prompt format: how the player was asked and how its replies were parsed"),
     "run": (_S, "hash of the configuration that it was played with"),

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 from peft import PeftModel
+from torch import Tensor
 
 from msgrpo_hub.agent.policy import Policy, format_of
 from msgrpo_hub.agent.prompt import build_prompt
@@ -22,7 +23,9 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.models.context import prompt_lengths
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.scoring import candidate_replies
+from msgrpo_hub.models.token_tree import TokenTree, build_tree
 from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
 from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
 from msgrpo_hub.models.vllm_pool import VllmPool
@@ -30,7 +33,6 @@ from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.information import pairs_of
 
 log = logging.getLogger(__name__)
 
@@ -169,9 +171,28 @@ class VllmActor:
         self.agent.model.eval()
         for ids in probes.token_ids:
             trees = engine.shares_prefixes(ids, 1)
-            [pairs] = pairs_of([ids[:1]], [ids[1:]], len(ids), trees)
-            found.append(engine.log_probs(pairs, 1.0).double().cpu().numpy())
+            found.append(engine.log_probs(pair_of(ids[:1], ids[1:], trees), 1.0).double().cpu().numpy())
         return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A reply after a prompt, as `Engine.log_probs` computes it. K is the number of the reply's tokens."""
+
+    prefix: TokenIds
+    trees: list[TokenTree]
+    slots: Tensor
+    """(K,) the position, in the sequence of `prefix_inputs`, whose output predicts each token."""
+    targets: Tensor
+    """(K,) the tokens."""
+
+
+def pair_of(prompt: TokenIds, reply: TokenIds, trees: bool) -> Pair:
+    """A reply after a prompt, as one tree after a prefix, or without `trees` as one row."""
+    prefix = prompt[:-1] if trees else ()
+    rest = build_tree([prompt[len(prefix) :] + reply])
+    slots = torch.arange(len(prompt) - 1, len(prompt) + len(reply) - 1)
+    return Pair(prefix, [rest], slots, torch.tensor(reply))
 
 
 def _play(games: Mapping[str, Game], policy: VllmPolicy, key: EpisodeKey) -> Episode:

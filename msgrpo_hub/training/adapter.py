@@ -43,7 +43,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         load_in_4bit=config.load_in_4bit,
         engine=config.engine,
         chat_template=config.chat_template or None,
-        temperature=config.first_temperature,
+        temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
         prompt_format=find_format(config.prompt_format, may_import=True),
         expected_prompts=prompts_of([make_game(name) for name in parse_games(config.game)]),

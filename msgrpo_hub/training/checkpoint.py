@@ -1,7 +1,6 @@
 """Checkpoints: one safetensors file, replaced atomically after every update, checked when it is read.
 
-It holds the adapter, the moments of AdamW, what a credit has learned and the state of an adaptive temperature; with
-`--keep best` also the best weights so far.
+It holds the adapter, the moments of AdamW and what a credit has learned; with `--keep best` also the best weights so far.
 Nothing else is needed to resume bit for bit: every random stream is a function of (seed, update), so there is no generator
 state to keep.
 """
@@ -36,8 +35,6 @@ class Progress:
     best_reward: float = float("-inf")
     best_weights: Mapping[str, Tensor] = field(default_factory=dict)
     """The adapter of the best update by name; empty in a run that keeps the last."""
-    temperature: Mapping[str, float] = field(default_factory=dict)
-    """The state of an adaptive temperature; empty if it is fixed."""
 
 
 def save_checkpoint(
@@ -65,8 +62,7 @@ def save_checkpoint(
     tensors |= {f"{_CREDIT}/{name}": value.detach() for name, value in (credit or {}).items()}
     tensors |= {f"{_BEST}/{name}": value for name, value in progress.best_weights.items()}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    names = ("updates", "best_update", "best_reward", *(["temperature"] if progress.temperature else []))
-    state = {name: getattr(progress, name) for name in names}
+    state = {name: getattr(progress, name) for name in ("updates", "best_update", "best_reward")}
     metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
     metadata["digest"] = _digest(metadata, tensors)
     write_atomically(path, lambda beside: save_file(tensors, beside, metadata))

@@ -28,7 +28,6 @@ from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.paper import PRESETS as PAPER_PRESETS
 from msgrpo_hub.training.paper import preset_values
 from msgrpo_hub.training.quickstart import QUICKSTART_PRESETS
-from msgrpo_hub.training.temperature import COLDEST
 
 Episodes = Annotated[int, Range(0, 100_000)]
 Updates = Annotated[int, Range(0, 1_000_000)]
@@ -106,8 +105,8 @@ class TrainConfig:
     """Share of LoRA's inputs that are dropped while learning; acting drops none, so the ratio is then not 1."""
     rslora: bool = False
     """Scale by alpha / √rank instead, which keeps large ranks stable (rank-stabilised LoRA)."""
-    temperature: Annotated[float, Range(0.01, 1000)] | Literal["adaptive"] = 1.0
-    """Sampling temperature while training, or `adaptive`: raised while returns stagnate, from 1 to at most 1.5 (ours)."""
+    temperature: Annotated[float, Range(0.01, 1000)] = 1.0
+    """Sampling temperature while training."""
     eval_temperature: Temperature = 1.0
     """Sampling temperature in evaluation."""
     max_new_tokens: ReplyLength = 64
@@ -194,16 +193,6 @@ class TrainConfig:
     def keeps_best(self) -> bool:
         """Whether the run ends with the weights that were best on the validation episodes."""
         return self.keep == "best" and self.eval_every > 0
-
-    @property
-    def fixed_temperature(self) -> float | None:
-        """The temperature of every update; None if it is adaptive."""
-        return None if isinstance(self.temperature, str) else self.temperature
-
-    @property
-    def first_temperature(self) -> float:
-        """The temperature of the first update."""
-        return COLDEST if isinstance(self.temperature, str) else self.temperature
 
     def episodes(self, updates: int) -> int:
         """How many episodes the first `updates` updates play; one that is taught plays one per group."""

@@ -126,7 +126,7 @@ def run_origin(run: RunFolder) -> Origin:
         run=fingerprint(config)[:16],
         base="folder" if is_folder else base,
         base_revision=commit,
-        temperature=config.fixed_temperature,
+        temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
     )
 

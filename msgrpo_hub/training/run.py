@@ -146,8 +146,6 @@ def _resumed(trainer: Trainer, folder: RunFolder) -> Progress:
     progress, credit = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, run)
     if isinstance(trainer.credit, LearningCredit):
         trainer.credit.load_state_dict(credit)
-    if trainer.adaptive:
-        trainer.adaptive.restore(progress.temperature)
     return progress
 
 
@@ -165,7 +163,7 @@ def _learn(
     with bar:
         for index in range(progress.updates + 1, config.updates + 1):
             update = trainer.update(index)
-            progress = replace(progress, updates=index, temperature=trainer.adaptive.state() if trainer.adaptive else {})
+            progress = replace(progress, updates=index)
             if main and config.eval_every and (index % config.eval_every == 0 or index == config.updates):
                 started = time.monotonic()
                 update.metrics.update(trainer.evaluate())

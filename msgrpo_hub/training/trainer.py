@@ -25,7 +25,6 @@ from msgrpo_hub.credit import CreditContext, LearningCredit, Selection, as_credi
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import stream
-from msgrpo_hub.games.game import return_range
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import LossTerms, SelectedEpisode, k3, policy_loss
 from msgrpo_hub.players.sample_play import longest_prompts
@@ -35,12 +34,10 @@ from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import Pack, largest_tree, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.information import information_of
 from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, ratio_metrics, teacher_metrics
 from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.start_states import Start, StartStates
 from msgrpo_hub.training.teacher import careful_thought, teacher_of
-from msgrpo_hub.training.temperature import AdaptiveTemperature
 
 PackLoss = Callable[[Pack], LossTerms]
 """The loss terms of one tree."""
@@ -56,8 +53,7 @@ class Trainer:
         self.sampler, self.credit = config.choice("sampler"), as_credit(deepcopy(config.choice("credit")))
         self.scale, self.normalisation = config.choice("advantage_scale"), config.choice("loss_normalisation")
         self.agent = load_agent(config, accelerator)
-        self.temperature = config.first_temperature
-        self.adaptive = AdaptiveTemperature() if config.fixed_temperature is None else None
+        self.temperature = config.temperature
         self.actor = make_actor(self.agent)
         thoughts = careful_thought if config.teacher_thoughts else None
         self.teacher = EngineActor(teacher_of(config.teacher, self.agent, thoughts)) if config.taught else None
@@ -76,24 +72,17 @@ class Trainer:
         if index <= self.config.taught:
             return self.teach(index)
         started = time.monotonic()
-        if self.adaptive:
-            self.temperature = self.agent.temperature = self.adaptive.value
         groups = self.act(self.starts.of_update(index))
         acted = time.monotonic()
-        information = self.mutual_information(groups, index)
         chosen = self.select(groups, index)
         learned = self.learn(chosen.selected, index)
         if isinstance(self.credit, LearningCredit):
             own = self.credit.update(groups, chosen.returns, chosen.context)
             learned |= {f"credit/{name}": value for name, value in own.items()}
-        if self.adaptive:
-            ranges = {name: return_range(game) for name, game in self.starts.games.items()}
-            self.adaptive.update(chosen.returns, [ranges[group.game_id][1] for group in groups])
         metrics = {
             "update": float(index),
             "temperature": self.temperature,
             **play_metrics(groups, chosen.returns, chosen.step_advantages, acted - started, len(self.starts.games)),
-            "mutual_information": information,
             **learned,
             **self.cost(acted),
         }
@@ -160,13 +149,6 @@ class Trainer:
             Group(game_id=game, seed=seed, episodes=tuple(played[game, seed, member] for member in range(size)))
             for game, seed in starts
         ]
-
-    def mutual_information(self, groups: Sequence[Group], index: int) -> float:
-        """That between prompts and replies of update `index`, in nats; before the weights move."""
-        self.model.eval()
-        rng = stream(self.config.seed, "information", index)
-        with _memory("measuring", "--token-budget"):
-            return information_of(self.engine, groups, self.temperature, self.config.token_budget, rng)
 
     def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
         """One optimiser step for each minibatch of the selected episodes, which are dealt out; means of their metrics."""

@@ -80,7 +80,7 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     assert config("--config", str(tmp_path / "some.toml"), "--groups", "5") == TrainConfig(groups=5, beta=1.0)
     assert config("--chat-template-kwargs", '{"enable_thinking": false}').chat_template_kwargs == {"enable_thinking": False}
     assert config("--gradient-checkpointing", "--no-save-rollouts") == TrainConfig(gradient_checkpointing=True)
-    assert config("--temperature", "adaptive", "--beta", "0.5") == TrainConfig(temperature="adaptive", beta=0.5)
+    assert config("--temperature", "1.5", "--beta", "0.5") == TrainConfig(temperature=1.5, beta=0.5)
     assert config("--temperature", "1.25") == TrainConfig(temperature=1.25)
 
 

@@ -17,10 +17,10 @@ LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 PRINTED = {
     f"games {LAKE} {SNAKE}": "id",
     f"play {LAKE} --player random": "steps",
-    "curves @/seeds": "curves",
+    "curves @/seeds": "variants",
     "eval random silent --suite @/both.toml --output-dir @/runs": "reward",
-    "eval random --suite @/both.toml --output-dir @/runs --estimate --price-in 1": "episodes",
-    "compare @/runs/random @/runs/greedy": "verdict",
+    "eval random --suite @/both.toml --output-dir @/runs --estimate --price-in 1": "player",
+    "compare @/runs/random @/runs/greedy": "rewards",
     "compare @/a @/b --methods": "verdict",
     "verify @/runs": "problems",
     "report @/runs": "report",

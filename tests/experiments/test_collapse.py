@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmark.experiments.collapse.experiment import EXPERIMENT, SERIES, figure
+from benchmark.experiments.collapse.experiment import EXPERIMENT, METRICS, figure
 from benchmark.experiments.collapse.prediction import RESAMPLES, Run, area, area_with_interval, collapse_of
 from benchmark.experiments.experiment import Values
 
@@ -41,7 +41,7 @@ def test_what_happens_after_a_collapse_does_not_count() -> None:
 def test_the_page_counts_collapses_and_orders_metrics_by_what_they_say() -> None:
     def values(collapses: bool, recovers: bool = False) -> Values:
         returns = [0.0] * 3 + [0.6] * 5 + ([-8.0] * 4 if collapses else [0.6] * 4)
-        flat = {name: [1.0] * len(returns) for name in SERIES}
+        flat = {name: [1.0] * len(returns) for name in METRICS}
         return {
             "metrics": {**flat, "composite_return": returns, "gradient_norm": [0.1] * 7 + [0.9] * 5 if collapses else [0.1] * 12},
             "test_rewards": [0.0, 1.0 if recovers else 0.0],
@@ -57,7 +57,7 @@ def test_the_page_counts_collapses_and_orders_metrics_by_what_they_say() -> None
     assert "0.50" in found
     assert found.index("gradient norm") < found.index("entropy")
     assert "| none |" in EXPERIMENT.tables(rows)
-    assert len(figure(rows).axes) == len(SERIES)
+    assert len(figure(rows).axes) == len(METRICS)
 
 
 def test_the_interval_is_that_of_runs_drawn_again_and_again() -> None:

@@ -23,7 +23,7 @@ from peft import PeftModel
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_log_probs
-from msgrpo_hub.training.information import pairs_of
+from msgrpo_hub.training.acting import pair_of
 
 MAX_MODEL_LEN = 1024
 Json = dict[str, Any]
@@ -238,8 +238,9 @@ class VllmLoopback:
         return {**head, "choices": [choice], "usage": usage}
 
     def _scores(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
-        [pairs] = pairs_of([prompt], [reply], 1 << 20, trees=False)
-        scores: list[float] = token_log_probs(self._model, pairs, 1.0, tree=False, split_head=False).tolist()
+        scores: list[float] = token_log_probs(
+            self._model, pair_of(prompt, reply, trees=False), 1.0, tree=False, split_head=False
+        ).tolist()
         return scores
 
     def _text(self, token: int, as_id: bool) -> str:

@@ -19,9 +19,8 @@ from msgrpo_hub.models.vllm_policy import at_own_pace
 from msgrpo_hub.msgrpo import SelectedEpisode, policy_loss
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
-from msgrpo_hub.training.acting import LARGEST_K3, EngineActor, check_distance
+from msgrpo_hub.training.acting import LARGEST_K3, EngineActor, check_distance, pair_of
 from msgrpo_hub.training.callbacks import Update
-from msgrpo_hub.training.information import pairs_of
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.vllm_loopback import Answered, VllmLoopback, error
@@ -44,9 +43,10 @@ def server(config: TrainConfig) -> Iterator[VllmLoopback]:
 
 def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
     """By a plain forward of the trainer's model, without trees and caches."""
-    [pairs] = pairs_of([prompt], [reply], 1 << 20, trees=False)
     with torch.no_grad():
-        scores: list[float] = token_log_probs(trainer.model, pairs, 1.25, tree=False, split_head=False).tolist()
+        scores: list[float] = token_log_probs(
+            trainer.model, pair_of(prompt, reply, trees=False), 1.25, tree=False, split_head=False
+        ).tolist()
     return scores
 
 

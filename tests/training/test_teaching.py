@@ -33,7 +33,7 @@ from tests.training.trainers import trainer_of
 
 LAKE = make_game("FrozenLake-NotSlippery-v1")
 TAUGHT = {"teacher": "optimal", "taught": 3}
-POLICY = {"reward", "success", "entropy", "kl", "mutual_information", "zero_variance_groups", "unreadable_rate"}
+POLICY = {"reward", "success", "entropy", "kl", "zero_variance_groups", "unreadable_rate"}
 """Some of the figures of a policy that plays."""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LOGGED = {
     *("reward", "reward_std", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
     *("entropy", "kl", "clip_fraction", "gradient_norm", "learning_rate", "distinct_prompt_ratio"),
-    *("near_draws", "composite_return", "composite_return_std", "mutual_information", "temperature"),
+    *("near_draws", "composite_return", "composite_return_std", "temperature"),
     *("episodes_per_second", "tokens_per_second", "seconds_acting", "seconds_training", "memory_mb"),
 }
 """What is measured in every update."""

@@ -21,7 +21,9 @@ AHEAD = (1, 2, 5, 10)
 """Updates."""
 BEFORE, AFTER = 15, 5
 """Updates before and after a collapse that the figure shows."""
-NAMES = {name: name.replace("_", " ") for name in SERIES}
+METRICS = (*SERIES[:5], "mutual_information", *SERIES[5:])
+"""Those of the stored runs; the trainer does not measure the mutual information between prompt and reply."""
+NAMES = {name: name.replace("_", " ") for name in METRICS}
 
 
 def runs_by_arm(rows: Mapping[str, Values]) -> dict[str, list[Run]]:
@@ -47,8 +49,8 @@ def headline(rows: Mapping[str, Values]) -> str:
     if best is None:
         return ""
     return (
-        f"{_fate(rows)} Of {len(SERIES)} metrics the {NAMES[best]} has the largest area under the ROC curve, in the update before"
-        f" {area_with_interval(runs, best, 1)}, and within ten updates {area_with_interval(runs, best, 10)}; 0.5 says nothing."
+        f"{_fate(rows)} Of {len(METRICS)} metrics the {NAMES[best]} has the largest area under the ROC curve, in the update"
+        f" before {area_with_interval(runs, best, 1)}, and within ten updates {area_with_interval(runs, best, 10)}; 0.5 says nothing."
     )
 
 
@@ -66,7 +68,7 @@ def _fate(rows: Mapping[str, Values]) -> str:
 
 def _by_area(runs: Sequence[Run]) -> list[str]:
     """The metrics by how well they tell in the update before, the best first."""
-    areas = {name: area(runs, name, 1) for name in SERIES}
+    areas = {name: area(runs, name, 1) for name in METRICS}
     known = {name: found for name, found in areas.items() if found is not None}
     return sorted(known, key=lambda name: -abs(known[name] - 0.5))
 
@@ -91,7 +93,7 @@ def tables(rows: Mapping[str, Values]) -> str:
         [arm, str(len(runs)), ", ".join(str(run.collapse + 1) if run.collapse is not None else "none" for run in runs)]
         for arm, runs in runs_by_arm(rows).items()
     ]
-    areas = [[NAMES[name], *(area_with_interval(runs, name, ahead) for ahead in AHEAD)] for name in SERIES]
+    areas = [[NAMES[name], *(area_with_interval(runs, name, ahead) for ahead in AHEAD)] for name in METRICS]
     head = ["metric", *(f"within {ahead} update{'s' * (ahead > 1)}" for ahead in AHEAD)]
     return f"{markdown(['arm', 'runs', 'update of each collapse'], of_arms)}\n\n{markdown(head, areas)}"
 
@@ -101,7 +103,7 @@ def figure(rows: Mapping[str, Values]) -> Figure:
     runs = [run for run in all_runs(rows) if run.collapse is not None]
     drawn = Figure(figsize=(4.8, 7.0), layout="constrained")
     FigureCanvasAgg(drawn)
-    for axis, name in zip(drawn.subplots(4, 2, sharex=True).flatten(), SERIES, strict=True):
+    for axis, name in zip(drawn.subplots(4, 2, sharex=True).flatten(), METRICS, strict=True):
         for run in runs:
             axis.plot(*_around(run, name), color="#4f9dde", alpha=0.5, linewidth=1)
         axis.axvline(0, color="#c0392b", linewidth=1)
