@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmark.experiments import experiment
 from benchmark.experiments.rows import Row, read_rows, values_of
-from benchmark.throughput import sizing, vllm, vllm_quickstart
 from benchmark.throughput import tables as throughput
+from benchmark.throughput import vllm, vllm_quickstart
 from msgrpo_hub.evaluation.methods import smallest_p
 from msgrpo_hub.evaluation.power import SIZE, detectable
 from msgrpo_hub.evaluation.statistics import RESAMPLES
@@ -31,7 +31,7 @@ from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origi
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "sizing", "results", "vllm")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "vllm")),
     "benchmark/throughput/results/README.md",
 )
 
@@ -164,7 +164,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "vllm-quickstart": quickstart_on_vllm,
     "vllm-decoding": decoding,
     **throughput.TABLES,
-    **sizing.TABLES,
 }
 """Name of a table → its Markdown."""
 

@@ -50,7 +50,8 @@ def headline(rows: Mapping[str, Values]) -> str:
         return ""
     return (
         f"{_fate(rows)} Of {len(METRICS)} metrics the {NAMES[best]} has the largest area under the ROC curve, in the update"
-        f" before {area_with_interval(runs, best, 1)}, and within ten updates {area_with_interval(runs, best, 10)}; 0.5 says nothing."
+        f" before {area_with_interval(runs, best, 1)}, and within ten updates {area_with_interval(runs, best, 10)};"
+        " 0.5 says nothing."
     )
 
 
