@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tqdm import tqdm
-
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
@@ -49,7 +47,7 @@ def train_seeds(
         acting: as of `train`.
         resume: go on with a set that is there: train what is missing.
         accept_rounding: as of `train`.
-        show_progress: draw a progress bar for every seed on standard error.
+        show_progress: draw a progress bar for every seed on standard error, and name the seeds that are finished.
 
     Returns:
         All runs of the set, also those of other seeds that it had before.
@@ -63,8 +61,6 @@ def train_seeds(
     check_set(output_dir, configs, resume)
     with locked(output_dir, made):
         for number, (seed, own) in enumerate(configs.items(), start=1):
-            if show_progress:
-                tqdm.write(f"seed {seed}, {number} of {len(configs)}", file=sys.stderr)
             try:
                 folder = output_dir / f"seed-{seed}"
                 how = {"acting": acting, "accept_rounding": accept_rounding, "show_progress": show_progress}
@@ -76,6 +72,8 @@ def train_seeds(
                 raise
             gc.collect()  # the next seed needs the memory of this one's model
             variant = write_summary(output_dir)
+            if show_progress:
+                print(f"seed {seed} is finished, {number} of {len(configs)}", file=sys.stderr)
     return variant
 
 
