@@ -40,32 +40,11 @@ class LocalTokenizer:
             self._decoded[ids, special] = _squeezed(self.tokenizer.decode(kept, skip_special_tokens=False))
         return self._decoded[ids, special]
 
-    def fewest(self, text: str) -> int:
-        """A lower bound on the number of tokens of a text. Characters outside ASCII count nothing: tokens may share them."""
-        text = _squeezed(text)
-        costs = [0]
-        for end in range(1, len(text) + 1):
-            known = [start for start in range(max(0, end - self._longest), end) if text[start:end] in self._pieces]
-            alone = costs[-1] + text[end - 1].isascii()
-            costs.append(min([alone, *(costs[start] + 1 for start in known)]))
-        return costs[-1]
-
     @cached_property
     def _hidden(self) -> frozenset[int]:
         """Special tokens that the text of a reply leaves out."""
         added = self.tokenizer.get_added_tokens_decoder().items()
         return frozenset(token for token, about in added if about.special and not is_marker(about.content))
-
-    @cached_property
-    def _pieces(self) -> frozenset[str]:
-        """The texts of single tokens."""
-        tokens = range(self.tokenizer.get_vocab_size())
-        decoded = self.tokenizer.decode_batch([[token] for token in tokens], skip_special_tokens=False)
-        return frozenset(map(_squeezed, decoded))
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._pieces))
 
 
 def _squeezed(text: str) -> str:
@@ -110,11 +89,7 @@ def token_problems(origin: Origin, reply: Completion, prompt: Sequence[Message] 
     if origin.base is None:
         return []
     tokenizer = local_tokenizer(origin.base, origin.base_revision)
-    return [
-        *_limit_problems(origin, reply),
-        *(_id_problems(tokenizer, reply, prompt) if reply.prompt_ids else []),
-        *(_count_problems(tokenizer, reply, origin.max_new_tokens is not None) if tokenizer and reply.usage else []),
-    ]
+    return [*_limit_problems(origin, reply), *(_id_problems(tokenizer, reply, prompt) if reply.prompt_ids else [])]
 
 
 def _limit_problems(origin: Origin, reply: Completion) -> list[str]:
@@ -145,12 +120,3 @@ def _contains(text: str | None, prompt: Sequence[Message]) -> bool:
     """Whether a rendered prompt has the rules and observations in their order. Templates may shorten earlier replies."""
     parts = [re.escape(_squeezed(message["content"])) for message in prompt if message["role"] != "assistant"]
     return text is not None and re.search(".*?".join(parts), text, re.DOTALL) is not None
-
-
-def _count_problems(tokenizer: LocalTokenizer, reply: Completion, sampled: bool) -> list[str]:
-    """A reply whose tokens are not stored: their number must suffice for its text, and for the end token if it has one."""
-    written = (reply.reply_tokens or 0) - (sampled and reply.finish == "stop")
-    canonical = tokenizer.tokenizer.encode(_sampled_text(reply), add_special_tokens=False).ids
-    if written >= len(canonical) or written >= tokenizer.fewest(_sampled_text(reply)):
-        return []
-    return [f"its reply cannot be said in {written} tokens"]
