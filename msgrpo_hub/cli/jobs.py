@@ -105,11 +105,9 @@ def _jobs(options: argparse.Namespace) -> None:
 def _training(options: argparse.Namespace) -> dict[str, Any]:
     """The command of a training and what it needs, checked here as far as it can be."""
     from msgrpo_hub.cli.training import check_repos, minutes_between, train_config
-    from msgrpo_hub.games.registry import OPTIONAL
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.hub.checkpoints import check_same_run
     from msgrpo_hub.training.config import CHOICES, TrainConfig
-    from msgrpo_hub.training.curriculum import parse_games
     from msgrpo_hub.training.run_folder import RESUMABLE_FIELDS
 
     if options.seeds:
@@ -128,10 +126,9 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     typed = given_fields(options, TrainConfig)
     values |= {name: typed[name] for name in RESUMABLE_FIELDS if name in typed}  # a resumed run would keep its own
     values |= {"checkpoint_every": minutes_between(options)} | ({"base": options.base} if options.base else {})
-    games = [name.partition(":")[0] for name in parse_games(config.game)]
     return {
         "arguments": _arguments(options, ["train", "--output-dir=run", "--resume", "--accept-rounding"], values),
-        "packages": (*["quantized"] * config.load_in_4bit, *["games"] * any(game in OPTIONAL for game in games)),
+        "packages": ("quantized",) * config.load_in_4bit,
         "others": () if config.report_to in ("none", "all") else (config.report_to,),
         "several_processes": True,
     }

@@ -8,12 +8,11 @@ from importlib.metadata import entry_points
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import check
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.further_environments import MiniGrid, TowerOfHanoi
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.published_lakes import LAKES
 from msgrpo_hub.games.snake import APPLE, Item, Snake
 from msgrpo_hub.games.table_game import TableGame
-from msgrpo_hub.games.toy_text import Blackjack, CliffWalking, Taxi
+from msgrpo_hub.games.toy_text import CliffWalking, Taxi
 from msgrpo_hub.games.variants import make_variant
 
 GROUP = "msgrpo_hub.games"
@@ -48,23 +47,9 @@ TOY_TEXT: dict[str, TableGame] = {
     for game in (
         TableGame("CliffWalking-Gymnasium-v1", CliffWalking(), horizon=20),
         TableGame("Taxi-Gymnasium-v1", Taxi(), horizon=30),
-        TableGame("Blackjack-Gymnasium-v1", Blackjack(), horizon=21),
     )
 }
-"""gymnasium ends Taxi after 200 turns and the others never; these horizons leave time for optimal play."""
-
-_ROOM_6 = (("size", 6), ("max_steps", 144))
-
-OPTIONAL: dict[str, TableGame] = {
-    game.id: game
-    for game in (
-        TableGame("Empty-MiniGrid-v1", MiniGrid("EmptyEnv", (*_ROOM_6, ("agent_start_pos", None))), horizon=20),
-        TableGame("LavaGap-MiniGrid-v1", MiniGrid("LavaGapEnv", (("size", 7), ("max_steps", 196))), horizon=25),
-        TableGame("DoorKey-MiniGrid-v1", MiniGrid("DoorKeyEnv", (("size", 5), ("max_steps", 250))), horizon=25),
-        TableGame("TowerOfHanoi-TextArena-v1", TowerOfHanoi(), horizon=30),
-    )
-}
-"""Games of packages that the extra `games` installs. Horizons leave time for optimal play; MiniGrid's are `max_steps`."""
+"""gymnasium ends Taxi after 200 turns and CliffWalking never; these horizons leave time for optimal play."""
 
 _TOLD: dict[str, tuple[float, str]] = {
     "FrozenLake-Sought-v1": (1.0, "Find the way to the goal and stay out of the holes."),
@@ -77,8 +62,8 @@ TOLD_OTHERWISE: dict[str, Game] = {
 }
 """The dry lake in other words, with words that say nothing, and with a goal to avoid: to train on beside it."""
 
-FURTHER: dict[str, Game] = {**TOLD_OTHERWISE, **LAKES, **TOY_TEXT, **OPTIONAL}
-"""Id → game that stands in no suite: the lake told otherwise, with others' settings, and environments of other packages."""
+FURTHER: dict[str, Game] = {**TOLD_OTHERWISE, **LAKES, **TOY_TEXT}
+"""Id → game that stands in no suite: the lake told otherwise, with others' settings, and environments of gymnasium."""
 
 
 def make_game(game_id: str) -> Game:

@@ -1,8 +1,7 @@
 """Environments of other packages as text games: one adapter for tables, to which each environment brings words of its own.
 
 A table says what an action can lead to from a position, with which chance and reward. So these games are solved exactly, like
-all others. `toy_text.py` has the environments of gymnasium, `further_environments.py` those of packages that are extras. A
-package is loaded when its game is first played.
+all others. `toy_text.py` has environments of gymnasium.
 """
 
 from __future__ import annotations

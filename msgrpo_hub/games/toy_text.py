@@ -1,17 +1,12 @@
-"""The words of gymnasium's CliffWalking, Taxi and Blackjack, and their tables.
-
-CliffWalking and Taxi have a table in gymnasium, `P`. Blackjack has none: its table is worked out here from its deck of endless
-copies of 13 ranks, as registered in gymnasium, with the rule of Sutton and Barto for a natural.
-"""
+"""The words of gymnasium's CliffWalking and Taxi. Their tables are gymnasium's own, `P`."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -153,107 +148,3 @@ class Taxi(_Tabular):
 
     def _edge(self, row: int, column: int) -> str:
         return "|" if column in self.walls.get(row, ()) else ":"
-
-
-class Hand(NamedTuple):
-    """A position of Blackjack: what gymnasium observes, and whether the first two cards are an ace and a ten."""
-
-    points: int
-    dealer: int
-    """The dealer's open card; an ace is 1."""
-    usable_ace: bool
-    natural: bool = False
-    result: Literal["open", "won", "drawn", "lost"] = "open"
-
-
-_CARDS = {card: (4 if card == 10 else 1) / 13 for card in range(1, 11)}
-"""Card → its chance; tens and the three pictures count 10."""
-
-
-def _with_card(points: int, usable_ace: bool, card: int) -> tuple[int, bool]:
-    """Points and whether an ace counts 11, after one more card."""
-    hard, has_ace = points - 10 * usable_ace + card, usable_ace or card == 1
-    usable = has_ace and hard + 10 <= 21
-    return hard + 10 * usable, usable
-
-
-@cache
-def _dealers_ends(points: int, usable_ace: bool, cards: int = 1) -> dict[tuple[int, bool], float]:
-    """(points, natural) of the dealer's last hand → chance, from a hand that still draws; points over 21 count 0."""
-    ends: dict[tuple[int, bool], float] = defaultdict(float)
-    for card, chance in _CARDS.items():
-        total, usable = _with_card(points, usable_ace, card)
-        if total < 17:
-            for end, further in _dealers_ends(total, usable, cards + 1).items():
-                ends[end] += chance * further
-        else:
-            ends[total if total <= 21 else 0, total == 21 and cards == 1] += chance
-    return dict(ends)
-
-
-@dataclass(frozen=True)
-class Blackjack:
-    """Draw cards to come closer to 21 than the dealer, who draws below 17 (Sutton & Barto, 2nd edition, example 5.1)."""
-
-    rows = 2
-    columns = 30
-    actions = ("Stand", "Hit")
-    instructions = "You play Blackjack against a dealer. Come closer to 21 points than the dealer, but not above 21."
-    symbols: ClassVar[Mapping[str, str]] = {
-        "p": "a point of yours",
-        "d": "a point of the dealer's open card",
-        ".": "no point",
-    }
-    reward_range = (-1.0, 1.0)
-    danger = float("-inf")
-    rules = (
-        "An ace is 11 points while that does not lead above 21 (a usable ace), else 1. Pictures are 10.",
-        "Hit draws a card; above 21 you lose. Stand ends your turn: the dealer, who has a second card, draws below 17 points.",
-        "The higher hand wins, and the dealer loses above 21. Your natural (ace and ten at the start) beats all but another.",
-        "To win gives 1, to lose -1, equal hands 0.",
-        "Every rank is equally likely on each card, whatever was drawn before.",
-    )
-
-    def start(self, rng: np.random.Generator) -> Hand:
-        first, second, dealer = (min(card, 10) for card in rng.integers(1, 14, size=3).tolist())
-        points, usable = _with_card(*_with_card(0, False, first), second)
-        return Hand(points, dealer, usable, natural=points == 21)
-
-    def ways(self, position: Hand, action: str | None, turn: int) -> Sequence[tuple[float, Hand, float, bool]]:  # noqa: ARG002
-        """Saying nothing is to stand: who takes no card has ended the turn."""
-        return self._hit(position) if action == "Hit" else self._stand(position)
-
-    def _hit(self, hand: Hand) -> list[tuple[float, Hand, float, bool]]:
-        ways = []
-        for card, chance in _CARDS.items():
-            points, usable = _with_card(hand.points, hand.usable_ace, card)
-            lost = points > 21
-            after = Hand(points, hand.dealer, usable, result="lost" if lost else "open")
-            ways.append((chance, after, -1.0 if lost else 0.0, lost))
-        return ways
-
-    def _stand(self, hand: Hand) -> list[tuple[float, Hand, float, bool]]:
-        chances: dict[float, float] = defaultdict(float)
-        for (points, natural), chance in _dealers_ends(*_with_card(0, False, hand.dealer)).items():
-            wins = hand.points > points or (hand.natural and not natural)
-            chances[1.0 if wins else 0.0 if hand.points == points else -1.0] += chance
-        names: dict[float, Literal["won", "drawn", "lost"]] = {1.0: "won", 0.0: "drawn", -1.0: "lost"}
-        return [(chance, hand._replace(result=names[reward]), reward, True) for reward, chance in sorted(chances.items())]
-
-    def ended(self, position: Hand) -> bool:
-        return position.result != "open"
-
-    def won(self, position: Hand) -> bool:
-        return position.result == "won"
-
-    def lines(self, position: Hand) -> list[str]:
-        return [
-            f"Your points: {position.points}",
-            f"Usable ace: {'yes' if position.usable_ace else 'no'}",
-            f"Natural: {'yes' if position.natural else 'no'}",
-            f"Dealer shows: {'ace' if position.dealer == 1 else position.dealer}",
-            f"Result: {position.result}",
-        ]
-
-    def grid(self, position: Hand) -> list[str]:
-        return ["p" * position.points + "." * (30 - position.points), "d" * position.dealer + "." * (30 - position.dealer)]

@@ -36,7 +36,6 @@ from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
 from msgrpo_hub.evaluation.tables import same_episodes, titles
 from msgrpo_hub.evaluation.untrusted import FILES
-from msgrpo_hub.games.further_environments import NEEDS
 from msgrpo_hub.hub.leaderboard import (
     RUNS,
     Leaderboard,
@@ -174,8 +173,6 @@ def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str
         if name not in new and not same_play(known[run_hash(result.config)], result):
             raise UserError(f"{target.repo_id!r} has a different run at {name!r}: remove it first if yours should replace it")
     for name, why in published.refused.items():
-        if why.startswith(NEEDS) and not target.create_pr:
-            raise UserError(f"the table of {target.repo_id!r} would lose the run {name!r} here: {why}")
         log.warning("not listed: %s: %s", name, why)
     _stage(new, folder)
     if target.create_pr:

@@ -13,7 +13,6 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import FURTHER, GAMES, base_game, make_game
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.games.registry import OPTIONAL
 from msgrpo_hub.hub.card_rules import check_card
 from msgrpo_hub.hub.spaces import copy, push_staged
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token
@@ -95,10 +94,10 @@ def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
 def check_own(game_id: str) -> None:
     """Raises `UserError` for a game whose rules a package of its own would have to bring."""
     core = base_game(make_game(game_id))
-    if core.id not in {*GAMES, *FURTHER} - OPTIONAL.keys():
+    if core.id not in {*GAMES, *FURTHER}:
         raise UserError(
             f"{game_id} has rules of another package, which the environment would not have: expected a game of msgrpo_hub "
-            "without extras (`msgrpo games` lists them)"
+            "(`msgrpo games` lists them)"
         )
 
 

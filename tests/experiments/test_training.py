@@ -15,11 +15,6 @@ from benchmark.experiments.curves import curve_table
 from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.runs import trained
 from benchmark.experiments.training import configured, learning_curve
-from benchmark.experiments.transfer.experiment import UNREADABLE
-from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.players import make_player
-from msgrpo_hub.players.settings import PlayerSettings
-from msgrpo_hub.rollout import play_episodes
 
 CREDITS = load("credit_curves")
 
@@ -118,19 +113,6 @@ def test_a_run_after_teaching_begins_with_the_taught_adapter(tmp_path: Path) -> 
     before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first, adapter))
     assert any(weights.any() for weights in before.values())
     assert all(torch.allclose(weights, before[name], atol=1e-6) for name, weights in after.items())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("player", ["pocket", "lake", "snake"])
-def test_the_game_in_which_transfer_says_that_nothing_is_read_is_one(player: str) -> None:
-    pytest.importorskip("minigrid")
-    game = make_game(UNREADABLE)
-    episodes = play_episodes(
-        game,
-        make_player(player, PlayerSettings(temperature=1.0)),
-        [(episode_seed(game.id, "test", index), 0) for index in range(5)],
-    )
-    assert all(step.action is None for episode in episodes for step in episode.steps)
 
 
 @pytest.mark.slow

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
@@ -16,13 +14,12 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.games import board_of, episode_seed, make_game, splits_of, stream
 from msgrpo_hub.games.environment import TextGameEnv
 from msgrpo_hub.games.registry import TOY_TEXT
-from msgrpo_hub.games.solving import optimal_value, silent_value, solve, values_at
+from msgrpo_hub.games.solving import optimal_value, solve, values_at
 from msgrpo_hub.games.table_game import TableState
-from msgrpo_hub.games.toy_text import Hand
 from msgrpo_hub.players.scripted import choose_optimal, choose_random
 from msgrpo_hub.rollout import play_episodes
 
-CLIFF, TAXI, BLACKJACK = TOY_TEXT.values()
+CLIFF, TAXI = TOY_TEXT.values()
 FROM_P = [(CLIFF, CliffWalkingEnv), (TAXI, TaxiEnv)]
 
 
@@ -103,103 +100,8 @@ def test_taxi_shows_passenger_destination_and_stands() -> None:
     assert "Passenger: in the taxi" in TAXI.observe(TableState(((2 * 5 + 1) * 5 + 4) * 4 + 3))
 
 
-# ---- Blackjack, which has no table in gymnasium: its own deck is dealt card by card
-
-
-class Deck:
-    """A generator that deals given cards, and notes that it ran out."""
-
-    def __init__(self, cards: list[int]) -> None:
-        self.cards, self.short = list(cards), False
-
-    def choice(self, deck: list[int]) -> int:  # noqa: ARG002
-        if not self.cards:
-            self.short = True
-            return 10
-        return self.cards.pop(0)
-
-
-def dealt(player: list[int], dealer: int, action: int) -> dict[tuple[float, bool, tuple[Any, ...]], float]:
-    """(reward, ended, observation) → chance, over all cards that gymnasium's environment can draw after an action."""
-    ends: Counter[Any] = Counter()
-    waiting = [([card], chance) for card, chance in CHANCES.items()]  # the dealer's second card first
-    while waiting:
-        cards, chance = waiting.pop()
-        env = BlackjackEnv(sab=True)
-        deck = Deck(cards[1:])
-        env._np_random = deck  # type: ignore[assignment]
-        env.player, env.dealer = list(player), [dealer, cards[0]]
-        observation, reward, ended, _, _ = env.step(action)
-        if deck.short:
-            waiting += [([*cards, card], chance * further) for card, further in CHANCES.items()]
-        else:
-            ends[float(reward), ended, tuple(map(int, observation))] += chance
-    return ends
-
-
-CHANCES = {card: (4 if card == 10 else 1) / 13 for card in range(1, 11)}
-
-
-@pytest.mark.parametrize("player", [[10, 7], [1, 10], [1, 4, 6], [9, 3], [5, 6, 10]])
-def test_standing_is_worth_what_gymnasiums_dealer_makes_of_it(player: list[int]) -> None:
-    soft = 1 in player and sum(player) <= 11
-    hand = Hand(sum(player) + 10 * soft, 10, soft, natural=sorted(player) == [1, 10])
-    ours = {after.reward: chance for chance, after in BLACKJACK.outcomes(TableState(hand), "Stand")}
-    theirs: Counter[float] = Counter()
-    for (reward, ended, _), chance in dealt(player, 10, 0).items():
-        assert ended
-        theirs[reward] += chance
-    assert ours == {reward: pytest.approx(chance, abs=1e-12) for reward, chance in theirs.items()}
-
-
-@pytest.mark.parametrize("player", [[10, 6], [1, 6], [1, 10], [2, 2], [1, 5, 5], [1, 9, 5]])
-def test_a_card_leads_where_gymnasium_says(player: list[int]) -> None:
-    soft = 1 in player and sum(player) <= 11
-    hand = Hand(sum(player) + 10 * soft, 6, soft, natural=sorted(player) == [1, 10])
-    ours: Counter[Any] = Counter()
-    for chance, after in BLACKJACK.outcomes(TableState(hand), "Hit"):
-        seen = after.state.position
-        ours[after.reward, after.terminated, (seen.points, seen.dealer, int(seen.usable_ace))] += chance
-    assert ours == {end: pytest.approx(chance) for end, chance in dealt(player, 6, 1).items()}
-
-
-def test_blackjack_deals_as_gymnasium_deals() -> None:
-    game, env, ours, theirs = BLACKJACK, BlackjackEnv(sab=True), Counter(), Counter()
-    for seed in range(3000):
-        hand = game.initial_state(stream(seed, "initial_state")).position
-        ours[hand.points, hand.usable_ace] += 1
-        points, _, usable = env.reset(seed=seed)[0]
-        theirs[points, bool(usable)] += 1
-    assert all(abs(ours[key] - theirs[key]) < 5 * np.sqrt(theirs[key] + ours[key] + 1) for key in ours | theirs)
-    assert ours[21, True] / 3000 == pytest.approx(2 * 4 / 13 / 13, abs=0.012)
-
-
-def test_optimal_play_earns_in_gymnasium_what_the_solver_promises() -> None:
-    env, rng, difference = BlackjackEnv(sab=True), np.random.default_rng(0), []
-    for seed in range(3000):
-        (points, dealer, usable), _ = env.reset(seed=seed)
-        state = TableState(Hand(points, dealer, bool(usable), natural=points == 21))
-        worth, ended, reward = values_at(BLACKJACK, state).best(state), False, 0.0
-        while not ended:
-            action = choose_optimal(BLACKJACK, state, rng)
-            (points, _, usable), reward, ended, _, _ = env.step(BLACKJACK.actions.index(action))
-            state = TableState(Hand(int(points), dealer, bool(usable)), state.turn + 1)
-        difference.append(reward - worth)
-    assert abs(np.mean(difference)) < 4 * np.std(difference) / np.sqrt(len(difference))
-
-
-def test_saying_nothing_stands_so_silence_cannot_win_at_blackjack() -> None:
-    state = TableState(Hand(12, 10, usable_ace=False))
-    assert BLACKJACK.outcomes(state, None) == BLACKJACK.outcomes(state, "Stand")
-    assert values_at(BLACKJACK, state).of(state, "Hit") > values_at(BLACKJACK, state).of(state, None)
-    assert all(silent_value(BLACKJACK, seed) <= optimal_value(BLACKJACK, seed) for seed in range(40))
-
-
-# ---- as games of ours
-
-
 def test_no_start_of_training_is_a_start_of_the_test() -> None:
-    for game in (TAXI, BLACKJACK):
+    for game in (TAXI,):
         boards = {}
         for split in ("train", "validation", "test"):
             seeds = [episode_seed(game.id, split, index) for index in range(60)]

@@ -136,15 +136,12 @@ def test_a_wheel_goes_to_the_private_repository_and_the_job_sees_it_as_a_file(re
 
 
 def test_the_extras_that_a_run_needs_are_installed(ready: Loopback) -> None:
-    more = ["--model", "ada/large", "--load-in-4bit", "--game", "MiniGrid-Empty-5x5-v0", "--report-to", "tensorboard"]
-    from msgrpo_hub.games.registry import OPTIONAL
-
-    more[4] = next(iter(OPTIONAL))
+    more = ["--model", "ada/large", "--load-in-4bit", "--report-to", "tensorboard"]
     ready.owner.call(put_file, "ada/large")
     done = run(ready, TRAINING, *more, "--push-to-hub", "ada/lake")
     assert done.code == 0, done.err
     command = spec(ready)["command"]
-    assert command[2:6] == ["--with", f"msgrpo-hub[quantized,games]=={__version__}", "--with", "tensorboard"]
+    assert command[2:6] == ["--with", f"msgrpo-hub[quantized]=={__version__}", "--with", "tensorboard"]
 
 
 def test_an_evaluation_in_4_bits_installs_what_it_needs(ready: Loopback) -> None:

@@ -163,28 +163,6 @@ def test_a_dataset_that_began_with_a_pull_request_gets_its_table_by_the_next_pus
     assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy"}
 
 
-def push_without_minigrid(folder: Path, repo: str) -> None:
-    """In the client's process: the package of an extra is not installed."""
-    import sys
-
-    sys.modules["minigrid"] = None  # type: ignore[assignment]
-    msgrpo("push", "results", folder, repo)
-
-
-def test_a_run_of_a_game_that_is_not_installed_here_does_not_leave_the_table(
-    loopback: Loopback, played: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("minigrid")
-    repo = loopback.repository("dataset")
-    evaluate("random", Suite(name="tiny", tasks=("Empty-MiniGrid-v1",), episodes=30), tmp_path / "room")
-    loopback.owner.call(push, tmp_path / "room", repo)
-    before = loopback.files(repo, "dataset")
-    done = loopback.owner.attempt(push_without_minigrid, played / "random", repo)
-    assert "would lose the run 'random/" in done.err.splitlines()[-1]
-    assert "pip install" in done.err.splitlines()[-1]
-    assert loopback.files(repo, "dataset") == before
-
-
 def test_a_download_of_the_dataset_pushes_as_it_is(loopback: Loopback, played: Path, tmp_path: Path) -> None:
     repo, copy = loopback.repository("dataset"), tmp_path / "all"
     loopback.owner.call(push, played / "random", repo)

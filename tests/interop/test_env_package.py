@@ -64,10 +64,9 @@ def test_the_manifest_and_the_card_say_which_game_it_is_and_pass_the_checks_of_a
     assert {"Dockerfile", "README.md", "openenv.yaml", "pyproject.toml", "server/app.py"} <= check_folder(folder).keys()
 
 
-@pytest.mark.parametrize("game", ["Empty-MiniGrid-v1", "TowerOfHanoi-TextArena-v1", "Snake-Standart-v1"])
-def test_a_game_whose_rules_would_be_missing_is_refused(game: str) -> None:
-    with pytest.raises(UserError, match=r"rules of another package|did you mean"):
-        check_own(game)
+def test_an_unknown_game_is_refused() -> None:
+    with pytest.raises(UserError, match="did you mean"):
+        check_own("Snake-Standart-v1")
 
 
 def test_variants_and_lakes_of_other_projects_are_pushed_like_games() -> None:
