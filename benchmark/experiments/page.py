@@ -56,4 +56,4 @@ def _cost(experiment: Experiment, rows: Mapping[str, Row]) -> str:
         return f"{done}."
     hours = sum(row["cpu_seconds"] for row in rows.values()) / 3600
     made_on = sorted({f"{row['machine']['cpu']}, torch {row['versions']['torch']}" for row in rows.values()})
-    return f"{done}, whose raw results are in [rows](rows). They took {hours:.2f} CPU hours ({'; '.join(made_on)})."
+    return f"{done}, whose raw results are in [rows.json](rows.json). They took {hours:.2f} CPU hours ({'; '.join(made_on)})."

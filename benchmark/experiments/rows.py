@@ -1,4 +1,4 @@
-"""The raw results of an experiment: one JSON file per unit, written when the unit has run."""
+"""The raw results of an experiment: one JSON file with a line per unit, written anew when a unit has run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 from benchmark.experiments.experiment import HERE, Experiment, Settings, Values
 from benchmark.throughput.machine import machine, versions
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.files import write_json
+from msgrpo_hub.storage.files import write_atomically
 
+ROWS = "rows.json"
 SCRATCH = HERE.parents[1] / "runs" / "experiments"
 """Checkpoints and other large files, by experiment. Deleting them costs time and nothing else."""
 
@@ -31,19 +32,19 @@ def run(name: str, experiment: Experiment, folder: Path, scratch: Path, *, again
     Args:
         name: of the experiment, for messages.
         experiment: what to run.
-        folder: the experiment's folder; rows go to its `rows/`.
+        folder: the experiment's folder; rows go to its `rows.json`.
         scratch: a folder for the files that units share.
         again: run the units that have a row as well, and replace it.
     """
     for unit, settings in experiment.units.items():
-        path = folder / "rows" / f"{unit}.json"
-        for parent in (path.parent, scratch):
-            parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(scratch / f"{unit}.lock", timeout=0):
-                if again or not has_row(path, settings):
+                if again or not is_of(stored(folder).get(unit), settings):
                     print(f"{name}: {unit}", file=sys.stderr, flush=True)
-                    write_json(path, measured(experiment, settings, scratch))
+                    row = measured(experiment, settings, scratch)
+                    with FileLock(scratch / "rows.lock"):
+                        store(folder, stored(folder) | {unit: row})
         except Timeout:
             print(f"{name}: {unit} is running in another process", file=sys.stderr)
 
@@ -61,9 +62,22 @@ def processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def has_row(path: Path, settings: Settings) -> bool:
-    """Whether a unit has run with just these settings."""
-    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["settings"] == json.loads(json.dumps(settings)))
+def stored(folder: Path) -> dict[str, Row]:
+    """Unit → its row, of an experiment's folder."""
+    path = folder / ROWS
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def store(folder: Path, rows: Mapping[str, Row]) -> None:
+    """Writes the rows of an experiment, each in a line."""
+    lines = [f"{json.dumps(unit)}: {json.dumps(rows[unit], sort_keys=True)}" for unit in sorted(rows)]
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    write_atomically(folder / ROWS, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def is_of(row: Row | None, settings: Settings) -> bool:
+    """Whether a row is that of a unit with just these settings."""
+    return row is not None and bool(row["settings"] == json.loads(json.dumps(settings)))
 
 
 def read_rows(experiment: Experiment, folder: Path) -> dict[str, Row]:
@@ -72,13 +86,14 @@ def read_rows(experiment: Experiment, folder: Path) -> dict[str, Row]:
     Raises:
         UserError: a row belongs to no unit, or was made with other settings than its unit has now.
     """
-    files = {path.stem: path for path in sorted((folder / "rows").glob("*.json"))}
-    for unit, path in files.items():
-        if unit not in experiment.units or not has_row(path, experiment.units[unit]):
+    rows = stored(folder)
+    for unit, row in rows.items():
+        if unit not in experiment.units or not is_of(row, experiment.units[unit]):
             raise UserError(
-                f"{path} has other settings than config.toml: expected the same; run the experiment again, or delete it"
+                f"{unit} in {folder / ROWS} has other settings than config.toml: expected the same; run the experiment again, or "
+                "delete its line"
             )
-    return {unit: json.loads(files[unit].read_text(encoding="utf-8")) for unit in experiment.units if unit in files}
+    return {unit: rows[unit] for unit in experiment.units if unit in rows}
 
 
 def values_of(rows: Mapping[str, Row]) -> dict[str, Values]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from benchmark.experiments import __main__ as command
 from benchmark.experiments import experiment as experiments
 from benchmark.experiments import page
 from benchmark.experiments.experiment import Experiment, Settings, Values
-from benchmark.experiments.rows import read_rows, run, values_of
+from benchmark.experiments.rows import read_rows, run, stored, values_of
 from msgrpo_hub.errors import UserError
 
 
@@ -49,7 +48,7 @@ def test_a_row_that_is_there_is_not_run_again_and_a_kill_loses_one_unit(tmp_path
     stopped, ran = squares(2, 13, 4)
     with pytest.raises(KeyboardInterrupt):
         run("squares", stopped, tmp_path, tmp_path / "scratch")
-    assert [path.name for path in (tmp_path / "rows").iterdir()] == ["size2.json"]
+    assert [*stored(tmp_path)] == ["size2"]
     resumed = replace(stopped, units={name: unit for name, unit in stopped.units.items() if name != "size13"})
     run("squares", resumed, tmp_path, tmp_path / "scratch")
     assert ran == [2, 4]
@@ -59,7 +58,7 @@ def test_a_row_that_is_there_is_not_run_again_and_a_kill_loses_one_unit(tmp_path
 def test_a_row_tells_its_settings_its_processor_time_and_its_machine(tmp_path: Path) -> None:
     experiment, _ = squares(3)
     run("squares", experiment, tmp_path, tmp_path / "scratch")
-    row = json.loads((tmp_path / "rows" / "size3.json").read_text())
+    row = stored(tmp_path)["size3"]
     assert row["settings"] == {"size": 3}
     assert 0 <= row["cpu_seconds"] <= 5
     assert {"cpu", "threads"} <= row["machine"].keys()
@@ -78,7 +77,7 @@ def test_a_row_of_other_settings_is_refused_and_run_again(tmp_path: Path) -> Non
     experiment, ran = squares(2)
     run("squares", experiment, tmp_path, tmp_path / "scratch")
     changed = replace(experiment, units={"size2": {"size": 5}})
-    with pytest.raises(UserError, match=r"size2\.json has other settings than config\.toml"):
+    with pytest.raises(UserError, match=r"size2 in .*rows\.json has other settings than config\.toml"):
         read_rows(changed, tmp_path)
     run("squares", changed, tmp_path, tmp_path / "scratch")
     assert ran == [2, 5]
@@ -91,7 +90,7 @@ def test_a_page_or_a_figure_that_is_not_that_of_its_raw_results_is_found(tmp_pat
     page.check("squares", experiment, tmp_path)
     assert "Squares: 4, 9" in (tmp_path / page.PAGE).read_text()
     assert "2 of 2 units have run" in (tmp_path / page.PAGE).read_text()
-    row = tmp_path / "rows" / "size2.json"
+    row = tmp_path / "rows.json"
     row.write_text(row.read_text().replace('"square": 4', '"square": 5'))
     with pytest.raises(UserError, match=r"README\.md is not what its raw results give"):
         page.check("squares", experiment, tmp_path)

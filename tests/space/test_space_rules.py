@@ -11,6 +11,7 @@ import pytest
 import rules
 from verdicts import pickups
 
+from benchmark.experiments.rows import stored
 from msgrpo_hub.agent import Prompt, build_prompt
 from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.errors import UserError
@@ -116,8 +117,8 @@ def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_d
 
 def test_training_on_the_trap_too_costs_less_than_a_twentieth_of_the_skill() -> None:
     """Against runs with the settings of `lake-trap`, whose learning rate `lake` no longer has."""
-    rows = (ROOT / "benchmark/experiments/settings/rows").glob("quickstart-AAW-8-of-32-100-updates-seed*.json")
-    plain = [fmean(json.loads(row.read_text(encoding="utf-8"))["values"]["test_rewards"]) for row in rows]
+    rows = stored(ROOT / "benchmark/experiments/settings")
+    plain = [fmean(rows[f"quickstart-AAW-8-of-32-100-updates-seed{seed}"]["values"]["test_rewards"]) for seed in range(5)]
     reader = json.loads((adapters_path() / "lake-trap.json").read_text(encoding="utf-8"))
     assert "--learning-rate 0.001 " in reader["command"]
     assert len(plain) == 5

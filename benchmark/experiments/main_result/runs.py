@@ -12,6 +12,7 @@ from filelock import FileLock
 from benchmark.experiments.experiment import HERE, Settings, Values
 from benchmark.experiments.main_result.ceilings import CEILING, ceiling
 from benchmark.experiments.main_result.supervised import taught
+from benchmark.experiments.rows import stored
 from benchmark.experiments.training import adapter_of, configured, test_episodes
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.scores import judged
@@ -98,8 +99,7 @@ def unit_of(name: str, seed: int) -> str:
 def our_seconds(settings: Settings, scratch: Path) -> float:
     """Of our run with the same stages and seed: its row's processor seconds, evaluation included, or those of a new run."""
     name, seed = settings["trl"], settings["seed"]
-    path = HERE / "main_result" / "rows" / f"{unit_of(name, seed)}.json"
-    row = read_json(path, "the row of our run") if path.exists() else None
+    row = stored(HERE / "main_result").get(unit_of(name, seed))
     if row and row["settings"]["stages"] == settings["stages"]:
         return float(row["cpu_seconds"])
     return seconds_of(read_json(trained(settings["stages"], seed, scratch).parent / "summary.json", "what a run leaves"))
