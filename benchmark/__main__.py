@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark.command import ended
-from benchmark.page import HERE, RESULTS, ROOT, bundle_rows, listed, settings_of, with_table
+from benchmark.page import HERE, ROOT, bundle_rows, listed, settings_of, with_table
+from benchmark.stored import pack, unpacked
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
@@ -36,15 +37,18 @@ def main(arguments: list[str]) -> None:
 
 def run() -> None:
     suite, players = listed()
-    for player in players:
-        if "stale" not in player:
-            evaluate(player["name"], suite, RESULTS, settings=PlayerSettings(**settings_of(player)))
+    with unpacked() as folder:
+        for player in players:
+            if "stale" not in player:
+                evaluate(player["name"], suite, folder, settings=PlayerSettings(**settings_of(player)))
+                pack(folder)
     report()
 
 
 def report() -> None:
-    for path, text in pages(find_results(RESULTS)).items():
-        path.write_text(text, encoding="utf-8")
+    with unpacked() as folder:
+        for path, text in pages(find_results(folder)).items():
+            path.write_text(text, encoding="utf-8")
 
 
 def pages(results: Sequence[Result]) -> dict[Path, str]:
@@ -54,11 +58,12 @@ def pages(results: Sequence[Result]) -> dict[Path, str]:
 
 
 def check() -> None:
-    for path, text in pages(find_results(RESULTS)).items():
-        if path.read_text(encoding="utf-8") != text:
-            raise UserError(f"{path.name} of the results is stale: run `python -m benchmark report`")
-    if broken := [row for row in verify(RESULTS) if row["problems"]]:
-        raise UserError(f"{broken[0]['folder']}: {broken[0]['problems'][0]}; expected runs that replay")
+    with unpacked() as folder:
+        for path, text in pages(find_results(folder)).items():
+            if path.read_text(encoding="utf-8") != text:
+                raise UserError(f"{path.name} of the results is stale: run `python -m benchmark report`")
+        if broken := [row for row in verify(folder) if row["problems"]]:
+            raise UserError(f"{broken[0]['folder']}: {broken[0]['problems'][0]}; expected runs that replay")
 
 
 def freeze_suites() -> None:

@@ -20,7 +20,6 @@ from msgrpo_hub.players.registry import SCRIPTED
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-RESULTS = HERE / "results"
 BEGIN, END = "<!-- table: python -m benchmark report -->", "<!-- end of table -->"
 
 
@@ -43,7 +42,7 @@ def with_table(text: str, results: Sequence[Result]) -> str:
 
 def bundle_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """The current rows as the Space shows them without a network."""
-    board = Leaderboard(source=RESULTS.name, commit="", results=ranked(current(results)), refused={})
+    board = Leaderboard(source="results", commit="", results=ranked(current(results)), refused={})
     names = player_names(board.results)
     return [row | {"player": name_of(run, names)} for row, run in zip(as_rows(board), board.results, strict=True)]
 
@@ -97,7 +96,8 @@ def name_of(result: Result, names: Mapping[str, str]) -> str:
 
 
 def _linked(result: Result, names: Mapping[str, str]) -> str:
-    return f"[{name_of(result, names)}](results/{result.folder.relative_to(RESULTS)})"
+    player = result.folder.parents[2].name  # of <player>/<commit>/<task>/<run hash>
+    return f"[{name_of(result, names)}](results/{player}.zip)"
 
 
 def _stale_table(rows: Sequence[Sequence[str]]) -> str:

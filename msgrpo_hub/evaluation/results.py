@@ -63,6 +63,8 @@ def load_result(folder: Path) -> Result:
     """A stored run. Raises `UserError` if the folder has none."""
     try:
         config, summary = (read_json(folder / name, "JSON") for name in (run_files.CONFIG, run_files.RESULTS))
+        if "task" not in config:
+            raise ValueError("no task")
         episodes, scores, steps = run_files.read_tables(folder)
         rewards: list[float | None] = [*(score.reward for score in scores), *(step.reward for e in episodes for step in e.steps)]
         if None in rewards:

@@ -19,20 +19,20 @@ from msgrpo_hub.evaluation.acting import HEADS, acting, eval_command, shown_colu
 from msgrpo_hub.evaluation.results import Result, find_results, run_hash
 from msgrpo_hub.evaluation.tables import markdown_table, results_table
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_markdown, as_rows, ranked
+from tests.stored import stored_runs
 
 LAKE = "FrozenLake-NotSlippery-v1"
-STORED = Path(__file__).parents[2] / "benchmark" / "results"
 
 
 @pytest.fixture(scope="module")
 def model() -> Result:
-    [result] = [result for result in find_results(STORED / "pocket") if result.task == LAKE]
+    [result] = [result for result in find_results(stored_runs("pocket")) if result.task == LAKE]
     return result
 
 
 @pytest.fixture(scope="module")
 def scripted() -> Result:
-    [result] = [result for result in find_results(STORED / "random") if result.task == LAKE]
+    [result] = [result for result in find_results(stored_runs("random")) if result.task == LAKE]
     return result
 
 
@@ -42,7 +42,7 @@ def played_with(result: Result, prompt_format: str = "think-action", **identity:
 
 
 def test_a_model_has_its_temperature_token_limit_prompt_format_and_engine(model: Result, scripted: Result) -> None:
-    assert list(acting(model).values()) == ["1", "32", "think-action", "not recorded"]
+    assert list(acting(model).values()) == ["1", "32", "think-action", "fast"]
     now = played_with(model, "json", temperature=0.7, top_k=5, engine="fast", max_new_tokens=64)
     assert list(acting(now).values()) == ["0.7, top-k 5", "64", "json", "fast"]
     assert acting(played_with(model, mode="score", temperature=None, max_new_tokens=None))["temperature"] == "actions scored"
@@ -52,14 +52,14 @@ def test_a_model_has_its_temperature_token_limit_prompt_format_and_engine(model:
 
 
 def test_one_model_at_two_temperatures_is_two_named_rows_in_every_table(model: Result, scripted: Result) -> None:
-    runs = [model, played_with(model, temperature=0.25, engine="plain"), scripted]
+    runs = [model, played_with(model, temperature=0.25), scripted]
     board = Leaderboard(source="here", commit="", results=ranked(runs), refused={})
     for text in (results_table(runs), as_markdown(board)):
         rows = re.findall(
-            r"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+) [| ]*32 [| ]*think-action [| ]*(plain|not recorded)", text, re.MULTILINE
+            r"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+) [| ]*32 [| ]*think-action [| ]*(fast)", text, re.MULTILINE
         )
         assert len({name for name, *_ in rows}) == 2
-        assert {(temperature, engine) for _, temperature, engine in rows} == {("0.25", "plain"), ("1", "not recorded")}
+        assert {(temperature, engine) for _, temperature, engine in rows} == {("0.25", "fast"), ("1", "fast")}
         assert all(head in text for head in HEADS)
     rows = as_rows(board)
     assert sorted(row["temperature"] for row in rows) == ["0.25", "1", "–"]

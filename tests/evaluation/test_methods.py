@@ -14,9 +14,9 @@ from msgrpo_hub.cli import main
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.methods import compare_methods, compare_seeds, methods_table, permutation_p, smallest_p, welch
 from msgrpo_hub.evaluation.results import run_hash
+from tests.stored import stored_runs
 
 LAKE = "FrozenLake-NotSlippery-v1"
-STORED = Path(__file__).parents[2] / "benchmark" / "results"
 
 
 def test_p_is_the_share_of_all_deals_with_means_as_far_apart() -> None:
@@ -58,7 +58,7 @@ def test_the_interval_is_welch_s() -> None:
 
 def seeds(folder: Path, player: str, count: int) -> Path:
     """Results of a player as those of several checkpoints, which differ in the commit of their weights."""
-    [run] = (STORED / player).glob(f"*/{LAKE}/*")
+    [run] = stored_runs(player).glob(f"*/{LAKE}/*")
     for seed in range(count):
         config = json.loads((run / "config.lock.json").read_text())
         config["identity"]["adapter_commit"] = f"{player}-{seed}"
@@ -71,7 +71,7 @@ def test_the_command_compares_folders_of_checkpoints(tmp_path: Path, capsys: pyt
     first, second = seeds(tmp_path / "a", "random", 5), seeds(tmp_path / "b", "pocket", 5)
     main(["compare", str(first), str(second), "--methods", "--json"])
     [row] = json.loads(capsys.readouterr().out)
-    assert (row["task"], len(row["first"]), len(row["second"]), row["verdict"]) == (LAKE, 5, 5, "worse")
+    assert (row["task"], len(row["first"]), len(row["second"]), row["verdict"]) == (LAKE, 5, 5, "better")
     assert row["p"] == pytest.approx(smallest_p(5, 5))
     main(["compare", str(first), str(second), "--methods"])
     assert f"{LAKE}  0.015 0.015" in capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_was_evaluated_elsewhere_is_a_seed_like_another(tmp_pa
 
 def test_a_checkpoint_that_lacks_a_task_is_named(tmp_path: Path) -> None:
     first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
-    [run] = (STORED / "pocket").glob("*/FrozenLake-Slippery-v1/*")
+    [run] = stored_runs("pocket").glob("*/FrozenLake-Slippery-v1/*")
     config = json.loads((run / "config.lock.json").read_text())
     config["identity"]["adapter_commit"] = "pocket-0"
     copy = Path(shutil.copytree(run, second / "more" / run_hash(config)))

@@ -16,6 +16,7 @@ from msgrpo_hub.players.identity import Player, identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.models.loading import edit
 from tests.players.adapters import SUITE, adapt, hash_of
+from tests.stored import stored_runs
 
 ROOT = Path(__file__).parents[2]
 SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}quick {% endif %}"
@@ -37,7 +38,7 @@ def played(folder: Path | str, **settings: Any) -> Player:
 
 
 def test_without_other_settings_an_identity_is_that_of_a_stored_run() -> None:
-    [stored] = (ROOT / "benchmark/results/pocket").glob("*/FrozenLake-NotSlippery-v1/*/config.lock.json")
+    [stored] = stored_runs("pocket").glob("*/FrozenLake-NotSlippery-v1/*/config.lock.json")
     before = json.loads(stored.read_text())["identity"]
     now = played("pocket", temperature=before["temperature"], max_new_tokens=before["max_new_tokens"]).identity
     versions = {name: before[name] for name in ("torch", "transformers", "peft")}

@@ -1,0 +1,44 @@
+"""The stored runs of the benchmark: one archive per player, `results/<player>.zip`, unpacked to be read."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ARCHIVES = Path(__file__).parent / "results"
+
+_NOT_KEPT = ("timing.json", ".lock")
+
+
+def archive_of(folder: str) -> Path:
+    """The archive of a player's folder in results."""
+    return ARCHIVES / f"{folder}.zip"
+
+
+@contextmanager
+def unpacked() -> Iterator[Path]:
+    """A folder with all stored runs, as `msgrpo eval` writes them; it is removed at the end."""
+    with TemporaryDirectory() as folder:
+        for archive in sorted(ARCHIVES.glob("*.zip")):
+            with zipfile.ZipFile(archive) as file:
+                file.extractall(Path(folder) / archive.stem)
+        yield Path(folder)
+
+
+def pack(folder: Path) -> None:
+    """Writes the archives of all players in a folder; one whose files are as they were stays."""
+    for player in sorted(folder.iterdir()):
+        files = {path.relative_to(player).as_posix(): path.read_bytes() for path in sorted(player.rglob("*")) if path.is_file()}
+        files = {name: content for name, content in files.items() if not name.endswith(_NOT_KEPT)}
+        archive = archive_of(player.name)
+        if archive.exists():
+            with zipfile.ZipFile(archive) as old:
+                if {name: old.read(name) for name in old.namelist()} == files:
+                    continue
+        archive.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as new:
+            for name, content in files.items():
+                new.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
