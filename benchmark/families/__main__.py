@@ -19,7 +19,6 @@ from benchmark.families.page import page
 from benchmark.families.tiny import families
 
 RESULTS = Path(__file__).with_name("families.json")
-SPEED = Path(__file__).with_name("speed.json")
 PAGE = Path(__file__).with_name("README.md")
 SECONDS = 40
 """Most time for one family."""
@@ -54,7 +53,7 @@ def main(names: list[str]) -> None:
 
 def write_page() -> None:
     """Writes the page from what is stored."""
-    PAGE.write_text(page(*(json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS, SPEED))), encoding="utf-8")
+    PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 if __name__ == "__main__":

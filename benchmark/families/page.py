@@ -30,22 +30,12 @@ _TABLE = """| family | engine | acting | training | gradient | LoRA on |
 |---|---|---|---|---|---|
 """
 
-_COST = """## What the plain engine costs
 
-Whole updates on {threads} threads ({cpu}), both engines on the same starts: the median of several runs in turn, made by
-`{command}`. The model of 0.5 B parameters has the shape of Qwen2.5-0.5B and random weights.
-
-| | acting, fast | plain | learning, fast | plain | memory, fast | plain |
-|---|---|---|---|---|---|---|
-"""
-
-
-def page(content: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+def page(content: Mapping[str, Any]) -> str:
     """The page, as Markdown.
 
     Args:
         content: what `families.json` holds.
-        speed: what `speed.json` holds.
     """
     rows: Mapping[str, Mapping[str, Any]] = content["families"]
     engines = [row.get("engine") for row in rows.values()]
@@ -61,20 +51,7 @@ def page(content: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
     acting = [_row(family, row) for family, row in rows.items() if "refused" not in row]
     refused = [f"- `{family}`: {_plain(row['refused'])}" for family, row in rows.items() if "refused" in row]
     table = _TABLE + "\n".join(acting)
-    return f"{intro}{_cost(speed)}\n## Families\n\n{table}\n\n## Refused\n\n" + "\n".join(refused) + "\n"
-
-
-def _cost(speed: Mapping[str, Any]) -> str:
-    columns = [
-        (engine, key, form)
-        for key, form in (("seconds_acting", "{:.2f} s"), ("seconds_training", "{:.2f} s"), ("memory_mb", "{:,.0f} MB"))
-        for engine in ("fast", "plain")
-    ]
-    rows = [
-        " | ".join([f"| {name}", *(form.format(engines[engine][key]) for engine, key, form in columns)]) + " |\n"
-        for name, engines in speed["rows"].items()
-    ]
-    return _COST.format(threads=speed["threads"], cpu=speed["machine"]["cpu"], command=speed["command"]) + "".join(rows)
+    return f"{intro}## Families\n\n{table}\n\n## Refused\n\n" + "\n".join(refused) + "\n"
 
 
 def _row(family: str, row: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The plots of the results: `python -m benchmark.throughput.plots [RESULTS_DIR]`.
 
-Reads those of update.json, growth.json, stages.json and aaw.json that exist; writes one PNG for each.
+Reads those of update.json, stages.json and aaw.json that exist; writes one PNG for each.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
-from benchmark.throughput.growth import exponents
 from benchmark.throughput.tables import RESULTS, cases, seconds
 
 COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "vllm": "#d9635f", "trl": "#9a7bd0", "limit": "#5fae6b"}
@@ -32,14 +29,6 @@ NAMES = {
     "limit": "limit of the machine",
 }
 GREY = "#8a8a8a"
-UNITS = {
-    "G": "G (episodes)",
-    "horizon": "horizon (turns)",
-    "board size": "edge of the board (cells)",
-    "reply length": "reply (tokens)",
-    "width of the model": "width of the model (numbers)",
-}
-"""What growth is measured against → the label of its axis."""
 
 
 def main() -> None:
@@ -47,9 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.plots", description=__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     folder = parser.parse_args().results
-    drawings: dict[str, Callable[[dict[str, Any]], Figure]] = {
-        **{"update": draw_update, "growth": draw_growth, "stages": draw_stages, "aaw": draw_aaw}
-    }
+    drawings: dict[str, Callable[[dict[str, Any]], Figure]] = {**{"update": draw_update, "stages": draw_stages, "aaw": draw_aaw}}
     for name, draw in drawings.items():
         path = folder / f"{name}.json"
         if path.exists():
@@ -92,28 +79,6 @@ def draw_update(record: dict[str, Any]) -> Figure:
     axis.grid(color=GREY, alpha=0.25)
     axis.set_xlabel(f"seconds per update ({record['machine']['clock']} time)")
     legend(axis, loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=3)
-    return figure
-
-
-def draw_growth(record: dict[str, Any]) -> Figure:
-    """Seconds and peak memory against each size, with a linear slope to compare with."""
-    names, slopes = list(dict.fromkeys(row["key"][0] for row in record["rows"])), exponents(record["rows"])
-    figure, axes = panels(len(names), 4, 3.2, 2.6)
-    for axis, name in zip(axes, names, strict=True):
-        rows = [row for row in record["rows"] if row["key"][0] == name]
-        sizes, spent = [row["key"][1] for row in rows], [row["seconds"] for row in rows]
-        axis.loglog(sizes, spent, "o-", color=COLOURS["ours"], label="seconds")
-        axis.loglog(sizes, [spent[0] * size / sizes[0] for size in sizes], "--", color=GREY, linewidth=1, label="linear")
-        axis.loglog(sizes, [row["memory_mb"] / 1e3 for row in rows], "s:", color=COLOURS["naive"], label="peak GB")
-        last = np.log(spent[-1] / spent[-2]) / np.log(sizes[-1] / sizes[-2])
-        axis.set_title(f"{name}\nexponent {slopes[name]:.2f}, at the end {last:.2f}" if name in slopes else name, fontsize=8)
-        axis.set_xlabel(UNITS[name.partition(": ")[2]], fontsize=8)
-        axis.set_ylabel("time (s), memory (GB)", fontsize=8)
-        axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.minorticks_off()
-    legend(axes[0])
     return figure
 
 

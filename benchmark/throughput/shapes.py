@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         **{"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
         **{"num_attention_heads": 16, "num_key_value_heads": 2},
     },
-    # Sizes between the built-in base and the smallest Qwen, for growth with model size on a CPU.
+    # Sizes between the built-in base and the smallest Qwen.
     **{
         f"width-{width}": {
             **{"vocab_size": 1024, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 4},

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmark.throughput.drafts import GUESSED, STEPS
 from benchmark.throughput.update import CASES
 from msgrpo_hub.evaluation.tables import markdown
 
@@ -140,28 +139,7 @@ def gpu_table() -> str:
     return markdown(head, lines)
 
 
-def drafts_table() -> str:
-    """What exact drafts could gain at most, where nothing but decoding steps costs time."""
-    lines = []
-    for row in record("drafts")["rows"]:
-        if row["key"][0] == "replies":
-            gains = [[f"{gain:.2f}" for gain in row[model].values()] if model in row else [] for model in STEPS]
-            steps, rows = (row[what] for what in ("steps", "rows"))
-            counted = [f"{row['tokens']:.0f}", f"{steps['0']} of {rows['0']:.0f} rows", f"{steps['4']} of {rows['4']:.0f} rows"]
-            lines.append([row["key"][1], *counted, *(" / ".join(gain) or "–" for gain in gains)])
-    of = " / ".join(map(str, GUESSED))
-    head = [
-        "replies",
-        "their tokens",
-        "decoding steps",
-        "with 4 guessed tokens",
-        *(f"{model} × ({of} guessed)" for model in STEPS),
-    ]
-    return markdown(head, lines)
-
-
 TABLES = {
-    "drafts": drafts_table,
     "gpu": gpu_table,
     "update": update_table,
     "selection": selection_table,

@@ -15,12 +15,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 ONE_THREAD = 10_000_000
-"""Models with fewer parameters compute on one thread. Between the built-in base and 10 million the limit is an estimate.
-
-On a quiet machine of two cores, 15 updates of `msgrpo train --preset quickstart`, of 0.8 million parameters, took 24 s on one
-thread and 26 s on two. Beside other work (a load of 11), an update took 5.1 s on one thread and 60 s on two, and with another
-model of that size 1.4 and 19.8 s: a thread that has no core keeps the other one waiting
-(`python -m benchmark.throughput.threads benchmark/throughput/results/threads.json`).
+"""Models with fewer parameters compute on one thread: a second one gains nothing, and waits where it has no core of its own.
 """
 
 

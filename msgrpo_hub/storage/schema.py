@@ -94,4 +94,4 @@ def schema(config: str) -> pa.Schema:
 
 def matches(stored: pa.Schema, config: str) -> bool:
     """Whether a file has exactly the columns of a configuration, and claims no other version of the format."""
-    return stored.equals(schema(config)) and (stored.metadata or {}).get(b"format", FORMAT.encode()) == FORMAT.encode()
+    return bool(stored.equals(schema(config)) and (stored.metadata or {}).get(b"format", FORMAT.encode()) == FORMAT.encode())

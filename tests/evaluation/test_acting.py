@@ -55,9 +55,7 @@ def test_one_model_at_two_temperatures_is_two_named_rows_in_every_table(model: R
     runs = [model, played_with(model, temperature=0.25), scripted]
     board = Leaderboard(source="here", commit="", results=ranked(runs), refused={})
     for text in (results_table(runs), as_markdown(board)):
-        rows = re.findall(
-            r"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+) [| ]*32 [| ]*think-action [| ]*(fast)", text, re.MULTILINE
-        )
+        rows = re.findall(r"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+) [| ]*32 [| ]*think-action [| ]*(fast)", text, re.MULTILINE)
         assert len({name for name, *_ in rows}) == 2
         assert {(temperature, engine) for _, temperature, engine in rows} == {("0.25", "fast"), ("1", "fast")}
         assert all(head in text for head in HEADS)
