@@ -32,14 +32,6 @@ SHAPES: dict[str, dict[str, Any]] = {
         **{"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
         **{"num_attention_heads": 16, "num_key_value_heads": 2},
     },
-    # Sizes between the built-in base and the smallest Qwen.
-    **{
-        f"width-{width}": {
-            **{"vocab_size": 1024, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 4},
-            **{"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True},
-        }
-        for width in (64, 128, 256, 512, 1024, 1536)
-    },
 }
 """Name → configuration of Qwen2; those of Qwen2.5 are as published."""
 
