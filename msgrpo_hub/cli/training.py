@@ -155,6 +155,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
     if options.push_to_hub or options.base or hasattr(options, "private"):
         raise UserError(f"--push-to-hub is for one seed: expected `msgrpo push adapter {folder}/seed-N USER/NAME` after training")
     config = train_config(options)
+    quiet_loading(config.model)
     from msgrpo_hub.training.seed_sets import data_of
     from msgrpo_hub.training.seed_table import seed_table
     from msgrpo_hub.training.seeds import CURVES, SUMMARY, train_seeds
