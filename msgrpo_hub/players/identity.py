@@ -92,10 +92,7 @@ def settled(player: Player) -> Player:
     Raises:
         UserError: the server refuses the key, the model or the settings.
     """
-    if player.identity["kind"] != "endpoint":
-        return player
-    policy: Any = player.policy
-    refused = policy.refusals()
+    refused = getattr(player.policy, "refusals", list)()  # only a policy behind a server has them
     return replace(player, identity=player.identity | ({"refused": refused} if refused else {}))
 
 
