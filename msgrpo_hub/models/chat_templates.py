@@ -58,7 +58,9 @@ log = logging.getLogger(__name__)
 class Renderer(Protocol):
     """Runs tasks of `template_worker` with one template."""
 
-    template: str
+    @property
+    def template(self) -> str:
+        """The Jinja template."""
 
     def run(self, task: str, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """One answer per item: its `value`, or the `error` that the template raised."""
@@ -177,7 +179,8 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
 def _turn_end(template: ChatTemplate, prompt: str) -> str:
     """What a template writes after a reply. Raises `UserError` if its prompt lacks what it writes before one."""
     [bare], [answered] = (template.answers([messages], generation_prompt=False) for messages in (_PROMPT, _ANSWERED))
-    before, replied, after = answered.get("value", "").rpartition(_REQUEST)[2].partition(_REPLY)
+    text: str = answered.get("value", "")
+    before, replied, after = text.rpartition(_REQUEST)[2].partition(_REPLY)
     added = bare.get("value") != prompt  # else the reply must follow the request directly, as after Mistral's [/INST]
     if replied and not added and not prompt.rpartition(_REQUEST)[2].startswith(before.rstrip()):
         raise UserError(

@@ -43,11 +43,11 @@ class PromptEncoder:
         self._kept = 0  # token ids in it
 
     @property
-    def turn_end(self) -> int | None:
-        """The special token with which the chat template ends a reply; None if it ends with something else."""
-        text = self.template.turn_end.lstrip()
-        special = {str(token): index for index, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        return special.get(max((token for token in special if text.startswith(token)), key=len, default=""))
+    def turn_end(self) -> frozenset[int]:
+        """The special token with which the chat template ends a reply; empty if it ends with something else."""
+        text, added = self.template.turn_end.lstrip(), self.tokenizer.added_tokens_decoder
+        ends = [token for token, about in added.items() if about.special and text.startswith(about.content)]
+        return frozenset(sorted(ends, key=lambda token: len(added[token].content))[-1:])
 
     def render(self, prompts: Sequence[Prompt]) -> list[str]:
         """The prompts as texts, in one batch. If the template has no system role, the system text precedes the user's."""

@@ -73,7 +73,7 @@ class LanguageModel:
     def __post_init__(self) -> None:
         check_fields(self)
         self.encoder = PromptEncoder(self.tokenizer, self.chat_template_kwargs)
-        ends = end_tokens(self.model, self.tokenizer) | ({self.encoder.turn_end} - {None})
+        ends = end_tokens(self.model, self.tokenizer) | self.encoder.turn_end
         self.engine = Engine(self.model, ends, self.max_rows, self.engine_name, self.threads)
         self.context_limit = context_limit(self.model.config)
 
