@@ -193,6 +193,8 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     print(f", {summary['seconds']:.0f} s in all with the evaluation\n")
     if why := summary.get("learned_nothing"):
         print(f"It learned nothing: {why}")
+    if why := summary.get("rewards_taught_nothing"):
+        print(f"It learned from its teacher alone: {why}")
     if summary["config"].get("keep") == "best" and summary["best_update"]:
         print(f"Kept: update {summary['adapter_update']}, the best on the validation episodes")
     replay = f", a replay in {folder}/replay.svg" if "players" in summary else ""

@@ -95,7 +95,7 @@ def shared_prefix(samples: Sequence[StepSample]) -> int:
 
 
 def largest_tree(samples: Sequence[StepSample], width: int) -> int:
-    """The limit of a tree's size: four times the longest prompt behind the shared prefix, in tokens.
+    """The limit of a tree's size: four times the longest sample behind the shared prefix, in tokens.
 
     Samples with one prompt then share it. Larger trees would save few tokens and cost more attention.
 
@@ -105,8 +105,7 @@ def largest_tree(samples: Sequence[StepSample], width: int) -> int:
     """
     if width < _NARROW:
         return TREE_SIZE
-    longest = max(len(sample.completion.prompt_ids) for sample in samples)
-    return max(TREE_SIZE, 4 * (longest - shared_prefix(samples)))
+    return max(TREE_SIZE, 4 * (max(len(sample.token_ids) for sample in samples) - shared_prefix(samples)))
 
 
 def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:

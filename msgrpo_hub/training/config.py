@@ -53,10 +53,10 @@ class TrainConfig:
     """Base model: `pocket`, a Hub id or a folder; `name@revision` is allowed."""
     init_adapter: str = ""
     """LoRA adapter to begin with, a built-in name such as `lake`, a Hub id or a folder; by default a fresh one."""
-    teacher: Literal["none", "greedy", "planner", "optimal"] = "none"
-    """Scripted player whose moves the first updates are taught: maximum likelihood at `temperature`, one episode per group."""
+    teacher: Literal["none", "auto", "greedy", "planner", "optimal"] = "none"
+    """Scripted player whose moves the first updates are taught, by maximum likelihood; `auto` is `optimal`, or else `greedy`."""
     taught: Updates = 0
-    """How many of the updates are taught, from the first."""
+    """How many of the updates are taught, from the first; each plays one episode per group and learns at `temperature`."""
     teacher_thoughts: bool = False
     """Teach thoughts too, in place of the base's: what is where, as `pocket` thinks it, and where the opponent can go."""
     seed: Seed = 0
@@ -167,13 +167,15 @@ class TrainConfig:
     def _check_teacher(self) -> None:
         if (self.teacher == "none") != (self.taught == 0):
             raise UserError(
-                f"teacher = {self.teacher!r} with taught = {self.taught}: expected both or neither, as in --teacher optimal "
-                "--taught 100"
+                f"teacher = {self.teacher!r} with taught = {self.taught}: expected both or neither, as in --teacher auto "
+                "--taught 20"
             )
-        if unknown_to := [game for game in parse_games(self.game) if self.taught and not can_play(self.teacher, make_game(game))]:
+        player = self.teaching_player
+        if unknown_to := [game for game in parse_games(self.game) if self.taught and not can_play(player, make_game(game))]:
             able = [name for name in KNOWS if can_play(name, make_game(unknown_to[0]))]
             raise UserError(
-                f"teacher = {self.teacher!r} does not know {unknown_to[0]}: expected {' or '.join(able) or 'a game of ours'}"
+                f"teacher = {self.teacher!r} does not know {unknown_to[0]}: expected {' or '.join(able) or 'a game of ours'}, or "
+                "--teacher none --taught 0"
             )
         thinks = self.taught and self.prompt_format == THINK_ACTION.name and _are_thought_of(self.game)
         if self.teacher_thoughts and not thinks:
@@ -194,6 +196,11 @@ class TrainConfig:
         """Whether the run ends with the weights that were best on the validation episodes."""
         return self.keep == "best" and self.eval_every > 0
 
+    @property
+    def teaching_player(self) -> str:
+        """The scripted player that teaches."""
+        return (best_teacher(self.game) or "optimal") if self.teacher == "auto" else self.teacher
+
     def episodes(self, updates: int) -> int:
         """How many episodes the first `updates` updates play; one that is taught plays one per group."""
         taught = min(updates, self.taught)
@@ -202,6 +209,12 @@ class TrainConfig:
     def choice(self, name: str) -> Any:
         """The variant that a field of `CHOICES` names; `module:object` is imported here, and only here."""
         return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
+
+
+def best_teacher(games: str) -> str:
+    """The scripted player that teaches games best: `optimal`, or else `greedy`; empty if neither knows all of them."""
+    made = [make_game(name) for name in parse_games(games)]
+    return next((player for player in ("optimal", "greedy") if all(can_play(player, game) for game in made)), "")
 
 
 def _are_thought_of(games: str) -> bool:

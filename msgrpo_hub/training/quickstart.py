@@ -1,4 +1,7 @@
-"""The presets that train the built-in base in minutes (ours): what was found on validation boards, in benchmark/experiments."""
+"""The presets that are ours: those that train the built-in base in minutes, and one that starts a real model of 0.1 to 2 B.
+
+Their values were found on validation boards; see benchmark/experiments.
+"""
 
 from __future__ import annotations
 
@@ -52,5 +55,19 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
         "credit": "reward-to-go",
         "beta": 0.0,
         "learning_rate_end": 0.3,
+    },
+    "small-model": {
+        "teacher": "auto",
+        "teacher_thoughts": True,
+        "taught": 40,
+        "updates": 60,
+        "group_size": 16,
+        "learning_rate": 5e-4,
+        "learning_rate_end": 0.3,
+        "beta": 0.0,
+        "eval_every": 10,
+        "eval_episodes": 30,
+        "test_episodes": 50,
+        "keep": "best",
     },
 }

@@ -35,7 +35,7 @@ from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_check
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.memory import check_memory
 from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
-from msgrpo_hub.training.outcome import learned_nothing
+from msgrpo_hub.training.outcome import check_start, outcome
 from msgrpo_hub.training.processes import agreed, check_shared, make_accelerator
 from msgrpo_hub.training.provenance import pin_sources, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
@@ -153,9 +153,10 @@ def _learn(
     trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: Sequence[Callback], show_progress: bool
 ) -> Progress:
     """Runs the remaining updates; after each, the metrics and the checkpoint are safe on the disk."""
-    config, main = trainer.config, trainer.accelerator.is_main_process
+    config, main, lines = trainer.config, trainer.accelerator.is_main_process, list[Metrics]()
     if main:
-        kept = "".join(json.dumps(line) + "\n" for line in read_metrics(folder.metrics, progress.updates))
+        lines = read_metrics(folder.metrics, progress.updates)
+        kept = "".join(json.dumps(line) + "\n" for line in lines)
         write_atomically(folder.metrics, lambda beside: beside.write_text(kept, encoding="utf-8"))
     bar = tqdm(
         total=config.updates, initial=progress.updates, desc="training", unit="update", disable=not (main and show_progress)
@@ -175,6 +176,10 @@ def _learn(
                 append_metrics(folder.metrics, update.metrics)
                 _save(trainer, folder, progress)
             bar.update()
+            lines.append(update.metrics)
+            with agreed(trainer.accelerator):
+                if main:
+                    check_start(config, lines)
             shown = ("loss",) if index <= config.taught else ("reward", "success")
             bar.set_postfix({name: f"{update.metrics[name]:.2f}" for name in shown})
     return progress
@@ -243,8 +248,7 @@ def _finish(trainer: Trainer, folder: RunFolder, progress: Progress) -> dict[str
         summary["game"] = next(iter(trainer.starts.games))
     summary |= _seconds(metrics, time.monotonic() - started)
     summary |= {"adapter_update": adapter_update, "best_update": progress.best_update}
-    if why := learned_nothing(config, metrics, trainer.parameters):
-        summary["learned_nothing"] = why
+    summary |= outcome(config, metrics, trainer.parameters)
     summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
     write_json(folder.summary, summary, sort_keys=False)

@@ -204,5 +204,5 @@ def records(games: Mapping[str, Mapping[str, OverSeeds]]) -> dict[str, Any]:
 
 def _run_data(run: SeedRun) -> dict[str, Any]:
     done = {"folder": run.folder.name, "updates": len(run.metrics), "finished": run.summary is not None}
-    told = ("adapter_update", "best_update", "learned_nothing", "seconds")
+    told = ("adapter_update", "best_update", "learned_nothing", "rewards_taught_nothing", "seconds")
     return done | {name: run.summary[name] for name in told if run.summary and name in run.summary}

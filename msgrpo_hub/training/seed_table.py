@@ -68,6 +68,8 @@ def _remarks(variants: Sequence[Variant]) -> list[str]:
                 remarks.append(f"{variant.name}, seed {seed}: {len(run.metrics)} of {run.config.updates} updates")
             elif why := run.summary.get("learned_nothing"):
                 remarks.append(f"{variant.name}, seed {seed} learned nothing: {why}")
+            elif why := run.summary.get("rewards_taught_nothing"):
+                remarks.append(f"{variant.name}, seed {seed} learned from its teacher alone: {why}")
         if 0 < len(variant.finished) < FEWEST_SEEDS:
             remarks.append(f"{variant.name}: an interval needs {FEWEST_SEEDS} finished seeds")
     return remarks

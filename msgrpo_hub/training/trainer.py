@@ -56,7 +56,7 @@ class Trainer:
         self.temperature = config.temperature
         self.actor = make_actor(self.agent)
         thoughts = careful_thought if config.teacher_thoughts else None
-        self.teacher = EngineActor(teacher_of(config.teacher, self.agent, thoughts)) if config.taught else None
+        self.teacher = EngineActor(teacher_of(config.teaching_player, self.agent, thoughts)) if config.taught else None
         self.model, self.engine = cast(PeftModel, self.agent.model), self.agent.engine
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.ratios: list[Tensor] = []
