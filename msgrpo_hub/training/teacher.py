@@ -38,8 +38,8 @@ Thoughts = Callable[[Game, Any], str]
 class Teacher:
     """Replies as a model does, with the move of a scripted player in place of its own.
 
-    The model generates only where its thoughts are used: not with thoughts of the teacher's own, nor in a format without
-    thoughts, whose replies are the moves alone. So they are where the model's reply is truncated or cannot be parsed.
+    The model generates only where its thoughts are used: not if the teacher has thoughts of its own, nor in a format without
+    thoughts. In such a format the move alone is taught, and so it is where the model's reply is truncated or cannot be parsed.
     """
 
     model: LanguageModel

@@ -189,6 +189,19 @@ def test_a_teacher_knows_the_variants_of_its_games(config: TrainConfig, game: st
     assert episode.success
 
 
+@pytest.mark.parametrize(("game", "player"), [("CliffWalking-Gymnasium-v1", "optimal"), ("Snake-Solo-v1", "greedy")])
+def test_the_automatic_teacher_is_the_optimal_player_where_the_game_can_be_solved_and_else_the_greedy_one(
+    config: TrainConfig, game: str, player: str
+) -> None:
+    moves = []
+    for teacher in ("auto", player):
+        trainer = trainer_of(replace(config, game=game, teacher=teacher, prompt_format="action-only"))
+        assert trainer.teacher
+        episodes = trainer.teacher.play(trainer.starts.games, [(game, seed, 0) for _, seed in trainer.starts.of_update(1)])
+        moves.append([step.action for episode in episodes for step in episode.steps])
+    assert moves[0] == moves[1]
+
+
 # ---- what is learned
 
 
@@ -289,6 +302,10 @@ def test_a_run_can_be_taught_to_its_end(config: TrainConfig, tmp_path: Path) -> 
         ),
         ("--teacher optimal --taught 3 --save-rollouts", "save_rollouts with a teacher"),
         ("--teacher best --taught 3", "'best'"),
+        (
+            "--teacher auto --taught 3 --game CliffWalking-Gymnasium-v1,Snake-Solo-v1",
+            "'auto' does not know Snake-Solo-v1: expected",
+        ),
         ("--teacher-thoughts", "teacher_thoughts with teacher 'none'"),
         ("--teacher optimal --taught 3 --teacher-thoughts --prompt-format json", "expected a teacher, lakes or Snakes without"),
         ("--teacher optimal --taught 3 --teacher-thoughts --game CliffWalking-Gymnasium-v1", "expected a teacher, lakes or Sna"),
