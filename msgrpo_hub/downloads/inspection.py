@@ -1,4 +1,4 @@
-"""Checks the files of a foreign model: its settings must be known to be inert, and its sizes bounded.
+"""Checks the files of a foreign model: its settings must not be dangerous, and its sizes are bounded.
 
 Only JSON and safetensors headers are read here, before any library that would act on the files.
 """
@@ -6,6 +6,7 @@ Only JSON and safetensors headers are read here, before any library that would a
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,10 +19,14 @@ LARGEST_RANK = 1024
 """Largest rank of a LoRA adapter: PEFT allocates the matrices before it reads the weights."""
 LARGEST_ALPHA = 1e6
 """Largest lora_alpha of an adapter. Adapters have at most a few thousand; with 1e308 every number overflows."""
-LARGEST_HEADER = 32_000_000
-"""Largest safetensors header, in bytes: 100,000 tensors take half of it."""
+LARGEST_HEADER = 10_000_000
+"""Largest safetensors header, in bytes: that of about 70,000 tensors. An adapter of 48 layers of 128 experts has 37,000."""
+LONGEST_PATTERN = 5_000
+"""Largest number of characters of a regular expression. `models.adapters` bounds the time that it takes."""
+MOST_TOKENS = 10_000
+"""Largest number of tokens with embeddings of their own: PEFT allocates these before it reads the weights."""
 
-_NAME = re.compile(r"\^?[\w.-]{1,200}", re.ASCII)
+_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _REVISION = re.compile(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,199}", re.ASCII)
 _PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|.*\.\.[/\\]", re.DOTALL)
@@ -29,6 +34,8 @@ _IGNORED_PATHS = ("name_or_path", "special_tokens_map_file")
 """Settings of a tokenizer that often hold a path of its author, and that no library reads."""
 
 Check = Callable[[Any], bool]
+
+log = logging.getLogger(__name__)
 
 
 def _is_number(value: Any) -> bool:
@@ -47,38 +54,47 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(_NAME.fullmatch(value))
-
-
 def _are_names(value: Any) -> bool:
-    """One plain name or a list of them. PEFT treats other text as a regular expression, which can take forever to match."""
-    return _is_name(value) or (isinstance(value, list) and len(value) < 10_000 and all(map(_is_name, value)))
+    """One plain name or a list of them."""
+    names = [value] if isinstance(value, str) else value
+    return (
+        isinstance(names, list) and len(names) < 10_000 and all(isinstance(name, str) and _NAME.fullmatch(name) for name in names)
+    )
+
+
+def _are_targets(value: Any) -> bool:
+    """Names, or one text, which PEFT matches as a regular expression."""
+    return _are_names(value) or (isinstance(value, str) and len(value) <= LONGEST_PATTERN)
 
 
 def _pattern(check: Check) -> Check:
-    """Names with values. PEFT itself writes a name of fused experts as `.*\\.NAME`, a regular expression that is harmless."""
-
-    def checked(value: Any) -> bool:
-        return isinstance(value, dict) and all(_is_name(name.removeprefix(r".*\.")) and check(one) for name, one in value.items())
-
-    return checked
+    """Values by regular expressions of names."""
+    return lambda value: (
+        isinstance(value, dict) and all(len(name) <= LONGEST_PATTERN for name in value) and all(map(check, value.values()))
+    )
 
 
-def _are_layers(value: Any) -> bool:
+def _are_whole(value: Any) -> bool:
     return type(value) is int or (isinstance(value, list) and all(type(one) is int for one in value))
+
+
+def _are_tokens(value: Any) -> bool:
+    """Token ids, or a list of them for each of several layers."""
+    lists = value.values() if isinstance(value, dict) else [value]
+    names = list(value) if isinstance(value, dict) else []
+    return _are_names(names) and all(isinstance(one, list) and _are_whole(one) and len(one) <= MOST_TOKENS for one in lists)
+
+
+def _is_small(value: Any) -> bool:
+    """Names and small numbers, as variants of LoRA have them."""
+    parts = value.values() if isinstance(value, dict) else [value]
+    return all(
+        part is None or _are_names(part) or _is_flag(part) or (_is_number(part) and abs(part) <= LARGEST_RANK) for part in parts
+    )
 
 
 def _one_of(*values: Any) -> Check:
     return lambda value: any(type(value) is type(one) and value == one for one in values)
-
-
-def _is_class_of_transformers(value: Any) -> bool:
-    """Whether the value is what PEFT writes for a model without a task type. Only its `AutoPeftModel` reads it."""
-    if not isinstance(value, dict) or not value.keys() <= {"base_model_class", "parent_library"}:
-        return False
-    library = value.get("parent_library")
-    return isinstance(library, str) and bool(re.fullmatch(r"transformers(\.\w+)*", library, re.ASCII))
 
 
 def _is_flag(value: Any) -> bool:
@@ -90,50 +106,78 @@ def is_revision(value: Any) -> bool:
     return isinstance(value, str) and bool(_REVISION.fullmatch(value))
 
 
-_ADAPTER: Mapping[str, Check] = {
+_LORA: Mapping[str, Check] = {
     "peft_type": _one_of("LORA"),
-    "task_type": _one_of("CAUSAL_LM"),
-    "base_model_name_or_path": lambda value: isinstance(value, str),  # checked in `fetching.base_of`
+    "task_type": _one_of("CAUSAL_LM", "SEQ_2_SEQ_LM"),
     "revision": is_revision,
-    "peft_version": lambda value: isinstance(value, str),
-    "inference_mode": _is_flag,
     "r": _is_rank,
     "lora_alpha": _is_alpha,
     "lora_dropout": _is_share,
-    "fan_in_fan_out": _is_flag,
-    "auto_mapping": _is_class_of_transformers,
-    "bias": _one_of("none"),
-    "use_rslora": _is_flag,
-    "use_dora": _is_flag,
-    "lora_bias": _is_flag,
-    "init_lora_weights": _one_of(True, "gaussian"),  # other values change the base before the weights are loaded
-    "target_modules": _are_names,
+    "bias": _one_of("none", "all", "lora_only"),
+    "init_lora_weights": _one_of(True, "gaussian", "eva", "orthogonal", "mica"),
+    "target_modules": _are_targets,
+    "exclude_modules": _are_targets,
     "target_parameters": _are_names,
-    "exclude_modules": _are_names,
+    "modules_to_save": _are_names,
     "layers_pattern": _are_names,
-    "layers_to_transform": _are_layers,
+    "layers_to_transform": _are_whole,
+    "trainable_token_indices": _are_tokens,
     "rank_pattern": _pattern(_is_rank),
     "alpha_pattern": _pattern(_is_alpha),
-    "megatron_core": _one_of("megatron.core"),  # imported only with a megatron_config
-    "qalora_group_size": _is_number,  # no effect without use_qalora
+    "use_bdlora": _is_small,
+    "monteclora_config": _is_small,
+    "velora_config": _is_small,
+    **dict.fromkeys(("use_rslora", "use_dora", "lora_bias", "fan_in_fan_out", "ensure_weight_tying"), _is_flag),
 }
-"""Settings of PEFT's `LoraConfig` with a check for the values that only describe the LoRA matrices."""
+"""The settings that say what the weights of an adapter mean, each with a check that bounds what PEFT allocates."""
+
+_UNUSED = (
+    *("base_model_name_or_path", "auto_mapping", "inference_mode", "peft_version", "megatron_core", "runtime_config"),
+    *("loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size"),
+)
+"""Settings for training and for `AutoPeftModel`. Loading does not need them, so PEFT does not get them."""
+
+_DANGERS: Mapping[str, str] = {
+    "init_lora_weights": "changes the weights of the base; its author can save it as plain LoRA",
+    "task_type": "is not for writing text",
+    "megatron_config": "imports a module that the adapter names",
+    "layer_replication": "changes the layers of the base",
+    "kasa_config": "changes the weights of the base",
+    "arrow_config": "needs other adapters",
+    "alora_invocation_tokens": "applies the adapter to a part of each prompt, which no engine here does",
+}
 
 
-def check_adapter(settings: Mapping[str, Any], source: str) -> None:
-    """Refuses PEFT settings that are not known to be inert. A setting that is off (null, false, empty) is inert.
+def check_adapter(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The settings that PEFT's `LoraConfig` gets of those of a LoRA adapter. What is off (null, false, empty) is left out.
+
+    A setting that is not known here is refused if it is a list or an object, and otherwise left out; see `unknown_settings`.
 
     Raises:
-        UserError: a setting is refused; the message names it.
+        UserError: the adapter is no LoRA adapter, or a setting is dangerous or unknown; the message names it.
     """
     if "peft_type" not in settings:
         raise UserError(f"the adapter {source!r} has no peft_type: expected a LoRA adapter as PEFT saves it")
-    for name, value in settings.items():
-        off = value is None or value is False or value in ({}, [], "")
-        if name == "peft_type" and value != "LORA":
-            raise UserError(f"the adapter {source!r} is of type {_short(value)}: expected LORA")
-        if not off and not _ADAPTER.get(name, lambda _: False)(value):
-            raise UserError(f"the adapter {source!r} is not loaded: its {name} is {_short(value)}; expected a plain LoRA adapter")
+    if settings["peft_type"] != "LORA":
+        raise UserError(f"the adapter {source!r} is of type {_short(settings['peft_type'])}: expected LORA")
+    used = {}
+    for name, value in _switched_on(settings).items():
+        if name in _LORA and _LORA[name](value):
+            used[name] = value
+        elif name in _LORA or (name not in _UNUSED and isinstance(value, dict | list)):
+            usual = "is out of range" if name in _LORA else "is not known here and may change what the weights mean"
+            why = f"its {name} is {_short(value)}, which {_DANGERS.get(name, usual)}"
+            raise UserError(f"the adapter {source!r} is not loaded: {why}; expected a plain LoRA adapter")
+    return used
+
+
+def unknown_settings(settings: Mapping[str, Any]) -> list[str]:
+    """The names of the settings of an adapter that are on and not known here."""
+    return [_short(name) for name in _switched_on(settings) if name not in _LORA and name not in _UNUSED]
+
+
+def _switched_on(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if not (value is None or value is False or value in ({}, [], ""))}
 
 
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:
@@ -154,8 +198,13 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> N
         if part.get("quantization_config"):
             raise UserError(f"{source!r} is quantised (quantization_config): expected plain weights; use the original model")
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
+            if "/" in str(part.get(name)):
+                raise UserError(
+                    f"{source!r} is not loaded: its {name} is {_short(part[name])}, which is code on the Hub; expected 'eager' "
+                    "or 'sdpa'"
+                )
             if part.get(name) not in (None, "eager", "sdpa"):
-                raise UserError(f"{source!r} is not loaded: its {name} is {_short(part[name])}; expected 'eager' or 'sdpa'")
+                log.warning("%r asks for %s = %s: loaded with 'sdpa' or 'eager' instead", source, name, _short(part[name]))
         if part.get("transformers_weights"):
             raise UserError(f"{source!r} is not loaded: its transformers_weights names another file; expected model.safetensors")
         hidden, inner, layers, vocabulary = (

@@ -196,10 +196,10 @@ def check_effect(run: FinishedRun, base: Base) -> None:
 
 
 def public_settings(settings: dict[str, Any], base: Base) -> dict[str, Any]:
-    """The adapter's settings that PEFT knows, with the published base."""
+    """The adapter's settings that PEFT knows, with the published base and without classes that `AutoPeftModel` would import."""
     known = {field.name for field in dataclasses.fields(LoraConfig)}
     own = {name: value for name, value in settings.items() if name in known}
-    return own | {"base_model_name_or_path": base.repo_id, "revision": base.commit}
+    return own | {"base_model_name_or_path": base.repo_id, "revision": base.commit, "auto_mapping": None}
 
 
 def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:

@@ -13,7 +13,7 @@ from msgrpo_hub.downloads.fetching import Fetched
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import choose_device, gpu
 from msgrpo_hub.models.load_options import DeviceMap, Dtype
-from msgrpo_hub.models.loading import LOADING_ERRORS, LOCAL, unusable
+from msgrpo_hub.models.loading import LOCAL, unusable
 
 
 def load_base(
@@ -41,13 +41,16 @@ def load_base(
     _check_options(device, load_in_4bit, device_map)
     kind = text_model_class(found, config)
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **LOCAL}
+    for name in ("attn_implementation", "experts_implementation"):  # None is transformers' own choice
+        given = getattr(config, f"_{name}")
+        options[name] = given if given in ("eager", "sdpa") else None
     if device_map == "auto":
         options["device_map"] = "auto"
     if load_in_4bit:
         options |= _four_bits(dtype, options.get("device_map") or {"": _of_large_models(device)})
     try:
         loaded: Any = kind.from_pretrained(found.folder, **options)
-    except LOADING_ERRORS as error:
+    except Exception as error:  # as for the tokenizer
         raise unusable(found, error) from error
     model, report = loaded
     if report["missing_keys"]:  # transformers would initialise them at random

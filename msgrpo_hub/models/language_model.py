@@ -19,6 +19,7 @@ from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, check_fields
+from msgrpo_hub.models.adapters import load_adapter
 from msgrpo_hub.models.base_weights import load_base
 from msgrpo_hub.models.context import check_lengths, context_limit
 from msgrpo_hub.models.devices import check_device
@@ -26,7 +27,6 @@ from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import is_recorded
 from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, Threads, TopK, TopP
-from msgrpo_hub.models.loading import load_adapter
 from msgrpo_hub.models.model_files import open_model
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.threads import default_threads

@@ -1,19 +1,14 @@
-"""Loads tokenizer and adapter from files that `downloads` has checked, without network access."""
+"""Fetches base and adapter, and loads the tokenizer from files that `downloads` has checked, without network access."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from peft import PeftModel, get_peft_model_state_dict
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from transformers import (
     AutoConfig,
     AutoTokenizer,
     PretrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
@@ -26,18 +21,6 @@ from msgrpo_hub.downloads.listing import list_files, no_folder
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import set_template
 
-LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    ImportError,
-    RuntimeError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    IndexError,
-    SafetensorError,
-)
-"""Errors that the libraries raise for malformed files."""
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
 
@@ -78,7 +61,7 @@ def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedC
     try:
         config = AutoConfig.from_pretrained(found.folder, **LOCAL)
         tokenizer = AutoTokenizer.from_pretrained(found.folder, **LOCAL)
-    except LOADING_ERRORS as error:
+    except Exception as error:  # the libraries raise errors of every class for malformed files
         raise unusable(found, error) from error
     if tokenizer.vocab_size < 2:
         raise unusable(found, ValueError("it has no tokenizer"))
@@ -105,7 +88,7 @@ def adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: Pre
     try:
         own = AutoTokenizer.from_pretrained(found.folder, config=config, **LOCAL)
         own.chat_template = own.get_chat_template() if own.chat_template else base.chat_template
-    except LOADING_ERRORS as error:
+    except Exception as error:
         raise UserError(
             f"cannot load the tokenizer beside the adapter {found.source!r} ({first_line(error)}): expected its files as the "
             "library saves them, or none"
@@ -130,29 +113,6 @@ def _tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
         return type(tokenizer), tokenizer.get_vocab(), special
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     return {name: part for name, part in state.items() if name not in ("truncation", "padding", "post_processor")}, special
-
-
-def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
-    """The base with an adapter. Raises `UserError` if they do not fit or the weights are not finite."""
-    base = model.config._name_or_path
-    try:
-        weights = load_file(found.folder / ADAPTER_WEIGHTS)
-        adapted = PeftModel.from_pretrained(model, found.folder, local_files_only=True).eval()
-    except (OSError, SafetensorError) as error:
-        raise unusable(found, error) from error
-    except LOADING_ERRORS as error:
-        raise UserError(
-            f"the adapter {found.source!r} does not fit its base {base!r}: {' '.join(str(error).split())[:300]}"
-        ) from error
-    alone = all("lora_" in name for name in weights)  # else PEFT asks the Hub whether the base has the same embedding
-    embeddings: Literal["auto", False] = False if alone else "auto"
-    if set(weights) != (expected := set(get_peft_model_state_dict(adapted, save_embedding_layers=embeddings))):  # PEFT only warns
-        missing, extra = len(expected - set(weights)), len(set(weights) - expected)
-        difference = f"{missing} of its {len(expected)} layers have no weights, {extra} weights match no layer"
-        raise UserError(f"the adapter {found.source!r} does not fit its base {base!r}: {difference}")
-    if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
-        raise UserError(f"the adapter {found.source!r} has weights that are not finite: expected numbers")
-    return adapted
 
 
 def stored_format(found: Fetched) -> PromptFormat | None:

@@ -82,11 +82,8 @@ def put_here(loopback: Loopback, files: Files) -> str:
 
 SETTINGS: dict[str, tuple[Change, str]] = {
     "another method than LoRA": (settings(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
-    "a class to import": (settings(auto_mapping={"parent_library": "evil", "base_model_class": "C"}), "its auto_mapping"),
-    "a configuration of megatron": (settings(megatron_config={"a": 1}), "its megatron_config"),
-    "a module to import": (settings(megatron_core="evil"), "its megatron_core is 'evil'"),
+    "a configuration of megatron": (settings(megatron_config={"a": 1}), "which imports a module that the adapter names"),
     "arguments for the tokenizer": (settings(tokenizer_kwargs={"trust_remote_code": True}), "its tokenizer_kwargs"),
-    "a setting that nobody knows": (settings(run_this="evil"), "its run_this is 'evil'"),
     "a base at an absolute path": (settings(base_model_name_or_path="/etc"), "names '/etc' as its base: expected a repository"),
     "a base at home": (settings(base_model_name_or_path="~/secret"), "as its base: expected a repository"),
     "a base above": (settings(base_model_name_or_path="../secret"), "as its base: expected a repository"),
@@ -95,17 +92,17 @@ SETTINGS: dict[str, tuple[Change, str]] = {
     "an absurd rank": (settings(r=10**9), "its r is 1000000000"),
     "no rank at all": (settings(r=True), "its r is True"),
     "an absurd rank for one layer": (settings(rank_pattern={"q_proj": 10**9}), "its rank_pattern"),
-    "a regular expression without end": (settings(target_modules="(.*a)*(.*a)*(.*a)*b"), "its target_modules"),
+    "a regular expression of a megabyte": (settings(target_modules="a" * 900_000), "its target_modules"),
     "one among the modules": (settings(exclude_modules=["(a+)+$"]), "its exclude_modules"),
-    "one in a pattern": (settings(alpha_pattern={"(a+)+$": 1}), "its alpha_pattern"),
-    "whole layers of its own": (settings(modules_to_save=["lm_head"]), "its modules_to_save"),
-    "tokens of its own": (settings(trainable_token_indices=[1]), "its trainable_token_indices"),
-    "layers a million times": (settings(layer_replication=[[0, 1]] * 9), "its layer_replication"),
-    "a runtime": (settings(runtime_config={"ephemeral_gpu_offload": True}), "its runtime_config"),
-    "a file to read": (settings(corda_config={"cache_file": "/etc/passwd"}), "its corda_config"),
-    "another beginning": (settings(eva_config={"rho": 2.0}), "its eva_config"),
+    "one among the layers of its own": (settings(modules_to_save=["(a+)+$"]), "its modules_to_save"),
+    "one for the numbers of layers": (settings(layers_pattern="(a+)+$"), "its layers_pattern"),
+    "tokens without end": (settings(trainable_token_indices=[1] * 10_001), "its trainable_token_indices"),
+    "a setting that nobody knows": (settings(run_this={"evil": 1}), "its run_this is {'evil': 1}, which is not known here"),
+    "layers a million times": (settings(layer_replication=[[0, 1]] * 9), "which changes the layers of the base"),
     "a beginning that changes the base": (settings(init_lora_weights="pissa"), "its init_lora_weights is 'pissa'"),
-    "a quantisation": (settings(loftq_config={"loftq_bits": 4}), "its loftq_config"),
+    "a base whose weights it changes": (settings(kasa_config={"beta": 1}), "which changes the weights of the base"),
+    "a sampler of a billion": (settings(monteclora_config={"num_samples": 10**9}), "its monteclora_config"),
+    "another task": (settings(task_type="SEQ_CLS"), "its task_type is 'SEQ_CLS'"),
     "a number that is none": (settings(lora_alpha=float("nan")), "its lora_alpha is nan"),
     "a factor beyond all numbers": (settings(lora_alpha=1e308), "its lora_alpha is 1e+308"),
     "one in a pattern of factors": (settings(alpha_pattern={"q_proj": 1e308}), "its alpha_pattern"),
@@ -113,6 +110,17 @@ SETTINGS: dict[str, tuple[Change, str]] = {
     "no object": (write(adapter_config_json=b"[1]"), "adapter_config.json is not a JSON object"),
     "JSON without a floor": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is not JSON"),
 }
+
+HARMLESS: dict[str, Any] = {
+    "auto_mapping": {"parent_library": "evil", "base_model_class": "C"},
+    "megatron_core": "evil",
+    "run_this": "evil",
+    "runtime_config": {"ephemeral_gpu_offload": True},
+    "corda_config": {"cache_file": "/etc/passwd"},
+    "eva_config": {"rho": 2.0},
+    "loftq_config": {"loftq_bits": 4},
+}
+"""Settings that nothing reads here, since PEFT does not get them."""
 
 
 CONFIG = "config.json"

@@ -1,4 +1,4 @@
-"""Hostile adapters: settings not known to be harmless, and malformed weights."""
+"""Hostile adapters: dangerous settings, and malformed weights."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 from tests.hub.hostile import (
     BASES,
     CODE,
+    HARMLESS,
     PICKLE,
     SETTINGS,
     Change,
@@ -36,7 +37,7 @@ def tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
 
 
 @pytest.mark.parametrize("attack", SETTINGS)
-def test_adapter_settings_not_known_to_be_harmless_are_refused(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
+def test_dangerous_adapter_settings_are_refused(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
     """The weights are not even downloaded."""
     change, words = SETTINGS[attack]
     files = dict(sound_adapter)
@@ -67,12 +68,20 @@ WEIGHTS: dict[str, tuple[Change, str, set[str]]] = {
     "numbers of another kind": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type 'I8'", set()),
     "numbers that are none": (tensors(lambda tensor: tensor * float("nan")), "weights that are not finite", set()),
     "tensors of another shape": (tensors(lambda tensor: tensor[:1].contiguous()), "does not fit its base", set()),
+    "a regular expression without end": (settings(target_modules=r"(?:\w+\.?)+!"), "they take more than 2 s", set()),
+    "one in a pattern": (settings(alpha_pattern={r"(?:\w+\.?)+!": 1}), "they take more than 2 s", set()),
     "settings of two megabytes": (
         lambda files: files.update({"adapter_config.json": files["adapter_config.json"] + b" " * 2_000_000}),
         "adapter_config.json would be 2 MB; expected at most 1 MB",
         {"nothing"},
     ),
 }
+
+
+def test_settings_that_nothing_reads_do_nothing(loopback: Loopback, sound_adapter: Files) -> None:
+    files = dict(sound_adapter)
+    settings(**HARMLESS)(files)
+    assert loopback.owner.call(open_model, put_here(loopback, files)) == ("loaded", False)
 
 
 @pytest.mark.parametrize("attack", WEIGHTS)

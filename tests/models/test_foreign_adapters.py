@@ -1,0 +1,254 @@
+"""Adapters as others publish them: what PEFT loads, loads here, and computes the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.downloads.fetching import Fetched, fetch
+from msgrpo_hub.downloads.listing import list_files
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.adapters import load_adapter
+from tests.models.loading import edit, load, one_line, rngs
+from tests.models.test_adapters_loaded import logits
+from tests.tiny import SIZE, MakeFolder, adapted, tiny_model
+
+ALL = "all-linear"
+KINDS: dict[str, dict[str, Any]] = {
+    "a head of its own": {"modules_to_save": ["lm_head"]},
+    "head, embedding and norms of its own": {"modules_to_save": ["lm_head", "embed_tokens", "norm", "input_layernorm"]},
+    "tokens of its own": {"trainable_token_indices": [5, 6, 7]},
+    "tokens of its own in two layers": {"trainable_token_indices": {"embed_tokens": [5, 6], "lm_head": [7]}},
+    "all biases": {"bias": "all"},
+    "the biases of its layers": {"bias": "lora_only", "target_modules": ["q_proj", "k_proj"]},
+    "DoRA": {"use_dora": True},
+    "rsLoRA with patterns": {"use_rslora": True, "rank_pattern": {r".*layers\.1\.\w+\.q_proj": 2}, "alpha_pattern": {"^x": 3}},
+    "a regular expression": {"target_modules": r"(?:.*?(?:self_attn|mlp).*?(?:q_proj|v_proj|up_proj).*?)"},
+    "one for layers to leave out": {"target_modules": ALL, "exclude_modules": r".*\.0\..*"},
+    "a LoRA on the embedding": {"target_modules": ["embed_tokens", "q_proj"]},
+    "a LoRA on the head": {"target_modules": ["lm_head", "q_proj"]},
+    "biases of LoRA": {"lora_bias": True},
+    "some layers": {"target_modules": ["q_proj"], "layers_to_transform": [1], "layers_pattern": "layers"},
+    "another beginning": {"init_lora_weights": "orthogonal"},
+}
+
+
+def published(base: Path, folder: Path, **options: Any) -> Path:
+    """An adapter whose every trained weight differs from the base, as PEFT saves it."""
+    torch.manual_seed(1)
+    model = adapted(AutoModelForCausalLM.from_pretrained(base), **options)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(0.05 * torch.randn_like(weight))
+    model.save_pretrained(folder)
+    return folder
+
+
+def check(base: Path, adapter: Path, prompts: list[Prompt], engine: str = "fast") -> None:
+    """The greedy replies have the log-probabilities of PEFT's own model in one uncached pass."""
+    plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
+    agent = load(base, adapter=str(adapter), max_new_tokens=4, temperature=0.0)
+    assert agent.chosen_engine(prompts) == engine
+    with agent.caching():
+        replies = agent.complete(prompts, rngs(len(prompts)))
+    for reply in replies:
+        ids = torch.tensor([reply.prompt_ids + reply.token_ids])
+        with torch.no_grad():
+            log_p = plain(ids).logits[0, len(reply.prompt_ids) - 1 : -1].log_softmax(-1)
+        assert list(reply.token_ids) == log_p.argmax(-1).tolist()
+        assert reply.log_probs == pytest.approx(log_p.max(-1).values.tolist(), abs=2e-5)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["", "tied"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adapter_computes_what_peft_computes(
+    make_folder: MakeFolder, tmp_path: Path, prompts: list[Prompt], kind: str, tied: bool
+) -> None:
+    base = make_folder("qwen2", tie_word_embeddings=tied)
+    check(base, published(base, tmp_path, **KINDS[kind]), prompts[:3])
+
+
+# ---- adapters of other versions
+
+
+def fetched(folder: Path) -> Fetched:
+    return fetch(list_files(str(folder)))
+
+
+def write_adapter(folder: Path, weights: dict[str, torch.Tensor], **settings: Any) -> Fetched:
+    plain = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "org/base", "r": 2, "lora_alpha": 4}
+    (folder / "adapter_config.json").write_text(json.dumps(plain | settings))
+    save_file(weights, folder / "adapter_model.safetensors")
+    return fetched(folder)
+
+
+def matrices(layer: str, outputs: int, inputs: int) -> dict[str, torch.Tensor]:
+    """A and B of rank 2 for one linear layer."""
+    name = f"base_model.model.{layer}.lora"
+    return {f"{name}_A.weight": torch.randn(2, inputs) / 4, f"{name}_B.weight": torch.randn(outputs, 2) / 4}
+
+
+def added(weights: dict[str, torch.Tensor], layer: str) -> torch.Tensor:
+    """What an adapter adds to the weight of one layer: B A · alpha / r."""
+    return 2 * weights[f"base_model.model.{layer}.lora_B.weight"] @ weights[f"base_model.model.{layer}.lora_A.weight"]
+
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+@pytest.mark.parametrize(
+    ("family", "block", "names", "options"),
+    [
+        ("mixtral", "block_sparse_moe", ("w1", "w3", "w2"), {"num_local_experts": 3}),
+        ("qwen3_moe", "mlp", ("gate_proj", "up_proj", "down_proj"), {"num_experts": 3, "num_experts_per_tok": 2, "head_dim": 8}),
+    ],
+)
+def test_an_adapter_of_experts_from_before_they_were_fused_is_added_to_each_expert(
+    tmp_path: Path, family: str, block: str, names: tuple[str, str, str], options: dict[str, Any]
+) -> None:
+    """Worked by hand: the weight of each expert plus its own B A · alpha / r, in the base's fused parameters."""
+    options = {"vocab_size": 64, "moe_intermediate_size": 48, "num_hidden_layers": 1, **options}
+    base, weights, changed = tiny_model(family, **options).eval(), {}, tiny_model(family, **options).eval()
+    torch.manual_seed(3)
+    experts = changed.model.layers[0].mlp.experts
+    for k in range(3):
+        gate, up, down = (f"model.layers.0.{block}.experts.{k}.{name}" for name in names)
+        weights |= matrices(gate, 48, 32) | matrices(up, 48, 32) | matrices(down, 32, 48)
+        with torch.no_grad():
+            experts.gate_up_proj[k] += torch.cat([added(weights, gate), added(weights, up)])
+            experts.down_proj[k] += added(weights, down)
+    before = base(IDS).logits
+    model = load_adapter(base, write_adapter(tmp_path, weights, target_modules=list(names)))
+    torch.testing.assert_close(model(IDS).logits, changed(IDS).logits, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(model(IDS).logits, before, atol=0.1)
+    weights.pop(next(iter(weights)))
+    with pytest.raises(UserError, match="does not fit its base"):
+        load_adapter(tiny_model(family, **options), write_adapter(tmp_path, weights, target_modules=list(names)))
+
+
+def test_an_adapter_of_a_vision_model_from_before_its_language_model_moved_is_loaded(tmp_path: Path) -> None:
+    """The layers were `language_model.model.layers` until transformers 4.52, and are `model.language_model.layers`."""
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**SIZE, "head_dim": 8, "query_pre_attn_scalar": 16, "vocab_size": 64, "num_hidden_layers": 1}
+    config = CONFIG_MAPPING["gemma3"](text_config=text, vision_config={**vision, "image_size": 28, "patch_size": 14})
+    base, changed = (AutoModelForImageTextToText.from_config(config).eval() for _ in range(2))
+    changed.load_state_dict(base.state_dict())
+    old = "language_model.model.layers.0.self_attn.q_proj"
+    weights = matrices(old, 32, 32)
+    model = load_adapter(base, write_adapter(tmp_path, weights, target_modules=["q_proj"], exclude_modules=".*vision.*"))
+    with torch.no_grad():
+        changed.model.language_model.layers[0].self_attn.q_proj.weight += added(weights, old)
+    torch.testing.assert_close(model(input_ids=IDS).logits, changed(input_ids=IDS).logits, atol=1e-4, rtol=1e-4)
+    with model.disable_adapter():
+        assert not torch.allclose(model(input_ids=IDS).logits, changed(input_ids=IDS).logits, atol=1e-2)
+
+
+UNSLOTH = {
+    "auto_mapping": {
+        "base_model_class": "LlamaForCausalLM",
+        "parent_library": "transformers.models.llama.modeling_llama",
+        "unsloth_fixed": True,
+    },
+    "base_model_name_or_path": "unsloth/Llama-3.2-1B-Instruct-bnb-4bit",
+    "loftq_config": {"loftq_bits": 4, "loftq_iter": 1},
+    "runtime_config": {"ephemeral_gpu_offload": False},
+    "eva_config": None,
+    "megatron_core": "megatron.core",
+    "task_type": "SEQ_2_SEQ_LM",
+    "unsloth_fixed": True,
+    "target_modules": r"(?:.*?(?:language|text).*?(?:self_attn|mlp).*?(?:q_proj|v_proj).*?)|"
+    r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|attention|attn|mlp)\.(?:(?:q_proj|v_proj)))",
+}
+"""Settings as Unsloth has written them, and some of a newer PEFT."""
+
+
+def test_settings_as_unsloth_writes_them_are_loaded_and_the_unknown_ones_are_named(
+    qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt], caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = published(qwen2_folder, tmp_path, target_modules=["q_proj", "v_proj"])
+    plain = logits(load(qwen2_folder, adapter=str(adapter)).model)
+    edit(adapter / "adapter_config.json", **UNSLOTH, use_something_newer=7)
+    loaded = load(qwen2_folder, adapter=str(adapter), max_new_tokens=2)
+    assert torch.equal(logits(loaded.model), plain)
+    assert loaded.complete(prompts[:2], rngs(2))
+    [line] = [record.getMessage() for record in caplog.records if "not known here" in record.getMessage()]
+    assert line.endswith("not used: 'unsloth_fixed', 'use_something_newer'")
+
+
+def test_an_adapter_with_more_tokens_than_its_base_is_loaded_with_all_of_them(qwen2_folder: Path, tmp_path: Path) -> None:
+    """As TRL saves it after adding tokens to the template: embedding and head have more rows than those of the base."""
+    torch.manual_seed(1)
+    larger = AutoModelForCausalLM.from_pretrained(qwen2_folder)
+    larger.resize_token_embeddings(len(larger.get_input_embeddings().weight) + 8)
+    model = adapted(larger, modules_to_save=["embed_tokens", "lm_head"])
+    model.save_pretrained(tmp_path)
+    assert torch.equal(logits(load(qwen2_folder, adapter=str(tmp_path)).model), logits(model))
+
+
+# ---- adapters that do not fit
+
+
+def change(folder: Path, **changes: Any) -> Path:
+    """An adapter with other weights: names without their prefix, and None to remove one."""
+    path = folder / "adapter_model.safetensors"
+    weights: dict[str, Any] = load_file(path) | {f"base_model.model.{name}": value for name, value in changes.items()}
+    save_file({name: value for name, value in weights.items() if value is not None}, path)
+    return folder
+
+
+LAYER = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ({}, {f"{LAYER}.lora_A.weight": None}, "1 of its 28 layers have no weights, 0 weights match no layer"),
+        ({}, {"model.layers.7.mlp.lora_A.weight": torch.ones(4, 32)}, "0 of its 28 layers have no weights, 1 weights match"),
+        ({}, {f"{LAYER}.base_layer.weight": torch.ones(32, 32)}, "0 of its 28 layers have no weights, 1 weights match"),
+        ({}, {f"{LAYER}.base_layer.bias": torch.ones(32)}, "1 weights match no layer"),
+        ({"bias": "all"}, {f"{LAYER}.base_layer.bias": None}, "1 of its 34 layers have no weights"),
+        ({"modules_to_save": ["lm_head"]}, {"lm_head.weight": None}, "lm_head"),
+        ({"trainable_token_indices": [1]}, {"model.embed_tokens.token_adapter.trainable_tokens_delta": None}, "embed_tokens"),
+        ({}, {f"{LAYER}.lora_A.weight": torch.ones(3, 32)}, "size mismatch"),
+    ],
+    ids=str,
+)
+def test_an_adapter_with_missing_or_other_weights_is_refused(
+    qwen2_folder: Path, tmp_path: Path, options: dict[str, Any], changes: dict[str, Any], words: str
+) -> None:
+    """A weight of the base itself is none of an adapter's: it would change the base silently."""
+    adapter = change(published(qwen2_folder, tmp_path, **options), **changes)
+    with pytest.raises(UserError, match="does not fit its base") as error:
+        load(qwen2_folder, adapter=str(adapter))
+    assert words in one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"target_modules": r"(?:\w+\.?)+!"}, "more than 2 s"),
+        ({"exclude_modules": r"(\w*\.?)*!"}, "more than 2 s"),
+        ({"rank_pattern": {r"(\w*\.?)*!": 4}}, "more than 2 s"),
+        ({"alpha_pattern": {r"(?=(\w*\.?)*!)": 4}}, "more than 2 s"),
+        ({"target_modules": "("}, "missing )"),
+        ({"target_modules": "a{1,99999999999999999999}"}, "too large"),
+    ],
+    ids=str,
+)
+def test_a_regular_expression_that_never_ends_is_stopped(
+    qwen2_folder: Path, tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    edit(published(qwen2_folder, tmp_path) / "adapter_config.json", **settings)
+    with pytest.raises(UserError, match="its regular expressions of layers are refused") as error:
+        load(qwen2_folder, adapter=str(tmp_path))
+    assert words in one_line(error)
