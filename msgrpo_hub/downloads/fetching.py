@@ -7,7 +7,8 @@ passes the same checks.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from msgrpo_hub.downloads.inspection import (
     parse,
     weight_files,
 )
-from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS, CONFIG, LARGEST_SETTINGS, Listing, is_repository, no_folder
+from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS, CONFIG, LARGEST_SETTINGS, Listing, gguf_error, is_repository, no_folder
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, exists, is_folder, pocket_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, Scalar, play_settings_of
 from msgrpo_hub.downloads.snapshots import snapshot
@@ -88,6 +89,15 @@ def read_settings(found: Listing) -> dict[str, Any]:
     return settings
 
 
+@contextmanager
+def base_errors(adapter: str) -> Iterator[None]:
+    """Adds to an error about the base that an adapter names what to do: to name another."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"the adapter {adapter!r} needs a base: {error}; name its base yourself: BASE+{adapter}") from error
+
+
 def base_of(settings: Mapping[str, Any], adapter: str) -> str:
     """The base model that an adapter names. The built-in base is found in any installation.
 
@@ -96,13 +106,11 @@ def base_of(settings: Mapping[str, Any], adapter: str) -> str:
     """
     base = str(settings.get("base_model_name_or_path") or "")
     if not base:
-        raise UserError(f"the adapter {adapter!r} does not name its base model: name both, as BASE+ADAPTER")
+        raise UserError("it does not name its base model")
     if "/".join(Path(base).parts[-3:]) == PUBLIC_POCKET:
         return str(pocket_path())
     if not is_folder(adapter) and (exists(base) or not is_repository(base)):
-        raise UserError(
-            f"the adapter {adapter!r} names {base!r} as its base: expected a repository; or name both, as BASE+ADAPTER"
-        )
+        raise UserError(f"it names {base!r} as its base: expected a repository")
     return base
 
 
@@ -138,7 +146,7 @@ def _fetch_base(found: Listing) -> Fetched:
 
 def _check_settings(found: Listing, config: Mapping[str, Any], weight_bytes: int) -> list[str]:
     """The names of a base's files other than its weights, after a check of their content and sizes."""
-    check_config(config, found.source, weight_bytes)
+    check_config(config, found.source, weight_bytes, found.original)
     return _check_files(found, (*_SETTINGS, *TOKENIZER_FILES, INDEX))
 
 
@@ -182,6 +190,8 @@ def _format_size(size: int) -> str:
 
 def _missing(found: Listing, name: str) -> UserError:
     """The error for a required file that the source lacks."""
+    if any(other.lower().endswith(".gguf") for other in found.sizes):
+        return gguf_error(found.source, found.original)
     pickled = sorted(other for other in found.sizes if _PICKLED.fullmatch(other))
     if pickled and name.endswith(".safetensors"):
         return UserError(
@@ -220,9 +230,9 @@ def _download(found: Listing, names: list[str]) -> Path:
     if found.folder:
         check_links(found.folder, names, found.source)
         return found.folder
-    cached = [try_to_load_from_cache(found.source, name, revision=found.commit) for name in names]
+    cached = [try_to_load_from_cache(found.repository, found.path(name), revision=found.commit) for name in names]
     if all(
         isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(cached, names, strict=True)
     ):
         return Path(str(cached[0])).parent
-    return snapshot(found.source, found.commit, {name: found.sizes[name] for name in names})
+    return snapshot(found.repository, found.commit, {found.path(name): found.sizes[name] for name in names}) / found.path("")

@@ -180,7 +180,7 @@ def _switched_on(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not (value is None or value is False or value in ({}, [], ""))}
 
 
-def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:
+def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, original: str = "") -> None:
     """Refuses a `config.json` that refers to other files or code, or describes a model larger than its weights.
 
     `auto_map` is allowed: it names code of the repository, which is neither downloaded nor run, and many models that
@@ -190,13 +190,17 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> N
         config: content of `config.json`.
         source: name of the model, for the message.
         weight_bytes: size of its weights.
+        original: the model that it is a quantised copy of, for the message.
 
     Raises:
         UserError: a setting is refused; the message names it.
     """
     for part in _objects(config):
         if part.get("quantization_config"):
-            raise UserError(f"{source!r} is quantised (quantization_config): expected plain weights; use the original model")
+            such_as = f", such as {original!r}" if original else ""
+            raise UserError(
+                f"{source!r} is quantised (quantization_config): expected plain weights; use the original model{such_as}"
+            )
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
             if "/" in str(part.get(name)):
                 raise UserError(
@@ -304,7 +308,7 @@ def check_links(folder: Path, names: Iterable[str], source: str) -> None:
         UserError: a file links elsewhere; the message names it.
     """
     inside = folder.resolve()
-    cache = inside.parent.parent / "blobs" if inside.parent.name == "snapshots" else inside
+    cache = next((above.parent / "blobs" for above in inside.parents if above.name == "snapshots"), inside)
     for name in names:
         file = (folder / name).resolve()
         if not (file.is_relative_to(inside) or file.is_relative_to(cache)):

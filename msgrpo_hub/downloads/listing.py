@@ -25,6 +25,8 @@ ADAPTER_SETTINGS, CONFIG = "adapter_config.json", "config.json"
 
 _REPOSITORY = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
+_SUBFOLDER = re.compile(r"(?!.*\.\.)([A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*)?", re.ASCII)
+
 log = logging.getLogger(__name__)
 
 
@@ -33,11 +35,13 @@ class Listing:
     """The files of a source, before any download."""
 
     source: str
-    """The name of a repository, or the path of a folder."""
+    """The name of a repository, `USER/REPO/folder` for an adapter in one of its folders, or the path of a folder."""
     commit: str
     """The commit of a repository; empty for a folder."""
     sizes: Mapping[str, int]
-    """Sizes of the top-level files, in bytes."""
+    """Sizes of the files in this folder, in bytes."""
+    original: str = ""
+    """The repository that the card of this one names as its base: of a quantised copy, the original."""
     folder: Path | None = None
     """The local folder of the files, if they need no download: a folder, or the cache while the Hub cannot be reached."""
 
@@ -45,12 +49,21 @@ class Listing:
     def is_adapter(self) -> bool:
         return ADAPTER_SETTINGS in self.sizes
 
+    @property
+    def repository(self) -> str:
+        """The repository of the files, unless they are in a folder."""
+        return split_subfolder(self.source)[0]
+
+    def path(self, name: str) -> str:
+        """The path of a file in the repository."""
+        return f"{split_subfolder(self.source)[1]}/{name}".lstrip("/")
+
 
 def list_files(source: str, revision: str | None = None) -> Listing:
     """Lists commit and files of a source. The Hub comes before the cache, because its client would return a cached file anyway.
 
     Args:
-        source: the name of a repository, or a folder.
+        source: the name of a repository, a folder, or `USER/REPO/folder`, which must hold an adapter.
         revision: a branch, tag or commit of a repository; None is main.
 
     Raises:
@@ -59,21 +72,30 @@ def list_files(source: str, revision: str | None = None) -> Listing:
     if is_folder(source):
         folder = Path(source)
         return Listing(source=source, commit="", sizes=_sizes(folder), folder=folder)
-    if not is_repository(source) or exists(source):
+    repo, subfolder = split_subfolder(source)
+    if source.lower().endswith(".gguf"):
+        raise gguf_error(source)
+    if not is_repository(repo) or not _SUBFOLDER.fullmatch(subfolder) or source.endswith("/") or exists(source):
         raise no_folder(source, "not a folder")
     if revision is not None and not is_revision(revision):
         raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
     with hub_errors(source):
         try:
-            info = retry_rate_limit(partial(HfApi().model_info, source, revision=revision, files_metadata=True))
+            info = retry_rate_limit(partial(HfApi().model_info, repo, revision=revision, files_metadata=True))
         except HfHubHTTPError:
             raise
         except HFValidationError as error:
             raise no_folder(source, first_line(error)) from error
         except (HTTPError, OfflineModeIsEnabled) as error:  # raised by the client without a network
             return _in_cache(source, revision, error)
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
-    listing = Listing(source=source, commit=str(info.sha), sizes=sizes)
+    paths = {file.rfilename.rpartition("/"): file.size or 0 for file in info.siblings or []}
+    sizes = {name: size for (folder, _, name), size in paths.items() if folder == subfolder}
+    named = getattr(info.card_data, "base_model", None)
+    original = named[0] if isinstance(named, list) and named else named
+    original = original if isinstance(original, str) and is_repository(original) else ""
+    listing = Listing(source=source, commit=str(info.sha), sizes=sizes, original=original)
+    if subfolder and not listing.is_adapter:
+        raise UserError(f"no adapter in the folder {subfolder!r} of {repo!r}: expected {ADAPTER_SETTINGS} there")
     _cache_revision(listing, revision)
     return listing
 
@@ -84,9 +106,25 @@ def cached_commit(source: str, revision: str | None = None) -> str:
     return folder.name if folder else ""
 
 
+def split_subfolder(source: str) -> tuple[str, str]:
+    """The repository and the folder in it, which is empty for the top.
+
+    >>> split_subfolder("ada/lake"), split_subfolder("ada/lake/checkpoints/step-20")
+    (('ada/lake', ''), ('ada/lake', 'checkpoints/step-20'))
+    """
+    parts = source.split("/")
+    return "/".join(parts[:2]), "/".join(parts[2:])
+
+
 def is_repository(name: str) -> bool:
     """Whether a name can be that of a repository."""
     return bool(_REPOSITORY.fullmatch(name))
+
+
+def gguf_error(source: str, original: str = "") -> UserError:
+    """The error for a model in llama.cpp's format."""
+    such_as = f", such as {original!r}" if original else ""
+    return UserError(f"{source!r} holds GGUF files, which cannot be trained on: use the original model in safetensors{such_as}")
 
 
 def no_folder(source: str, why: str) -> UserError:
@@ -100,7 +138,7 @@ def _cache_revision(found: Listing, revision: str | None) -> None:
     name = ADAPTER_SETTINGS if found.is_adapter else CONFIG
     if revision != found.commit and found.sizes.get(name, LARGEST_SETTINGS) < LARGEST_SETTINGS:
         with hub_errors(found.source):
-            retry_rate_limit(partial(hf_hub_download, found.source, name, revision=revision))
+            retry_rate_limit(partial(hf_hub_download, found.repository, found.path(name), revision=revision))
 
 
 def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
@@ -112,12 +150,15 @@ def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
             f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
             f"({first_line(error)})"
         ) from error
-    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, folder.name)
-    return Listing(source=source, commit=folder.name, sizes=_sizes(folder), folder=folder)
+    top = [folder, *folder.parents][source.count("/", len(split_subfolder(source)[0]))]
+    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, top.name)
+    return Listing(source=source, commit=top.name, sizes=_sizes(folder), folder=folder)
 
 
 def _cached(source: str, revision: str | None) -> Path | None:
-    paths = (try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG))
+    repo, subfolder = split_subfolder(source)
+    names = [f"{subfolder}/{ADAPTER_SETTINGS}"] if subfolder else [ADAPTER_SETTINGS, CONFIG]
+    paths = (try_to_load_from_cache(repo, name, revision=revision) for name in names)
     return next((Path(path).parent for path in paths if isinstance(path, str)), None)
 
 

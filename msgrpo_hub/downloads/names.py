@@ -35,10 +35,10 @@ def built_in_adapters() -> tuple[str, ...]:
 
 
 def located(name: str) -> str:
-    """The folder of a built-in model; any other name unchanged."""
+    """The folder of a built-in model, or one below `~`; any other name unchanged."""
     if name in built_in_adapters():
         return str(adapters_path() / name)
-    return str(pocket_path()) if name == POCKET else name
+    return str(pocket_path()) if name == POCKET else str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
 def exists(path: str | Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgrpo_hub.downloads.fetching import base_of, read_settings
+from msgrpo_hub.downloads.fetching import base_errors, base_of, read_settings
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.listing import Listing, list_files
 from msgrpo_hub.downloads.names import is_folder, located, named, public_name
@@ -56,7 +56,8 @@ def resolve(name: str, largest: int | None = None) -> Sources:
     listing = _listed(base, revision, largest)
     if not adapter and listing.is_adapter:
         settings = read_settings(listing)
-        named_base = _listed(base_of(settings, base), settings.get("revision"), largest)
+        with base_errors(base):
+            named_base = _listed(base_of(settings, base), settings.get("revision"), largest)
         return Sources(base=named_base.source, base_commit=_commit(named_base), adapter=base, adapter_commit=_commit(listing))
     if not adapter:
         return Sources(base=base, base_commit=_commit(listing))

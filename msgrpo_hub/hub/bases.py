@@ -14,7 +14,7 @@ from msgrpo_hub import __version__
 from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.hub_errors import hub_errors
 from msgrpo_hub.downloads.listing import cached_commit
-from msgrpo_hub.downloads.names import POCKET, adapters_path, is_folder, pocket_path, split_revision
+from msgrpo_hub.downloads.names import adapters_path, is_folder, located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.hub.adapter_card import Base
 from msgrpo_hub.hub.card_rules import LICENSES, split_card
@@ -34,9 +34,8 @@ _LONGEST_LICENSE = 100  # characters of its name
 
 def local_base(config: TrainConfig) -> Path | None:
     """The folder of a local base; None for a base on the Hub."""
-    if config.model == POCKET:
-        return pocket_path()
-    return Path(config.model) if is_folder(config.model) else None
+    folder = Path(located(config.model))
+    return folder if is_folder(folder) else None
 
 
 def find_base(config: TrainConfig, given: str | None, trained_on: str = "", token: str | None = None) -> Base:

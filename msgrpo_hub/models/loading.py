@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 from transformers import (
@@ -12,10 +13,20 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import logging
+from transformers.utils.logging import disable_progress_bar
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
-from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, TEMPLATE, VOCABULARIES, Fetched, base_of, fetch, read_settings
+from msgrpo_hub.downloads.fetching import (
+    ADAPTER_WEIGHTS,
+    TEMPLATE,
+    VOCABULARIES,
+    Fetched,
+    base_errors,
+    base_of,
+    fetch,
+    read_settings,
+)
+from msgrpo_hub.downloads.hashes import content_hash
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.downloads.listing import list_files, no_folder
 from msgrpo_hub.errors import UserError
@@ -23,10 +34,12 @@ from msgrpo_hub.models.chat_templates import set_template
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
+log = logging.getLogger(__name__)
+
 
 def hide_progress_bars() -> None:
     """Switches off transformers' progress bars for loading weights; download progress bars stay."""
-    logging.disable_progress_bar()
+    disable_progress_bar()
 
 
 def fetch_both(
@@ -48,12 +61,15 @@ def fetch_both(
     if not listing.is_adapter:
         return fetch(listing), None
     settings = read_settings(listing)
-    base = list_files(base_of(settings, source), settings.get("revision"))
-    if base.is_adapter:
-        raise UserError(
-            f"the adapter {source!r} names {base.source!r} as its base, but that is also an adapter: expected a base model"
-        )
-    return fetch(base), fetch(listing)
+    with base_errors(source):
+        base = list_files(base_of(settings, source), settings.get("revision"))
+        if base.is_adapter:
+            raise UserError(f"it names {base.source!r} as its base, but that is also an adapter: expected a base model")
+        fetched = fetch(base)
+    trained_on = settings.get("revision") or ""
+    if not fetched.commit and len(trained_on) == 64 and trained_on != content_hash(fetched.folder):
+        log.warning("the base in %s has changed since the adapter %s was trained on it", base.source, source)
+    return fetched, fetch(listing)
 
 
 def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedConfig]:

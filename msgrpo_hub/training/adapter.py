@@ -18,7 +18,6 @@ from msgrpo_hub.downloads.listing import list_files
 from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models.adapters import load_adapter
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.training.config import TrainConfig

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.fetching import TEMPLATE
-from msgrpo_hub.downloads.names import exists, pocket_path
+from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import distinct_boards
@@ -118,6 +118,10 @@ def _prepared(
     """A trainer in the state that the run is in; the folder now belongs to this run."""
     pinned, provenance = pin_sources(config, folder.provenance)
     trainer = Trainer(pinned, accelerator, make_actor)
+    settings = trainer.model.peft_config["default"]
+    base = Path(settings.base_model_name_or_path).resolve()
+    if is_folder(base) and base != pocket_path().resolve():  # so that it is found from any folder, and a change is noticed
+        settings.base_model_name_or_path, settings.revision = str(base), provenance.base_commit
     choose_threads(config, folder.provenance, trainer.agent.model.num_parameters())
     device, engine = trainer.model.device.type, trainer.chosen_engine()
     now = rounding(config, accelerator.num_processes, device, engine, trainer.actor.name)

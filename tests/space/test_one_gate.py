@@ -20,20 +20,16 @@ from msgrpo_hub.hub.adapters import read_adapter
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "msgrpo_hub/pocket/model", "r": 8, "target_modules": ["q_proj"]}
 REFUSED: dict[str, dict[str, Any]] = {
     "another type": {"peft_type": "PROMPT_TUNING"},
-    "code of its own": {"auto_mapping": {"parent_library": "evil"}},
-    "another module": {"megatron_core": "evil"},
     "a configuration of megatron": {"megatron_config": {"a": 1}},
     "a tokenizer's arguments": {"tokenizer_kwargs": {"a": 1}},
     "another way to begin": {"init_lora_weights": "pissa"},
-    "a file to begin with": {"corda_config": {"cache_file": "/etc/passwd"}},
-    "whole layers": {"modules_to_save": ["lm_head"]},
-    "new words": {"trainable_token_indices": [1]},
+    "whole layers by a regular expression": {"modules_to_save": ["(a+)+$"]},
+    "too many new words": {"trainable_token_indices": [1] * 10_001},
     "a giant rank": {"r": 10**6},
     "a giant rank of a layer": {"rank_pattern": {"q_proj": 10**6}},
-    "a regular expression": {"target_modules": "(a+)+$"},
+    "a regular expression of many characters": {"target_modules": "a" * 10_000},
     "a path as a revision": {"revision": "../../etc"},
-    "trained biases": {"bias": "all"},
-    "what nobody knows": {"invented": True},
+    "what nobody knows": {"invented": {"a": 1}},
 }
 
 
