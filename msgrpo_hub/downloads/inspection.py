@@ -294,7 +294,10 @@ def tensor_sizes(path: Path, source: str) -> list[tuple[str, int]]:
 def _read_header(path: Path, source: str) -> dict[str, Any]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(LARGEST_HEADER, path.stat().st_size - 8):
+        if LARGEST_HEADER < length <= path.stat().st_size - 8:
+            limit = f"{LARGEST_HEADER:,} bytes, enough for 70,000 tensors"
+            raise UserError(f"{source!r} is not loaded: the header of {path.name} has {length:,} bytes; expected at most {limit}")
+        if not 2 <= length <= path.stat().st_size - 8:
             raise UserError(
                 f"{source!r} is not loaded: {path.name} is not a safetensors file (its header would have {length} bytes)"
             )

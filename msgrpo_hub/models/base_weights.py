@@ -49,7 +49,7 @@ def load_base(
     if load_in_4bit:
         options |= _four_bits(dtype, options.get("device_map") or {"": _of_large_models(device)})
     try:
-        loaded: Any = kind.from_pretrained(found.folder, **options)
+        loaded: Any = kind.from_pretrained(found.folder, config=config, **options)
     except Exception as error:  # as for the tokenizer
         raise unusable(found, error) from error
     model, report = loaded

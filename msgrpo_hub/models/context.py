@@ -36,7 +36,8 @@ def context_limit(config: PretrainedConfig) -> int | None:
     stated = next((value for name in _NAMES if (value := getattr(text, name, None))), None)
     if stated is None or text.model_type in _RECURRENT or getattr(text, "alibi", False):
         return None
-    return int(min(max(stated, _reach(rope, stated)) for rope in _rotary_embeddings(text) or [{}]))
+    reached = [max(stated, _reach(rope, stated)) for rope in _rotary_embeddings(text) or [{}]]
+    return int(min(2**62, *reached))  # a factor may be beyond all numbers
 
 
 def _rotary_embeddings(config: PretrainedConfig) -> list[Mapping[str, Any]]:

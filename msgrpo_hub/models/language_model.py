@@ -221,4 +221,4 @@ def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenize
     config = model.generation_config
     configured = config.eos_token_id if config is not None else None
     ends = configured if isinstance(configured, list) else [configured]
-    return frozenset(token for token in [*ends, tokenizer.eos_token_id] if token is not None)
+    return frozenset(token for token in [*ends, tokenizer.eos_token_id] if isinstance(token, int))

@@ -27,7 +27,6 @@ from msgrpo_hub.downloads.fetching import (
     read_settings,
 )
 from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.downloads.listing import list_files, no_folder
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import set_template
@@ -77,6 +76,7 @@ def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedC
     try:
         config = AutoConfig.from_pretrained(found.folder, **LOCAL)
         tokenizer = AutoTokenizer.from_pretrained(found.folder, **LOCAL)
+        tokenizer("some text")  # some settings are read only then
     except Exception as error:  # the libraries raise errors of every class for malformed files
         raise unusable(found, error) from error
     if tokenizer.vocab_size < 2:
@@ -147,8 +147,7 @@ def stored_format(found: Fetched) -> PromptFormat | None:
 
 def unusable(found: Fetched, error: Exception) -> UserError:
     """One line for files that the libraries cannot load as a model."""
+    why = " ".join(str(error).split())[:300] or type(error).__name__
     if not found.commit:
-        return no_folder(found.source, first_line(error))
-    return UserError(
-        f"cannot load {found.source!r} at commit {found.commit}: its files are not a valid model ({first_line(error)})"
-    )
+        return no_folder(found.source, why)
+    return UserError(f"cannot load {found.source!r} at commit {found.commit}: its files are not a valid model ({why})")

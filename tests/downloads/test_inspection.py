@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -153,6 +155,20 @@ def test_an_arbitrary_header_passes_or_is_refused_in_one_line(content: bytes) ->
             check_weights(path, "it")
         except UserError as error:
             assert len(str(error).splitlines()) == 1  # noqa: PT017
+
+
+def test_a_header_of_200_000_tensors_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    tensors = (b'"a%d":{"dtype":"F32","shape":[],"data_offsets":[%d,%d]}' % (k, 4 * k, 4 * k + 4) for k in range(200_000))
+    text = b"{%s}" % b",".join(tensors)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(800_000))
+    tracemalloc.start()
+    started = time.process_time()
+    with pytest.raises(UserError, match=r"the header of model.safetensors has 13,\d+,\d+ bytes; expected at most 10,000,000"):
+        check_weights(path, "it")
+    assert time.process_time() - started < 2
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 @given(st.binary())
