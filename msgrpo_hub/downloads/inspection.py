@@ -276,10 +276,8 @@ def check_weights(path: Path, source: str, kinds: tuple[str, ...] = ()) -> None:
     Raises:
         UserError: the file is not a safetensors file, or its header is larger than any model needs.
     """
-    header = _read_header(path, source)
-    for name, tensor in header.items():
-        kind = tensor.get("dtype") if isinstance(tensor, dict) else None
-        if kinds and name != "__metadata__" and kind not in kinds:
+    for name, (kind, _) in _read_header(path, source).items():
+        if kinds and kind not in kinds:
             raise UserError(
                 f"{source!r} is not loaded: {name} in {path.name} is of type {_short(kind)}; expected {', '.join(kinds)}"
             )
@@ -287,11 +285,18 @@ def check_weights(path: Path, source: str, kinds: tuple[str, ...] = ()) -> None:
 
 def tensor_sizes(path: Path, source: str) -> list[tuple[str, int]]:
     """(number type, such as `F32`; number of elements) of each tensor in a safetensors file. Errors as for `check_weights`."""
-    tensors = [tensor for name, tensor in _read_header(path, source).items() if name != "__metadata__"]
-    return [(str(tensor["dtype"]), math.prod(tensor["shape"])) for tensor in tensors]
+    return [(kind, math.prod(shape)) for kind, shape in _read_header(path, source).values()]
 
 
-def _read_header(path: Path, source: str) -> dict[str, Any]:
+def embedding_rows(path: Path, source: str) -> int:
+    """The rows of the embedding that an adapter stores as a whole; 0 if it stores none. Errors as for `check_weights`."""
+    header = _read_header(path, source).items()
+    stored = [shape for name, (_, shape) in header if ".embed_tokens." in name and "lora_" not in name and len(shape) == 2]
+    return max((shape[0] for shape in stored), default=0)
+
+
+def _read_header(path: Path, source: str) -> dict[str, tuple[str, list[int]]]:
+    """Number type and shape of each tensor in a safetensors file."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if LARGEST_HEADER < length <= path.stat().st_size - 8:
@@ -301,7 +306,12 @@ def _read_header(path: Path, source: str) -> dict[str, Any]:
             raise UserError(
                 f"{source!r} is not loaded: {path.name} is not a safetensors file (its header would have {length} bytes)"
             )
-        return parse(file.read(length), f"the header of {path.name}", source)
+        header = parse(file.read(length), f"the header of {path.name}", source)
+    header.pop("__metadata__", None)
+    for name, tensor in header.items():
+        if not (isinstance(tensor, dict) and isinstance(tensor.get("shape"), list) and _are_whole(tensor["shape"])):
+            raise UserError(f"{source!r} is not loaded: {path.name} is not a safetensors file ({_short(name)} has no shape)")
+    return {name: (str(tensor.get("dtype")), tensor["shape"]) for name, tensor in header.items()}
 
 
 def check_links(folder: Path, names: Iterable[str], source: str) -> None:

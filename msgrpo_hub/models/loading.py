@@ -27,6 +27,7 @@ from msgrpo_hub.downloads.fetching import (
     read_settings,
 )
 from msgrpo_hub.downloads.hashes import content_hash
+from msgrpo_hub.downloads.inspection import embedding_rows
 from msgrpo_hub.downloads.listing import list_files, no_folder
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import set_template
@@ -104,15 +105,16 @@ def adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: Pre
     try:
         own = AutoTokenizer.from_pretrained(found.folder, config=config, **LOCAL)
         own.chat_template = own.get_chat_template() if own.chat_template else base.chat_template
-    except Exception as error:
+    except Exception as error:  # as for the tokenizer of a base
         raise UserError(
-            f"cannot load the tokenizer beside the adapter {found.source!r} ({first_line(error)}): expected its files as the "
-            "library saves them, or none"
+            f"cannot load the tokenizer beside the adapter {found.source!r} ({' '.join(str(error).split())[:300]}): expected its "
+            "files as the library saves them, or none"
         ) from error
     if _tokens(own) == _tokens(base):
         base.chat_template = own.chat_template
         return base
-    rows, known = config.get_text_config().vocab_size, base.get_vocab()
+    stored = embedding_rows(found.folder / ADAPTER_WEIGHTS, found.source)
+    rows, known = max(config.get_text_config().vocab_size, stored), base.get_vocab()
     if beyond := [token for token, index in own.get_vocab().items() if index >= rows and known.get(token) != index]:
         raise UserError(
             f"the tokenizer beside the adapter {found.source!r} has {len(beyond)} tokens, such as {beyond[0]!r}, beyond the "

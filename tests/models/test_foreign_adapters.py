@@ -10,7 +10,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from msgrpo_hub.agent.prompt import Prompt
@@ -185,14 +185,22 @@ def test_settings_as_unsloth_writes_them_are_loaded_and_the_unknown_ones_are_nam
     assert line.endswith("not used: 'unsloth_fixed', 'use_something_newer'")
 
 
-def test_an_adapter_with_more_tokens_than_its_base_is_loaded_with_all_of_them(qwen2_folder: Path, tmp_path: Path) -> None:
-    """As TRL saves it after adding tokens to the template: embedding and head have more rows than those of the base."""
+def test_an_adapter_with_more_tokens_than_its_base_is_loaded_with_all_of_them(
+    qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt]
+) -> None:
+    """As TRL saves it after adding tokens: embedding and head have more rows, and the tokenizer is beside them."""
     torch.manual_seed(1)
-    larger = AutoModelForCausalLM.from_pretrained(qwen2_folder)
-    larger.resize_token_embeddings(len(larger.get_input_embeddings().weight) + 8)
+    larger, tokenizer = AutoModelForCausalLM.from_pretrained(qwen2_folder), AutoTokenizer.from_pretrained(qwen2_folder)
+    rows = len(larger.get_input_embeddings().weight)
+    tokenizer.add_tokens([f"<new {k}>" for k in range(rows - len(tokenizer) + 3)])
+    larger.resize_token_embeddings(len(tokenizer))
     model = adapted(larger, modules_to_save=["embed_tokens", "lm_head"])
     model.save_pretrained(tmp_path)
-    assert torch.equal(logits(load(qwen2_folder, adapter=str(tmp_path)).model), logits(model))
+    tokenizer.save_pretrained(tmp_path)
+    agent = load(qwen2_folder, adapter=str(tmp_path), max_new_tokens=2)
+    assert torch.equal(logits(agent.model), logits(model))
+    assert agent.tokenizer("<new 0>")["input_ids"] == tokenizer("<new 0>")["input_ids"]
+    assert agent.complete(prompts[:1], rngs(1))
 
 
 # ---- adapters that do not fit
