@@ -72,6 +72,7 @@ def store(folder: Path, rows: Mapping[str, Row]) -> None:
     """Writes the rows of an experiment, each in a line."""
     lines = [f"{json.dumps(unit)}: {json.dumps(rows[unit], sort_keys=True)}" for unit in sorted(rows)]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / ROWS, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 

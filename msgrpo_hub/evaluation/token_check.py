@@ -104,7 +104,7 @@ def _limit_problems(origin: Origin, reply: Completion) -> list[str]:
 def _id_problems(tokenizer: LocalTokenizer | None, reply: Completion, prompt: Sequence[Message] | None) -> list[str]:
     lengths = {len(values) for values in (reply.token_ids, reply.log_probs, reply.entropies or reply.log_probs)}
     messages = [] if len(lengths) == 1 else ["its tokens, log-probabilities and entropies differ in number"]
-    if tokenizer and tokenizer.decode(reply.token_ids) not in map(_squeezed, (reply.text, _sampled_text(reply))):
+    if tokenizer and tokenizer.decode(reply.token_ids) not in [_squeezed(text) for text in (reply.text, _sampled_text(reply))]:
         messages.append("its tokens do not say its reply")
     if tokenizer and prompt and not _contains(tokenizer.decode(reply.prompt_ids, special=True), prompt):
         messages.append("the tokens of its prompt do not say the prompt")

@@ -59,11 +59,11 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
     try:
         config = LoraConfig(**settings | {"task_type": "CAUSAL_LM", "init_lora_weights": True})
         _resize_embeddings(model, weights)
-        layers = (model.get_input_embeddings(), model.get_output_embeddings())
+        layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
         embeddings = {layer.weight.data_ptr() for layer in layers if layer is not None}  # which PEFT stores with some adapters
         with warnings.catch_warnings(action="ignore"):  # of missing weights, which are counted below
             adapted = PeftModel.from_pretrained(model, found.folder, config=config, local_files_only=True).eval()
-            loaded = set_peft_model_state_dict(adapted, weights)  # once more, since only this tells what was not loaded
+            loaded: Any = set_peft_model_state_dict(adapted, weights)  # once more, since only this tells what was not loaded
     except Exception as error:  # PEFT raises errors of every class for settings and weights that do not fit
         raise UserError(f"{refused}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
     state, not_loaded = adapted.state_dict(), set(loaded.missing_keys)
@@ -86,7 +86,7 @@ def _is_stored(name: str, bias: str) -> bool:
 
 def _resize_embeddings(model: PreTrainedModel, weights: dict[str, Tensor]) -> None:
     """Gives the embeddings as many rows as the adapter stores: its tokenizer may have more tokens than that of the base."""
-    embedding = model.get_input_embeddings()
+    embedding: Any = model.get_input_embeddings()
     [name] = [name for name, module in model.named_modules() if module is embedding]
     for stored, tensor in weights.items():
         whole = stored.startswith(f"base_model.model.{name}.") and stored.endswith(".weight") and "lora_" not in stored

@@ -89,7 +89,7 @@ def large_tensors_apart() -> Iterator[None]:
 
     Otherwise tensors below 32 MB share one heap, where freed ones leave gaps: training takes up to twice the memory in use.
     """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(libc, "mallopt"):
         yield
         return

@@ -92,7 +92,7 @@ def settled(player: Player) -> Player:
     Raises:
         UserError: the server refuses the key, the model or the settings.
     """
-    refused = getattr(player.policy, "refusals", list)()  # only a policy behind a server has them
+    refused: list[str] = getattr(player.policy, "refusals", list)()  # only a policy behind a server has them
     return replace(player, identity=player.identity | ({"refused": refused} if refused else {}))
 
 

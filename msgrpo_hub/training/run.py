@@ -119,7 +119,7 @@ def _prepared(
     pinned, provenance = pin_sources(config, folder.provenance)
     trainer = Trainer(pinned, accelerator, make_actor)
     settings = trainer.model.peft_config["default"]
-    base = Path(settings.base_model_name_or_path).resolve()
+    base = Path(str(settings.base_model_name_or_path)).resolve()
     if is_folder(base) and base != pocket_path().resolve():  # so that it is found from any folder, and a change is noticed
         settings.base_model_name_or_path, settings.revision = str(base), provenance.base_commit
     choose_threads(config, folder.provenance, trainer.agent.model.num_parameters())

@@ -43,7 +43,9 @@ def probed(model: Model, monkeypatch: pytest.MonkeyPatch, game: str = LAKE, dead
     return estimate.probe(model, make_game(game), KEYS, 50, THINK_ACTION, deadline)
 
 
-def test_a_slow_model_plays_two_turns_of_a_whole_batch_and_its_other_turns_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_model_plays_two_turns_of_a_whole_batch_and_its_other_turns_count_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = Model()
     seconds, tokens = probed(model, monkeypatch)
     assert model.turns == [50, 50]

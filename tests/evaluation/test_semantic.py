@@ -65,6 +65,7 @@ def run_of(name: str, task: str, suite: Suite = SMALL) -> Result:
     episodes = play_episodes(game, PLAYERS[name], [(seed, 0) for seed in seeds])
     steps, scores = (list(part) for part in zip(*map(judged, episodes), strict=True))
     config = {"player": name, "identity": {"kind": "test"}, "task": task, "task_hash": task, "harness": HARNESS}
+    config |= {"prompt_format": "think-action"}
     config |= {"suite": "semantic", "split": suite.split, "episodes": suite.episodes}
     summary = {"complete": True, "failed": 0, **summarise(task, seeds, scores, steps, 0)}
     return Result(folder=Path(name), config=config, summary=summary, episodes=episodes, scores=scores, steps=steps)

@@ -163,14 +163,14 @@ def test_a_taught_reply_ends_as_the_chat_template_ends_a_turn(config: TrainConfi
     tokenizer.chat_template = f"{{% for message in messages %}}{turn}{{% endfor %}}assistant\n"
     tokenizer.save_pretrained(model)
     usual, end = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")
-    for ends, expected in ([usual, end], end), ([usual], usual):
+    for ends in [usual, end], [usual]:
         network = AutoModelForCausalLM.from_pretrained(model)
         network.resize_token_embeddings(len(tokenizer))
         network.generation_config.eos_token_id = ends
         network.save_pretrained(model)
         trainer = trainer_of(replace(config, model=str(model), prompt_format="action-only"))
         update = trainer.update(1)
-        assert {s.completion.token_ids[-1] for g in update.groups for e in g.episodes for s in e.steps} == {expected}
+        assert {s.completion.token_ids[-1] for g in update.groups for e in g.episodes for s in e.steps} == {end}
 
 
 def test_a_teacher_whose_replies_would_be_truncated_is_refused(config: TrainConfig) -> None:
