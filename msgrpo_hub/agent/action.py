@@ -79,7 +79,8 @@ def split_thoughts(text: str, parts: Sequence[str] = ()) -> tuple[list[str], str
     >>> split_thoughts("Left or right?</think>Right")
     (['Left or right?'], 'Right')
     """
-    thoughts = []
+    thoughts: list[str] = []
+    outside: list[str] = []
     for markers in [_THOUGHTS, *(re.compile(f"(?P<open><{part}>)|</{part}>", re.IGNORECASE) for part in map(re.escape, parts))]:
         outside, inside, start = [], False, 0
         for number, marker in enumerate(markers.finditer(text)):

@@ -98,7 +98,7 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
 
 def copied_bytes(model: nn.Module) -> int:
     """The most bytes that the copies of a model's weights take."""
-    return min(ROOM, sum(layer.weight.nbytes for layer in model.modules() if HAS_ONE_DNN and _gains(layer)))  # type: ignore[union-attr, operator, misc]
+    return min(ROOM, sum(layer.weight.nbytes for layer in model.modules() if HAS_ONE_DNN and _gains(layer)))  # type: ignore[misc]
 
 
 def _is_few(states: Tensor) -> bool:

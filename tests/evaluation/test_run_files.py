@@ -93,7 +93,7 @@ def test_what_is_written_is_read_as_equal_objects(
     if usage is None or sum(usage) * game.horizon < 2**31:
         config = {"identity": {}, "split": "test", "player": "wordy", "prompt_format": "think-action"}
         run_files.write_tables(folder, run_tables(config, range(len(episodes)), episodes, scores, steps))
-        assert run_files.read_tables(folder, game.id) == (episodes, scores, steps)
+        assert run_files.read_tables(folder) == (episodes, scores, steps)
     run_files.append_episodes(folder / "log", enumerate(episodes), 1.5)
     assert run_files.read_log(folder / "log", game.id).episodes == dict(enumerate(episodes))
 
