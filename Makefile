@@ -16,11 +16,11 @@ quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
 
 test: $(DEVELOPMENT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not long"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not long and not real"
 
 # What needs a Hub, a browser, a server or whole training runs. CI runs both.
 test-slow: $(DEVELOPMENT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and not long" tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and not long and not real" tests
 
 # What takes minutes: commit the tests/long.json that it writes. Then properties, each on many more examples.
 test-long: $(DEVELOPMENT)

@@ -1,0 +1,1 @@
+"""Tests on real pretrained models, which they fetch by themselves."""
