@@ -31,7 +31,7 @@ from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origi
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "vllm")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "vllm", "real-models")),
     "benchmark/throughput/results/README.md",
 )
 
@@ -152,6 +152,42 @@ def decoding() -> str:
     return markdown(*vllm.table(json.loads(vllm.RESULTS.read_text(encoding="utf-8"))["rows"]))
 
 
+REAL = {
+    "generate": "greedy_replies_are_those_of_generate_up_to_ties",
+    "score": "scores_are_the_log_probabilities_of_a_forward_pass",
+    "train": "two_updates_move_the_adapter_by_finite_gradients",
+    "kill -9": "a_run_killed_in_its_second_update_goes_on_bit_for_bit",
+    "PEFT": "an_adapter_computes_here_what_it_computes_in_peft",
+    "merge": "a_merged_model_computes_what_its_adapter_computes",
+    "eval": "base_adapter_and_merged_model_are_evaluated_compared_and_verified",
+    "push": "an_adapter_is_pushed_with_the_base_on_the_hub_that_has_equal_files",
+}
+"""Column → the test in `tests/real` that fills it."""
+
+
+def real_models() -> str:
+    """What came of every real model in every number type with both engines."""
+    tests = json.loads((ROOT / "tests" / "real" / "results.json").read_text(encoding="utf-8"))["tests"]
+    found = {}
+    for name, test in tests.items():
+        if match := re.search(r"::test_(\w+)\[(.+)-(\w+)-(\w+)\]", name):
+            found[match.groups()] = test
+    cases = [(model, dtype, engine) for model in SOURCES for dtype in DTYPES for engine in ENGINES]
+    rows = []
+    for case in cases:
+        of_case = [found[test, *case] for test in REAL.values()]
+        rows.append([*case, *map(_real_cell, of_case), f"{sum(test['seconds'] for test in of_case):.0f}"])
+    return markdown(["model", "type", "engine", *REAL, "seconds"], rows)
+
+
+def _real_cell(test: dict[str, Any]) -> str:
+    if test["outcome"] != "passed":
+        return {"skipped": "–"}.get(test["outcome"], test["outcome"])
+    ties = f"{test['ties']} ties" if test.get("ties") else ""
+    deviation = f"{test['deviation']:.1g}" if "deviation" in test else "yes"
+    return ", ".join(filter(None, [test.get("note") or deviation, ties]))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "origins": origins,
     "presets": presets,
@@ -163,6 +199,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapters": adapters,
     "vllm-quickstart": quickstart_on_vllm,
     "vllm-decoding": decoding,
+    "real-models": real_models,
     **throughput.TABLES,
 }
 """Name of a table → its Markdown."""

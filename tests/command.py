@@ -41,7 +41,7 @@ for line in sys.stdin:
         os.dup2(os.open(os.path.join(request["files"], name), os.O_RDWR | os.O_CREAT), number)
     os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.alarm(600)
+    signal.alarm(request["seconds"])
     if request["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
     if request["die_at_largest_file"]:
@@ -108,10 +108,13 @@ class Command:
         folder: gets what the commands print.
         environment: of the commands; by default that of the tests, without a network.
         modules: imported once, for commands that need more than a training.
+        seconds: after which a command is killed.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, modules: Sequence[str] = ()) -> None:
-        self.folder, self.started = folder, 0
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str] | None = None, modules: Sequence[str] = (), seconds: int = 600
+    ) -> None:
+        self.folder, self.seconds, self.started = folder, seconds, 0
         self.running: Running | None = None
         environment = environment or os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         self.server = subprocess.Popen(
@@ -156,6 +159,7 @@ class Command:
             "largest_file": largest_file,
             "die_at_largest_file": die_at_largest_file,
             "die_at": die_at,
+            "seconds": self.seconds,
         }
         self.server.stdin.write(json.dumps(request) + "\n")
         self.server.stdin.flush()

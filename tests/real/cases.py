@@ -1,0 +1,150 @@
+"""The cases of the matrix, and what transformers itself computes for each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.prompt_formats import TaggedFormat
+from msgrpo_hub.models.encoding import PromptEncoder
+from msgrpo_hub.models.load_options import Dtype, EngineName
+from tests.real.models import SOURCES, real_model
+from tests.real.short import LAKE, start
+
+Ids = tuple[int, ...]
+Record = Callable[[str, object], None]
+"""pytest's `record_property`."""
+
+NEW_TOKENS = 8
+EXACT = 1e-3
+"""Nats by which log-probabilities in float32 may differ."""
+LIKELY = -9.0
+"""Log-probability from which on a token counts when the rounding of a distribution is measured."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, the type of its weights, and an engine."""
+
+    model: str
+    dtype: Dtype
+    engine: EngineName
+
+    def __str__(self) -> str:
+        return f"{self.model}-{self.dtype}-{self.engine}"
+
+    @property
+    def folder(self) -> Path:
+        return real_model(self.model)
+
+    @property
+    def template(self) -> list[object]:
+        """The flag for a model without a chat template."""
+        file = SOURCES[self.model].template
+        return ["--chat-template", file] if file else []
+
+
+DTYPES: tuple[Dtype, ...] = ("bfloat16", "float16", "float32")
+ENGINES: tuple[EngineName, ...] = ("fast", "plain")
+CASES = [Case(model, dtype, engine) for model in SOURCES for dtype in DTYPES for engine in ENGINES]
+
+
+def some_prompts(model: str) -> list[Prompt]:
+    """A short prompt and a longer one; for Gemma it is longer than the sliding window of 512 tokens."""
+    past = 4 if model == "gemma-270m" else 1
+    turns = [(LAKE.observe(start(seed)), LAKE.actions[seed % 4]) for seed in range(past)]
+    return [build_prompt(LAKE, start(9)), build_prompt(LAKE, start(9), TaggedFormat(name="history", history=past), turns)]
+
+
+@functools.cache
+def prompt_ids(model: str) -> list[Ids]:
+    tokenizer = AutoTokenizer.from_pretrained(real_model(model))
+    if template := SOURCES[model].template:
+        tokenizer.chat_template = template.read_text(encoding="utf-8")
+    return PromptEncoder(tokenizer).encode(some_prompts(model))
+
+
+def plain_model(folder: Path, dtype: str) -> Any:
+    """A model as transformers loads it."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+
+
+@torch.no_grad()
+def next_log_probs(model: Any, prompt: Ids, reply: Sequence[int]) -> Tensor:
+    """(T, V) log p of every token at each of the T positions of a reply, by one forward pass without a cache."""
+    logits = model(input_ids=torch.tensor([[*prompt, *reply]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits.float(), -1)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A greedy reply by `generate` of transformers, and the distributions at its T positions."""
+
+    prompt: Ids
+    tokens: Ids
+    own: Tensor
+    """(T, V) by a forward pass of transformers in the model's type."""
+    exact: Tensor
+    """(T, V) by the same pass in float32."""
+
+    @property
+    def finite(self) -> bool:
+        return bool(self.own.isfinite().all())
+
+    def rounding(self, position: int) -> float:
+        """The largest error of a likely token's log-probability in the model's type."""
+        likely = self.exact[position] > LIKELY
+        return float((self.own - self.exact)[position, likely].abs().max())
+
+
+@functools.lru_cache(maxsize=1)
+def greedy(model: str, dtype: str) -> list[Reply]:
+    """The replies to the prompts of a model. Both engines of a type share them."""
+    loaded = plain_model(real_model(model), dtype)
+    replies: list[Ids] = []
+    for prompt in prompt_ids(model):
+        ids = torch.tensor([prompt])
+        output = loaded.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS)
+        replies.append(tuple(output[0, len(prompt) :].tolist()))
+    pairs = list(zip(prompt_ids(model), replies, strict=True))
+    own = [next_log_probs(loaded, *pair) for pair in pairs]
+    exact = own
+    if dtype != "float32":
+        loaded = plain_model(real_model(model), "float32")
+        exact = [next_log_probs(loaded, *pair) for pair in pairs]
+    return [Reply(*pair, *parts) for pair, parts in zip(pairs, zip(own, exact, strict=True), strict=True)]
+
+
+def chosen(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
+    """(T,) of the (T, V) log-probabilities those of these tokens."""
+    return log_probs[range(len(tokens)), list(tokens)]
+
+
+def check_close(case: Case, ours: Sequence[Tensor], theirs: Sequence[Tensor], record: Record) -> None:
+    """Two computations of the same log-probabilities agree as far as the type of the weights lets them.
+
+    In 16 bits, their difference (root mean square) is at most three times the error of transformers itself against float32.
+
+    Args:
+        case: decides the tolerance.
+        ours: log-probabilities by the package.
+        theirs: the same by transformers.
+        record: gets the largest difference.
+    """
+    difference = torch.cat(list(ours)) - torch.cat(list(theirs))
+    record("deviation", float(difference.abs().max()))
+    if case.dtype == "float32":
+        assert difference.abs().max() <= EXACT
+        return
+    errors = torch.cat([chosen(reply.own - reply.exact, reply.tokens) for reply in greedy(case.model, case.dtype)])
+    rounding = errors.square().mean().sqrt()
+    record("rounding", float(rounding))
+    assert difference.square().mean().sqrt() <= 3 * rounding
