@@ -10,7 +10,7 @@ SITE := .venv/.installed-docs
 PINNED := $(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-slow test-long test-kernels test-vllm test-interop check docs wheel clean
+.PHONY: quickstart test test-slow test-long test-real test-kernels test-vllm test-interop check docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
@@ -26,6 +26,11 @@ test-slow: $(DEVELOPMENT)
 test-long: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.long
 	OMP_NUM_THREADS=1 MSGRPO_EXAMPLES=20 $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis tests
+
+# Four real models, which it fetches (2 GB), in every number type with both engines; takes some hours on two cores, and 16 GB of memory. Commit the
+# tests/real/results.json that it writes. Some of it: make test-real ONLY="-k smollm2-135m"
+test-real: $(DEVELOPMENT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.real $(ONLY)
 
 # Training against real vLLM servers on the processor, in an environment of its own (3.2 GB); takes from half an hour on an idle
 # machine of two cores. Commit the results.json and the transcript that it writes. Some of it: make test-vllm ONLY="-k killed"

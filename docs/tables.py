@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import game_tables
 import lake_tables
@@ -27,6 +28,7 @@ from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
+from tests.real.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
@@ -167,25 +169,21 @@ REAL = {
 
 def real_models() -> str:
     """What came of every real model in every number type with both engines."""
-    tests = json.loads((ROOT / "tests" / "real" / "results.json").read_text(encoding="utf-8"))["tests"]
-    found = {}
-    for name, test in tests.items():
-        if match := re.search(r"::test_(\w+)\[(.+)-(\w+)-(\w+)\]", name):
-            found[match.groups()] = test
-    cases = [(model, dtype, engine) for model in SOURCES for dtype in DTYPES for engine in ENGINES]
+    stored = json.loads((ROOT / "tests" / "real" / "results.json").read_text(encoding="utf-8"))["tests"]
+    results = {name.partition("::test_")[2]: test for name, test in stored.items()}
     rows = []
-    for case in cases:
-        of_case = [found[test, *case] for test in REAL.values()]
-        rows.append([*case, *map(_real_cell, of_case), f"{sum(test['seconds'] for test in of_case):.0f}"])
+    for case in CASES:
+        of_case = [results[f"{test}[{case}]"] for test in REAL.values()]
+        seconds = sum(test["seconds"] for test in of_case)
+        rows.append([case.model, case.dtype, case.engine, *map(_real_cell, of_case), f"{seconds:.0f}"])
     return markdown(["model", "type", "engine", *REAL, "seconds"], rows)
 
 
-def _real_cell(test: dict[str, Any]) -> str:
+def _real_cell(test: Mapping[str, Any]) -> str:
     if test["outcome"] != "passed":
-        return {"skipped": "–"}.get(test["outcome"], test["outcome"])
-    ties = f"{test['ties']} ties" if test.get("ties") else ""
-    deviation = f"{test['deviation']:.1g}" if "deviation" in test else "yes"
-    return ", ".join(filter(None, [test.get("note") or deviation, ties]))
+        return "–" if test["outcome"] == "skipped" else str(test["outcome"])
+    number = f"{test['deviation']:.1g}" if "deviation" in test else "yes"
+    return ", ".join([test.get("note", number), *([f"{test['ties']} ties"] if test.get("ties") else [])])
 
 
 TABLES: dict[str, Callable[[], str]] = {

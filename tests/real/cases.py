@@ -24,7 +24,7 @@ Record = Callable[[str, object], None]
 """pytest's `record_property`."""
 
 NEW_TOKENS = 8
-EXACT = 1e-3
+EXACT = 1e-4
 """Nats by which log-probabilities in float32 may differ."""
 LIKELY = -9.0
 """Log-probability from which on a token counts when the rounding of a distribution is measured."""

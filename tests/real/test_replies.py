@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -15,9 +13,9 @@ from tests.real.models import SOURCES
 
 
 @pytest.fixture(scope="module")
-def policy(case: Case) -> Iterator[LanguageModel]:
+def policy(case: Case) -> LanguageModel:
     template = SOURCES[case.model].template
-    yield LanguageModel.from_pretrained(
+    return LanguageModel.from_pretrained(
         str(case.folder),
         dtype=case.dtype,
         engine=case.engine,
@@ -53,9 +51,7 @@ def test_greedy_replies_are_those_of_generate_up_to_ties(case: Case, policy: Lan
     check_close(case, ours, theirs, record_property)
 
 
-def test_scores_are_the_log_probabilities_of_a_forward_pass(
-    usable: Case, policy: LanguageModel, record_property: Record
-) -> None:
+def test_scores_are_the_log_probabilities_of_a_forward_pass(usable: Case, policy: LanguageModel, record_property: Record) -> None:
     """Of the replies that name an action, after the longer prompt; in 16 bits the sums of both sides err."""
     [*_, prompt], [*_, reply] = some_prompts(usable.model), greedy(usable.model, usable.dtype)
     tokenised = [policy.tokenizer(prompt.prompt_format.reply(name), add_special_tokens=False) for name in ("Left", "Down")]
