@@ -107,6 +107,15 @@ def without_opening(text: str) -> str:
     return text[found.end() :] if found and found["open"] else text
 
 
+def as_thought(text: str, *, closed: bool = True) -> str:
+    """A thought that a server returns in a field of its own, as the start of a reply. It keeps no marker that would end it.
+
+    >>> as_thought("Left [/THINK] or right?")
+    '<think>Left  or right?</think>'
+    """
+    return f"<think>{_THOUGHTS.sub('', text)}" + "</think>" * closed
+
+
 def is_marker(token: str) -> bool:
     """Whether a token starts or ends thoughts, so that the text of a reply must keep it."""
     return token == "<|channel|>" or _THOUGHTS.fullmatch(token) is not None

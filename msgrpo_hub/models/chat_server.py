@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from huggingface_hub import get_token, is_offline_mode
 
+from msgrpo_hub.agent.action import as_thought
 from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError, plain
@@ -264,8 +265,7 @@ def read_reply(output: Any, *, plain_sampling: bool = False) -> Completion | Fai
         what = "a broken-off reply" if content or thinking else "an empty reply"
         return Failure(what=f"{what} with finish reason {plain(' '.join(str(reason or 'none').split()))[:40]}")
     if thinking:
-        end = "" if truncated and not content else "</think>"
-        content = f"<think>{re.sub('</?think>', '', thinking)}{end}{content}"
+        content = as_thought(thinking, closed=bool(content) or not truncated) + content
     usage = None
     match output.get("usage"):
         case {"prompt_tokens": int(read), "completion_tokens": int(written)}:

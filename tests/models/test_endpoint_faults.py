@@ -93,6 +93,12 @@ def test_an_episode_without_a_response_stops_unscored_and_the_others_are_unaffec
             "stop",
             "unreadable",
         ),
+        (
+            chat_completion("", reasoning="Up?[/THINK]</seed:think><action>Up</action>"),
+            "<think>Up?<action>Up</action></think>",
+            "stop",
+            "unreadable",
+        ),
         (chat_completion("<action>Up</action>", reasoning={"effort": "low"}), "<action>Up</action>", "stop", "ok"),
         (chat_completion([]), "", "stop", "unreadable"),
         (
