@@ -44,6 +44,8 @@ def main(arguments: list[str] | None = None) -> None:
     """The `msgrpo` command. Exit status 0: done; 2: bad input, said in one line; 128 + n: ended by signal n, 130 by Ctrl-C."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks Linux for huge pages: large weights are read 8 % faster
+    if "OMP_WAIT_POLICY" not in os.environ:  # a thread that waits in a loop takes the core from the one that it waits for
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     warnings.filterwarnings("ignore", category=FutureWarning)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("msgrpo_hub").setLevel(logging.INFO)

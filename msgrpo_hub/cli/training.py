@@ -19,13 +19,13 @@ from msgrpo_hub.fields import Range, Seed
 
 def add_train(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.training.config import CHOICES, PRESETS, TrainConfig
-    from msgrpo_hub.training.paper import CARD_GB, remark
+    from msgrpo_hub.training.paper import remark
 
     parser.description = (
         "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "
         "changes one field of it. Every finished update is saved; an interrupted run continues with --resume, byte for byte."
     )
-    parser.add_argument("--preset", help=f"one of {', '.join(PRESETS)}; paper-* need a GPU with {CARD_GB} GB (computed)")
+    parser.add_argument("--preset", help=f"one of {', '.join(PRESETS)}; paper-* need a GPU")
     parser.add_argument("--config", type=read_path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
     parser.add_argument("--output-dir", type=read_path, required=True, metavar="DIR", help="the run folder")
     parser.add_argument(

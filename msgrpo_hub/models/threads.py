@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+import psutil
 import torch
 
 Item = TypeVar("Item")
@@ -26,6 +28,19 @@ def default_threads(parameters: int) -> int | None:
     1
     """
     return 1 if parameters < ONE_THREAD else None
+
+
+def free_cores() -> int:
+    """The threads of torch, at most as many as the cgroup allows, less the cores that other programs use; at least 1.
+
+    A core counts as used if it is busy for half a second now and was during the last minute.
+    """
+    cores = float(torch.get_num_threads())
+    with suppress(OSError, ValueError):  # no such file, or no limit
+        quota, period = map(float, Path("/sys/fs/cgroup/cpu.max").read_text().split())
+        cores = min(cores, quota / period)
+    busy = min(psutil.getloadavg()[0], sum(psutil.cpu_percent(0.5, percpu=True)) / 100)
+    return max(1, round(cores - busy))
 
 
 @contextmanager

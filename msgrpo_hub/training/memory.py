@@ -48,7 +48,11 @@ def memory_needed(config: TrainConfig, agent: LanguageModel, prompts: Sequence[T
     head = getattr(text, "head_dim", None) or text.hidden_size // max(heads, 1)
     prefix = common_prefix(prompts)
     tail = max(map(len, prompts)) - prefix + config.max_new_tokens  # of a sequence, behind what all share
-    linear = [m for m in base.modules() if isinstance(m, nn.Linear) and m is not base.get_output_embeddings()]
+    linear = [
+        m
+        for m in base.modules()
+        if isinstance(m, nn.Linear) and not m.weight.requires_grad and m is not base.get_output_embeddings()
+    ]
     parameters = list(model.parameters())
 
     # 1) sampling: the weights with the adapter merged, and laid out for few rows; keys and values; logits

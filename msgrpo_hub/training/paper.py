@@ -36,9 +36,6 @@ _paper, _later = partial(Setting, origin="paper"), partial(Setting, origin="auth
 PRESETS = {"paper-frozen-lake": "FrozenLake-NotSlippery-v1", "paper-snake": "Snake-Standard-v1"}
 """Preset → its game."""
 
-CARD_GB = 24
-"""Memory of the smallest usual GPU that runs these presets, computed and not measured (docs/guide/sizing.md)."""
-
 SCENARIOS = (*PRESETS.values(), "FrozenLake-Slippery-v1", "Snake-PoisonApple-v1")
 """The games of the paper, as far as their names tell; their sizes, rewards and horizons are those of the published engine."""
 

@@ -6,6 +6,8 @@ last digits differ, sooner or later a draw turns, and the adapter is another one
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, misfit
-from msgrpo_hub.models.threads import default_threads
+from msgrpo_hub.models.threads import default_threads, free_cores
 from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.config import TrainConfig
 
@@ -23,6 +25,8 @@ ROUNDING = "rounding"
 """Key of these settings in provenance.json."""
 RESUMED = "resumed_otherwise"
 """Key of the accepted changes in provenance.json: for each such resume, setting → [before, after]."""
+
+log = logging.getLogger(__name__)
 
 _FIELDS = ("max_rows", "token_budget", "gradient_checkpointing")
 _PACKAGES = ("torch", "transformers", "peft")
@@ -35,8 +39,15 @@ def rounding(config: TrainConfig, processes: int, device: str, engine: str, acti
 
 
 def choose_threads(config: TrainConfig, provenance: Path, parameters: int) -> None:
-    """Sets the CPU threads of torch: those given, else those that the run began with, else those for a model of its size."""
-    if threads := config.threads or _began(provenance).get("threads") or default_threads(parameters):
+    """Sets the CPU threads of torch: those given, else those that the run began with, else those for a model of its size.
+
+    A new run of a large model takes the cores that are free, unless OMP_NUM_THREADS is set.
+    """
+    threads = config.threads or _began(provenance).get("threads") or default_threads(parameters)
+    if not threads and "OMP_NUM_THREADS" not in os.environ:
+        most, threads = torch.get_num_threads(), free_cores()
+        log.warning("computing on %d of %d threads, by the cores that are free; --threads N decides otherwise", threads, most)
+    if threads:
         torch.set_num_threads(threads)
 
 
