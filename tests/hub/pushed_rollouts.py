@@ -16,8 +16,8 @@ warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
 
 LAKE = "FrozenLake-NotSlippery-v1"
 RUN = (
-    "--preset quickstart --updates 3 --groups 2 --group-size 8 --drawn 4 --eval-every 0 --test-episodes 0 --threads 1 "
-    "--temperature 2 --save-rollouts"
+    "--preset quickstart --updates 3 --groups 2 --group-size 8 --selected-per-group 4 --eval-every 0 --test-episodes 0 "
+    "--threads 1 --temperature 2 --save-rollouts"
 )
 EPISODES = 3 * 2 * 8
 

@@ -21,7 +21,7 @@ __all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
 warm = LOADS_MODELS
 
 TINY = [
-    *("--updates", "1", "--groups", "1", "--group-size", "16", "--drawn", "4"),
+    *("--updates", "1", "--groups", "1", "--group-size", "16", "--selected-per-group", "4"),
     *("--test-episodes", "2", "--eval-episodes", "1", "--max-new-tokens", "4", "--learning-rate", "1e-2"),
 ]
 CLIFF = (Path(__file__).parents[2] / "examples" / "cliff_walking.py").read_text()
