@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy, format_of
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.agent.prompt_formats import Message, PromptFormat
+from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
@@ -59,12 +59,8 @@ class Teacher:
     @cached_property
     def end(self) -> int:
         """The end token of a reply that the model has not ended itself: the one that ends a turn in the chat template."""
-        ends, tokenizer = self.model.engine.end_ids, self.model.tokenizer
-        turns: list[Message] = [{"role": role, "content": "a turn"} for role in ("user", "assistant", "user")]
-        [text] = self.model.encoder.template.render([turns])
-        after = tokenizer(text.split("a turn")[2], add_special_tokens=False)["input_ids"] if text.count("a turn") == 3 else []
-        usual = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        return cast(int, next(token for token in (*after, *usual, min(ends)) if token in ends))
+        usual = self.model.tokenizer.eos_token_id
+        return min(self.model.encoder.turn_end or self.model.engine.end_ids & {usual} or self.model.engine.end_ids)
 
     def caching(self) -> AbstractContextManager[None]:
         return self.model.caching() if self.generates else nullcontext()
