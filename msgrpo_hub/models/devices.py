@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy.typing as npt
@@ -81,26 +78,6 @@ def free_memory(device: str) -> int:
     """Free bytes of the memory that a device computes in; `auto` is the GPU if there is one."""
     kind = gpu() if device == "auto" else device.partition(":")[0]
     return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
-
-
-@contextmanager
-def large_tensors_apart() -> Iterator[None]:
-    """Inside, glibc maps each tensor of more than 1 MB by itself, and returns it to the system when it is freed.
-
-    Otherwise tensors below 32 MB share one heap, where freed ones leave gaps: training takes up to twice the memory in use.
-    """
-    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(libc, "mallopt"):
-        yield
-        return
-    trim_threshold, mmap_threshold = -1, -3  # of malloc.h
-    libc.malloc_trim(0)
-    libc.mallopt(mmap_threshold, 2**20)
-    try:
-        yield
-    finally:
-        libc.mallopt(mmap_threshold, 2**25)
-        libc.mallopt(trim_threshold, 2**26)
 
 
 def current(device: torch.device) -> AbstractContextManager[None]:

@@ -30,7 +30,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
 from msgrpo_hub.models.context import smallest_window
-from msgrpo_hub.models.devices import large_tensors_apart, there
+from msgrpo_hub.models.devices import there
 from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
@@ -148,7 +148,7 @@ class Engine:
     def learning(self) -> Iterator[None]:
         """Inside, log-probabilities are computed as in training; gradient checkpointing needs it in the backward pass too."""
         along_trees = attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext()
-        with along_trees, in_sixteen_bits(self.model), large_tensors_apart():
+        with along_trees, in_sixteen_bits(self.model):
             yield
 
     @property

@@ -68,7 +68,7 @@ def memory_needed(config: TrainConfig, agent: LanguageModel, prompts: Sequence[T
     # 2) training: what the layers keep for the backward pass, keys and values of the prefix for each tree, a chunk of logits
     learned = config.groups * config.selected_per_group * horizon
     tokens = max(tail, min(config.token_budget - prefix, learned * tail))
-    tree = max(tail, min(TREE_SIZE, tokens))
+    tree = min(tokens, max(TREE_SIZE, 4 * tail))  # as `largest_tree`
     inputs = each if device == "cuda" else FLOAT32
     inside = (prefix + tokens) * sum(inputs * m.in_features + each * m.out_features for m in linear)
     inside += layers * tokens / tree * (prefix + tree) * (2 * heads * head + tree) * each
