@@ -118,7 +118,7 @@ def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_d
 def test_training_on_the_trap_too_costs_less_than_a_twentieth_of_the_skill() -> None:
     """Against runs with the settings of `lake-trap`, whose learning rate `lake` no longer has."""
     rows = stored(ROOT / "benchmark/experiments/settings")
-    plain = [fmean(rows[f"quickstart-AAW-8-of-32-100-updates-seed{seed}"]["values"]["test_rewards"]) for seed in range(5)]
+    plain = [fmean(rows[f"quickstart-AAW-8-of-32-100-updates-seed{seed}"]["values"]["test_rewards"]) for seed in range(100, 105)]
     reader = json.loads((adapters_path() / "lake-trap.json").read_text(encoding="utf-8"))
     assert "--learning-rate 0.001 " in reader["command"]
     assert len(plain) == 5
