@@ -8,7 +8,7 @@ from msgrpo_hub.players.registry import SCRIPTED, entry_point
 PLAYERS = (
     f"{', '.join(SCRIPTED)}; pocket (the built-in base); "
     f"{', '.join(built_in_adapters())} (adapters of it, built in); a model or LoRA adapter, as a Hub id or a folder; "
-    "BASE+ADAPTER; "
+    "USER/REPO/FOLDER (an adapter in a folder of a repository); BASE+ADAPTER; "
     "dqn:FOLDER; endpoint:URL#MODEL; provider:NAME/MODEL"
 )
 """What a player can be, for the help texts."""

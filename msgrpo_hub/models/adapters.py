@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from peft import LoraConfig, PeftModel, set_peft_model_state_dict
@@ -35,6 +36,9 @@ for name in names:
     for pattern in patterns:
         re.match(pattern, name)
 """
+
+RESIZED: WeakSet[torch.nn.Module] = WeakSet()
+"""Bases whose embeddings have the rows that an adapter stores, and no longer those of their files."""
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +96,7 @@ def _resize_embeddings(model: PreTrainedModel, weights: dict[str, Tensor]) -> No
         whole = stored.startswith(f"base_model.model.{name}.") and stored.endswith(".weight") and "lora_" not in stored
         if whole and tensor.shape != embedding.weight.shape and tensor.shape[1:] == embedding.weight.shape[1:]:
             model.resize_token_embeddings(len(tensor), mean_resizing=False)
+            RESIZED.add(model)
             return
 
 

@@ -170,7 +170,7 @@ def check_init_adapter(config: TrainConfig) -> None:
             f"init_adapter = {config.init_adapter!r} was trained with {', '.join(f'{k} {v!r}' for k, v in others.items())}: "
             "expected the same of the run"
         )
-    if config.lora_targets != "all-linear" and {*lora_targets(config)} != {*found.adapter.get("target_modules", ())}:
+    if config.lora_targets != "all-linear" and {*lora_targets(config)} != {*(found.adapter.get("target_modules") or ())}:
         raise UserError(
             f"lora_targets = {config.lora_targets!r}, and init_adapter = {config.init_adapter!r} has its own layers: "
             "expected --lora-targets all-linear, which takes those"

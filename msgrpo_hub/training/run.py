@@ -23,6 +23,7 @@ from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
 from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import distinct_boards
+from msgrpo_hub.models.adapters import RESIZED
 from msgrpo_hub.models.chat_templates import pocket_template
 from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.rendering.curves import plot_curves
@@ -210,7 +211,8 @@ def save_adapter(trainer: Trainer, path: Path) -> None:
     """Writes the adapter in PEFT's layout, each file put in place at once."""
     beside = path.with_name(f".{path.name}.new")
     beside.mkdir(exist_ok=True)  # fails where the folder of the run is gone; PEFT would make it anew
-    trainer.model.save_pretrained(str(beside), save_embedding_layers=False)  # else PEFT asks the Hub for the base
+    resized = trainer.model.get_base_model() in RESIZED  # which PEFT would ask the Hub
+    trainer.model.save_pretrained(str(beside), save_embedding_layers=resized)
     (beside / "README.md").unlink(missing_ok=True)  # PEFT's template for a card: `msgrpo push` writes a card
     tokenizer, switches = trainer.agent.tokenizer, dict(trainer.agent.chat_template_kwargs)
     write_json(

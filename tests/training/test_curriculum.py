@@ -13,12 +13,15 @@ import pytest
 import torch
 from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.curriculum import dealing_order, parse_games
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.start_states import StartStates
+from tests.tiny import adapted
 from tests.training.trainers import trainer_of
 
 pytestmark = pytest.mark.slow
@@ -116,6 +119,34 @@ def test_a_run_begins_with_the_adapter_it_is_given(config: TrainConfig, tmp_path
     assert len(summary["init_adapter_commit"]) == 64  # the hash of the folder's content
     loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "second" / "adapter")
     assert loaded.peft_config["default"].base_model_name_or_path == config.model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"modules_to_save": ["lm_head", "embed_tokens"]},
+        {"trainable_token_indices": [5, 6]},
+        {"bias": "all"},
+        {"use_dora": True},
+        {"target_modules": r".*\.(q_proj|up_proj)"},
+        {"more_tokens": 8},
+    ],
+    ids=str,
+)
+def test_an_adapter_of_any_kind_can_be_trained_further_and_loads_again(
+    config: TrainConfig, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """What is not LoRA stays as it was."""
+    options, base = dict(options), AutoModelForCausalLM.from_pretrained(config.model)
+    if more := options.pop("more_tokens", 0):
+        base.resize_token_embeddings(len(base.get_input_embeddings().weight) + more)
+    torch.manual_seed(0)
+    adapted(base, **options).save_pretrained(tmp_path / "given", save_embedding_layers="auto" if more else False)
+    small = replace(config, init_adapter=str(tmp_path / "given"), updates=1, learning_rate=1e-12, temperature=2.0)
+    train(small, tmp_path / "run", show_progress=False)
+    models = [LanguageModel.from_pretrained(config.model, str(tmp_path / name)).model for name in ("given", "run/adapter")]
+    first, second = (model(torch.arange(9)[None]).logits for model in models)
+    torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
 def test_the_adapter_that_a_run_began_with_is_trained_further_and_stays_itself(config: TrainConfig, tmp_path: Path) -> None:
