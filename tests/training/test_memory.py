@@ -2,97 +2,108 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import psutil
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.episode import Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.training import TrainConfig, memory, train
 from msgrpo_hub.training.memory import check_memory, memory_needed
 from msgrpo_hub.training.trainer import Trainer
+from tests.tiny import save_model
 from tests.training.trainers import trainer_of
 
-GB = 10**9
+REPLY = 8
 
 
-@pytest.fixture
-def config(tiny_model: Path) -> TrainConfig:
-    return TrainConfig(
-        model=str(tiny_model), groups=2, group_size=8, selected_per_group=8, max_new_tokens=8, eval_episodes=4, test_episodes=4
-    )
+@pytest.fixture(params=["qwen2", "gemma3_text"])
+def config(request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path) -> TrainConfig:
+    """Of a model whose layers keep more than its logits, as in real models."""
+    size = {"hidden_size": 256, "intermediate_size": 768, "num_key_value_heads": 1, "head_dim": 64}
+    model = save_model(tmp_path / "model", AutoTokenizer.from_pretrained(tiny_model), request.param, seed=0, **size)
+    groups = {"groups": 4, "group_size": 8, "selected_per_group": 8, "eval_episodes": 4, "test_episodes": 4}
+    return TrainConfig(model=str(model), max_new_tokens=REPLY, token_budget=1024, **groups)
+
+
+def parts(trainer: Trainer, **changes: Any) -> dict[str, float]:
+    """What a changed configuration needs."""
+    [game] = trainer.starts.games.values()
+    prompts = trainer.agent.encode(longest_prompts([game], format_of(trainer.agent)))
+    needed = memory_needed(replace(trainer.config, **changes), trainer.agent, prompts, game.horizon)
+    return dict(zip(("program", "weights", "adapter", "sampling", "training"), needed.values(), strict=True))
 
 
 def kept_bytes(trainer: Trainer) -> int:
-    """The largest number of bytes that a backward pass of an update keeps beside the parameters."""
-    selected = [
-        SelectedEpisode(episode, tuple((-1.0) ** episode.member for _ in episode.steps))
-        for group in trainer.act(trainer.starts.of_update(1))
-        for episode in group.episodes
-    ]
+    """The most bytes that a forward pass of an update of full replies keeps for its backward pass, beside the parameters."""
+    rng = np.random.default_rng(0)
+
+    def full(step: Step) -> Step:
+        tokens = tuple(rng.integers(100, 500, REPLY).tolist())
+        return replace(step, completion=replace(step.completion, token_ids=tokens, log_probs=(-1.0,) * REPLY))
+
+    episodes = [episode for group in trainer.act(trainer.starts.of_update(1)) for episode in group.episodes]
+    played = [replace(episode, steps=tuple(map(full, episode.steps))) for episode in episodes]
+    packs = trainer.packed([SelectedEpisode(episode, (1.0,) * len(episode.steps)) for episode in played])
     parameters = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
-    most = 0
-    for packed in trainer.packed(selected):
-        kept: dict[int, int] = {}
+    kept: dict[int, int] = {}
 
-        def keep(tensor: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes() * (storage.data_ptr() not in parameters)
+        return tensor
 
-        with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = trainer.loss(packed).loss
-        most = max(most, sum(size for place, size in kept.items() if place not in parameters))
-        del loss
-    return most
+    with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = trainer.loss(max(packs, key=lambda packed: len(packed.trees))).loss
+    assert loss.isfinite()
+    return sum(kept.values())
 
 
 def test_what_is_told_of_a_batch_is_what_its_backward_pass_keeps(config: TrainConfig) -> None:
-    trainer = trainer_of(replace(config, token_budget=512))
-    game = next(iter(trainer.starts.games.values()))
-    prompts = trainer.agent.encode(longest_prompts([game], format_of(trainer.agent)))
-    *_, told = memory_needed(trainer.config, trainer.agent, prompts, game.horizon).values()
-    kept = kept_bytes(trainer)
-    assert kept / 1.25 < told < kept * 1.4, (kept, told)
-
-
-def test_more_tokens_or_rows_need_more_and_checkpointing_less(config: TrainConfig) -> None:
     trainer = trainer_of(config)
+    kept = kept_bytes(trainer)
+    assert kept / 1.25 < parts(trainer)["training"] < kept * 1.25, kept
 
-    def needed(**changes: object) -> dict[str, float]:
-        games = trainer.starts.games.values()
-        prompts = trainer.agent.encode(longest_prompts(games, format_of(trainer.agent)))
-        parts = memory_needed(replace(config, **changes), trainer.agent, prompts, 8)  # type: ignore[arg-type]
-        return dict(zip(("program", "weights", "adapter", "sampling", "training"), parts.values(), strict=True))
 
-    usual = needed()
-    weights = sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
-    assert usual["weights"] == weights
+def test_weights_and_optimiser_are_counted_and_smaller_batches_need_less(config: TrainConfig) -> None:
+    trainer = trainer_of(config)
+    usual = parts(trainer)
+    assert usual["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
     assert usual["adapter"] == 4 * sum(p.nbytes for p in trainer.parameters.values())
-    assert needed(token_budget=512)["training"] < usual["training"]
-    assert needed(gradient_checkpointing=True)["training"] < usual["training"]
-    assert needed(max_rows=4)["sampling"] < usual["sampling"]
+    assert parts(trainer, token_budget=512)["training"] < usual["training"]
+    assert parts(trainer, gradient_checkpointing=True)["training"] < usual["training"]
+    assert parts(trainer, max_rows=4)["sampling"] < usual["sampling"]
 
 
 def test_the_need_and_what_is_free_are_told(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> None:
     trainer = trainer_of(config)
     check_memory(config, trainer.agent, trainer.starts.games.values())
-    assert "training needs about 0." in caplog.text
-    assert "GB are free" in caplog.text
+    assert re.search(r"training needs about 0\.\d GB of memory \(.*\), and [\d.]+ GB are free", caplog.text)
 
 
-@pytest.mark.parametrize(("free", "remedy"), [(-1.0, "a smaller model"), (0.05, "lower --token-budget to")])
-def test_a_run_that_does_not_fit_is_refused_before_its_folder_is_written(
-    free: float, remedy: str, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_does_not_fit_is_refused_with_what_fits_and_writes_nothing(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = trainer_of(config)
-    held = memory.psutil.Process().memory_info().rss
-    weights = 0.45e9 + sum(p.nbytes for p in trainer.model.parameters())
-    monkeypatch.setattr(memory, "free_memory", lambda _device: weights + free * GB - held)
-    with pytest.raises(UserError, match=remedy):
-        train(config, tmp_path / "run", show_progress=False)
+    half = parts(trainer, token_budget=config.token_budget // 2, max_rows=config.max_rows // 2)
+    always = half["program"] + half["weights"] + half["adapter"]
+
+    def refused(free: float) -> str:
+        monkeypatch.setattr(memory, "free_memory", lambda _device: free - psutil.Process().memory_info().rss)
+        with pytest.raises(UserError) as error:
+            train(config, tmp_path / "run", show_progress=False)
+        return str(error.value)
+
+    assert "lower --token-budget to 512 and --max-rows to 256" in refused(always + max(half["sampling"], half["training"]) + 1e5)
+    assert "expected a smaller model" in refused(always)
     assert not (tmp_path / "run" / "config.toml").exists()
