@@ -27,6 +27,8 @@ from msgrpo_hub.training.config import TrainConfig
 
 PROGRAM = 0.45e9
 """Bytes of Python, torch and the other libraries, where they share their memory with the model."""
+TOLD = 1e9
+"""Bytes from which a run says what it needs; less is found on any machine."""
 FLOAT32 = 4
 """Bytes of a number."""
 
@@ -98,7 +100,8 @@ def check_memory(config: TrainConfig, agent: LanguageModel, games: Collection[Ga
     parts = ", ".join(f"{size / 1e9:.1f} {name}" for name, size in needed.items())
     line = f"training needs about {total / 1e9:.1f} GB of memory ({parts}), and {free / 1e9:.1f} GB are free"
     if device != "cpu" or total <= free:
-        log.warning(line)
+        if total >= TOLD:
+            log.warning(line)
         return
     for part in (2, 4, 8, 16):
         smaller = replace(config, token_budget=max(1, config.token_budget // part), max_rows=max(1, config.max_rows // part))
