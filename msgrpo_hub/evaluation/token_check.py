@@ -53,7 +53,7 @@ def _squeezed(text: str) -> str:
 
 @cache
 def local_tokenizer(base: str | None, commit: str | None) -> LocalTokenizer | None:
-    """The tokenizer of a base at a commit: that of the built-in base, or one in the cache of the Hub. None without either."""
+    """The tokenizer of a model at a commit: that of the built-in base, or one in the cache of the Hub. None without either."""
     if base == POCKET:
         return LocalTokenizer(pocket_path() / TOKENIZER) if content_hash(pocket_path()) == commit else None
     if base is None or commit is None or not re.fullmatch("[0-9a-f]{40}", commit):
@@ -65,6 +65,12 @@ def local_tokenizer(base: str | None, commit: str | None) -> LocalTokenizer | No
     return LocalTokenizer(Path(path)) if isinstance(path, str) else None
 
 
+def _tokenizer(origin: Origin) -> LocalTokenizer | None:
+    """The tokenizer beside an adapter from the Hub if it has one, else that of the base."""
+    beside = local_tokenizer(origin.adapter, origin.adapter_revision)
+    return beside or local_tokenizer(origin.base, origin.base_revision)
+
+
 def unchecked_tokens(origin: Origin | None, episode: Episode) -> list[str]:
     """Whether the tokens of an episode's replies cannot be checked, as readable messages; only a model's replies have tokens."""
     if origin is None:
@@ -73,7 +79,7 @@ def unchecked_tokens(origin: Origin | None, episode: Episode) -> list[str]:
         return []
     if any(step.completion.reply_tokens is None for step in episode.steps):
         return ["tokens not checked: the file has none"]
-    if local_tokenizer(origin.base, origin.base_revision) is None:
+    if _tokenizer(origin) is None:
         return [f"tokens not checked: the tokenizer of {origin.base} is not on this machine at that commit"]
     return []
 
@@ -88,7 +94,7 @@ def token_problems(origin: Origin, reply: Completion, prompt: Sequence[Message] 
     """
     if origin.base is None:
         return []
-    tokenizer = local_tokenizer(origin.base, origin.base_revision)
+    tokenizer = _tokenizer(origin)
     return [*_limit_problems(origin, reply), *(_id_problems(tokenizer, reply, prompt) if reply.prompt_ids else [])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
@@ -116,3 +118,23 @@ def test_tokens_are_checked_without_torch_or_transformers(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == "True set()\n"
+
+
+def test_tokens_of_an_adapter_with_a_tokenizer_of_its_own_are_checked_with_that(tmp_path: Path) -> None:
+    commit = "1" * 40
+    own = Tokenizer.from_file(str(pocket_path() / "tokenizer.json"))
+    own.add_tokens(["<brand-new>"])
+    (beside := tmp_path / "hub" / "models--me--lake" / "snapshots" / commit).mkdir(parents=True)
+    own.save(str(beside / "tokenizer.json"))
+    program = (
+        "from msgrpo_hub.episode import Completion; from msgrpo_hub.storage.tables import Origin\n"
+        "from msgrpo_hub.evaluation.token_check import token_problems\n"
+        f"values = {{'prompt_ids': (1,), 'token_ids': ({own.token_to_id('<brand-new>')},), 'log_probs': (0.0,)}}\n"
+        "reply = Completion(text='<brand-new>', finish='stop', **values)\n"
+        f"base = {{'base': 'pocket', 'base_revision': {COMMIT!r}}}\n"
+        f"for adapter in ({{'adapter': 'me/lake', 'adapter_revision': {commit!r}}}, {{}}):\n"
+        "    print(token_problems(Origin(split='test', player='x', run='', **base, **adapter), reply, None))"
+    )
+    isolated = os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=isolated)
+    assert done.stdout == "[]\n['its tokens do not say its reply']\n"
