@@ -264,8 +264,8 @@ def _miniature(model: PreTrainedModel | PeftModel, prompt: TokenIds) -> tuple[Pr
     kept = sum(p.numel() for p in base.parameters() if id(p) not in memo) - sum(map(_size, layers[count:]))
     if 4 * kept > LARGEST_COPY:
         return None
-    memo[id(layers)] = copy.deepcopy(nn.ModuleList(layers[:count]), memo)
     try:
+        memo[id(layers)] = copy.deepcopy(nn.ModuleList(layers[:count]), memo)
         small = copy.deepcopy(model, memo)
         cast(nn.Module, small).float().eval()
     except _ERRORS:

@@ -37,7 +37,7 @@ def free_cores() -> int:
     """
     cores = float(torch.get_num_threads())
     with suppress(OSError, ValueError):  # no such file, or no limit
-        quota, period = map(float, Path("/sys/fs/cgroup/cpu.max").read_text().split())
+        quota, period = map(float, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
         cores = min(cores, quota / period)
     busy = min(psutil.getloadavg()[0], sum(psutil.cpu_percent(0.5, percpu=True)) / 100)
     return max(1, round(cores - busy))

@@ -166,7 +166,6 @@ def adapter(**changes: Any) -> dict[str, bytes]:
         ({"README.md": b"x"}, "has no safetensors"),
         ({"adapter_config.json": json.dumps(LORA).encode(), "adapter_model.bin": b"x"}, "has no safetensors"),
         (adapter(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
-        (adapter(auto_mapping={"parent_library": "evil"}), "its auto_mapping is"),
         (adapter(base_model_name_or_path="/etc"), "names '/etc' as its base"),
         (adapter(base_model_name_or_path="../../x/y"), "as its base: expected a repository"),
         (adapter(base_model_name_or_path=None), "does not name its base model"),

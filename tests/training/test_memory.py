@@ -85,8 +85,13 @@ def test_weights_and_optimiser_are_counted_and_smaller_batches_need_less(config:
     assert parts(trainer, max_rows=4)["sampling"] < usual["sampling"]
 
 
-def test_the_need_and_what_is_free_are_told(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_need_and_what_is_free_are_told_unless_any_machine_has_it(
+    config: TrainConfig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = trainer_of(config)
+    check_memory(config, trainer.agent, trainer.starts.games.values())
+    assert not caplog.text
+    monkeypatch.setattr(memory, "TOLD", 0)
     check_memory(config, trainer.agent, trainer.starts.games.values())
     assert re.search(r"training needs about 0\.\d GB of memory \(.*\), and [\d.]+ GB are free", caplog.text)
 
