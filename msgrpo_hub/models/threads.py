@@ -40,7 +40,7 @@ def free_cores() -> int:
         quota, period = map(float, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
         cores = min(cores, quota / period)
     busy = min(psutil.getloadavg()[0], sum(psutil.cpu_percent(0.5, percpu=True)) / 100)
-    return max(1, int(round(cores - busy)))
+    return max(1, int(cores - busy + 0.5))
 
 
 @contextmanager

@@ -110,8 +110,8 @@ def test_a_run_whose_replies_never_name_an_action_is_stopped_once_after_its_thir
 
 @pytest.mark.slow
 def test_a_stopped_run_is_saved_and_goes_on_with_resume(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
-    """Replies of one token, in which no thought ends."""
-    still = ["--updates", "4", "--max-new-tokens", "1"]
+    """Replies of one token, always the likeliest, in which no thought ends."""
+    still = ["--updates", "4", "--max-new-tokens", "1", "--temperature", "0.01"]
     stopped = msgrpo("train", *flags, *still, "--output-dir", tmp_path / "run")
     assert stopped.code == 2
     assert stopped.err.splitlines()[-1].startswith("error: stopped after update 3, which is saved, because rewards can teach")
