@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import psutil
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
+from torch import Tensor, nn
 
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.errors import UserError
@@ -47,7 +47,7 @@ def memory_needed(config: TrainConfig, agent: LanguageModel, prompts: Sequence[T
     model, base = agent.model, base_of(agent.model)
     text, device = base.config.get_text_config(), model.device.type
     each, layers, heads = model.dtype.itemsize, text.num_hidden_layers, getattr(text, "num_attention_heads", 0)
-    head = getattr(text, "head_dim", None) or text.hidden_size // max(heads, 1)
+    head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
     prefix = common_prefix(prompts)
     tail = max(map(len, prompts)) - prefix + config.max_new_tokens  # of a sequence, behind what all share
     linear = [
@@ -61,8 +61,9 @@ def memory_needed(config: TrainConfig, agent: LanguageModel, prompts: Sequence[T
     episodes = max(config.groups * config.group_size, config.test_episodes, config.eval_episodes * bool(config.eval_every))
     rows = min(episodes, config.max_rows)
     adapted = [m for m in model.modules() if isinstance(m, BaseTunerLayer)]
-    merged = sum(m.weight.nbytes for m in adapted) if each == FLOAT32 and not is_recorded(model) else 0
-    kept = 2 * layers * (getattr(text, "num_key_value_heads", None) or heads) * head * each
+    weights = [w for m in adapted if isinstance(w := getattr(m.get_base_layer(), "weight", None), Tensor)]  # experts have several
+    merged = sum(w.nbytes for w in weights) if each == FLOAT32 and not is_recorded(model) else 0
+    kept = 2 * layers * (text.to_dict().get("num_key_value_heads") or heads) * head * each
     of_row = 1.5 * tail * kept + 2 * text.vocab_size * each + 4 * tail * max(m.out_features for m in linear) * each
     cached = min(CAPACITY, episodes * horizon * config.max_new_tokens * text.vocab_size * each)
     sampling = merged + copied_bytes(model) + rows * of_row + cached

@@ -157,6 +157,7 @@ def test_misuse_is_refused_with_a_reason() -> None:
 
 
 def test_registering_twice_changes_nothing_and_warns_of_nothing() -> None:
+    register_games()  # another test may have brought a game of a package
     before = dict(gymnasium.registry)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
