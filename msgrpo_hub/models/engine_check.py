@@ -51,7 +51,7 @@ from msgrpo_hub.models.token_tree import TokenTree, build_tree
 from msgrpo_hub.storage.files import write_json
 
 SMALL = 20_000_000
-"""Models with fewer parameters are compared whole, on the whole prompt, and in float32 only once."""
+"""Models with fewer parameters are compared with all their layers and on the whole prompt, and the result is not stored."""
 SHORT = 32
 """Tokens of the prompt on which a larger model is compared whole."""
 LARGEST_COPY = 2**31
@@ -112,8 +112,9 @@ def choose_forward(
     if key not in chosen:
         large = _size(model) >= SMALL
         stored = _result_file(model, kind, at_least) if large else None
-        chosen[key] = (stored and _read(stored)) or _compare(model, kind, prompt, at_least, large)
-        if stored:
+        known = _read(stored) if stored else None
+        chosen[key] = known or _compare(model, kind, prompt, at_least, large)
+        if stored and not known:
             with suppress(OSError):  # a read-only home: the model is compared again next time
                 stored.parent.mkdir(parents=True, exist_ok=True)
                 write_json(stored, asdict(chosen[key]))
