@@ -38,20 +38,12 @@ Check = Callable[[Any], bool]
 log = logging.getLogger(__name__)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _is_rank(value: Any) -> bool:
     return type(value) is int and 1 <= value <= LARGEST_RANK
 
 
 def _is_alpha(value: Any) -> bool:
-    return _is_number(value) and abs(value) <= LARGEST_ALPHA
-
-
-def _is_share(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
+    return type(value) in (int, float) and abs(value) <= LARGEST_ALPHA
 
 
 def _are_names(value: Any) -> bool:
@@ -86,19 +78,15 @@ def _are_tokens(value: Any) -> bool:
 
 
 def _is_small(value: Any) -> bool:
-    """Names and small numbers, as variants of LoRA have them."""
-    parts = value.values() if isinstance(value, dict) else [value]
+    """A flag, a name, a number or a few of these, which allocate little. PEFT itself refuses values of another kind."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
     return all(
-        part is None or _are_names(part) or _is_flag(part) or (_is_number(part) and abs(part) <= LARGEST_RANK) for part in parts
+        part is None or _are_names(part) or (isinstance(part, int | float) and abs(part) <= LARGEST_RANK) for part in parts
     )
 
 
 def _one_of(*values: Any) -> Check:
     return lambda value: any(type(value) is type(one) and value == one for one in values)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def is_revision(value: Any) -> bool:
@@ -112,22 +100,17 @@ _LORA: Mapping[str, Check] = {
     "revision": is_revision,
     "r": _is_rank,
     "lora_alpha": _is_alpha,
-    "lora_dropout": _is_share,
-    "bias": _one_of("none", "all", "lora_only"),
     "init_lora_weights": _one_of(True, "gaussian", "eva", "orthogonal", "mica"),
     "target_modules": _are_targets,
     "exclude_modules": _are_targets,
     "target_parameters": _are_names,
     "modules_to_save": _are_names,
     "layers_pattern": _are_names,
-    "layers_to_transform": _are_whole,
     "trainable_token_indices": _are_tokens,
     "rank_pattern": _pattern(_is_rank),
     "alpha_pattern": _pattern(_is_alpha),
-    "use_bdlora": _is_small,
-    "monteclora_config": _is_small,
-    "velora_config": _is_small,
-    **dict.fromkeys(("use_rslora", "use_dora", "lora_bias", "fan_in_fan_out", "ensure_weight_tying"), _is_flag),
+    **dict.fromkeys(("bias", "lora_bias", "lora_dropout", "layers_to_transform", "fan_in_fan_out"), _is_small),
+    **dict.fromkeys(("use_rslora", "use_dora", "use_bdlora", "velora_config", "ensure_weight_tying"), _is_small),
 }
 """The settings that say what the weights of an adapter mean, each with a check that bounds what PEFT allocates."""
 
@@ -144,6 +127,7 @@ _DANGERS: Mapping[str, str] = {
     "layer_replication": "changes the layers of the base",
     "kasa_config": "changes the weights of the base",
     "arrow_config": "needs other adapters",
+    "monteclora_config": "allocates memory of any size",
     "alora_invocation_tokens": "applies the adapter to a part of each prompt, which no engine here does",
 }
 
