@@ -27,8 +27,8 @@ test-long: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.long
 	OMP_NUM_THREADS=1 MSGRPO_EXAMPLES=20 $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis tests
 
-# Four real models, which it fetches (2 GB), in every number type with both engines; takes some hours on two cores, and 16 GB of memory. Commit the
-# tests/real/results.json that it writes. Some of it: make test-real ONLY="-k smollm2-135m"
+# Four real models, which it fetches (2 GB), in every number type with both engines: hours on two cores, and 12 GB of memory.
+# Commit the tests/real/results.json that it writes. Some of it: make test-real ONLY="-k smollm2-135m"
 test-real: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.real $(ONLY)
 

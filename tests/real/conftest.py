@@ -15,13 +15,10 @@ from tests.real.short import LAKE, by_first_token
 __all__ = ["loopback", "loopback_server"]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.real)
-            if case := getattr(item, "callspec", None) and item.callspec.params.get("case"):  # type: ignore[attr-defined]
-                item.add_marker(pytest.mark.xdist_group(str(case)))
 
 
 @pytest.fixture(scope="session", params=CASES, ids=str)

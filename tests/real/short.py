@@ -1,4 +1,4 @@
-"""A lake of two turns, and a credit by which replies that name no action are learned from too.
+"""A small lake with short prompts and two turns, and a credit by which replies that name no action are learned from too.
 
 Processes import this before they run a command that needs either.
 """
@@ -18,7 +18,12 @@ from msgrpo_hub.games import registry, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from tests.hub_server.client import LOADS_MODELS
 
-LAKE = FrozenLake("FrozenLake-TwoTurns-v1", horizon=2)
+
+class ShortLake(FrozenLake):
+    rules = ("The game ends after 2 turns.",)
+
+
+LAKE = ShortLake("FrozenLake-TwoTurns-v1", size=2, horizon=2)
 registry.FURTHER[LAKE.id] = LAKE
 
 warm = LOADS_MODELS

@@ -8,7 +8,7 @@ import torch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
-from tests.real.cases import NEW_TOKENS, Case, Record, check_close, chosen, greedy, next_log_probs, some_prompts
+from tests.real.cases import NEW_TOKENS, TAIL, Case, Record, check_close, chosen, greedy, some_prompts
 from tests.real.models import SOURCES
 
 
@@ -39,23 +39,23 @@ def test_greedy_replies_are_those_of_generate_up_to_ties(case: Case, policy: Lan
         equal = [a == b for a, b in zip(mine.token_ids, reply.tokens, strict=False)]
         same = equal.index(False) if False in equal else len(equal)
         if same < len(equal):  # a tie: in 16 bits, both tokens are the most likely one to within the rounding there
-            gap = reply.own[same, reply.tokens[same]] - reply.own[same, mine.token_ids[same]]
+            own = reply.own[TAIL + same]
+            gap = own[reply.tokens[same]] - own[mine.token_ids[same]]
             assert case.dtype != "float32"
             assert abs(gap) <= reply.rounding(same)
             ties += 1
         elif len(mine.token_ids) < len(reply.tokens):
             assert mine.token_ids[-1] in policy.engine.end_ids
         ours.append(torch.tensor(mine.log_probs[:same]))
-        theirs.append(chosen(reply.own, reply.tokens[:same]))
+        theirs.append(chosen(reply.own[TAIL:], reply.tokens[:same]))
     record_property("ties", ties)
     check_close(case, ours, theirs, record_property)
 
 
 def test_scores_are_the_log_probabilities_of_a_forward_pass(usable: Case, policy: LanguageModel, record_property: Record) -> None:
-    """Of the replies that name an action, after the longer prompt; in 16 bits the sums of both sides err."""
-    [*_, prompt], [*_, reply] = some_prompts(usable.model), greedy(usable.model, usable.dtype)
-    tokenised = [policy.tokenizer(prompt.prompt_format.reply(name), add_special_tokens=False) for name in ("Left", "Down")]
-    options = [tuple(tokens["input_ids"]) for tokens in tokenised]
-    [scores] = policy.engine.score([reply.prompt], [options])
-    theirs = [chosen(next_log_probs(policy.model, reply.prompt, tokens), tokens) for tokens in options]
-    check_close(usable, [torch.tensor(of_option) for of_option in scores], theirs, record_property)
+    """Of two continuations of each prompt, one of which begins the other."""
+    replies = greedy(usable.model, usable.dtype)
+    pairs = [reply.scored for reply in replies]
+    scores = policy.engine.score([prompt for prompt, _ in pairs], [[end[:TAIL], end] for _, end in pairs])
+    theirs = [chosen(reply.own, tokens) for reply in replies for tokens in (reply.scored[1][:TAIL], reply.scored[1])]
+    check_close(usable, [torch.tensor(one) for of_prompt in scores for one in of_prompt], theirs, record_property)

@@ -56,17 +56,18 @@ def test_a_run_killed_in_its_second_update_goes_on_bit_for_bit(command: Command,
 
 
 def log_probs(model: Any, case: Case) -> list[torch.Tensor]:
-    """By forward passes of a model: those of the base's greedy replies."""
-    return [chosen(next_log_probs(model, r.prompt, r.tokens), r.tokens) for r in greedy(case.model, case.dtype)]
+    """Of the base's greedy replies and the ends of their prompts, by forward passes of a model."""
+    pairs = [reply.scored for reply in greedy(case.model, case.dtype)]
+    return [chosen(next_log_probs(model, prompt, end), end) for prompt, end in pairs]
 
 
 @pytest.fixture(scope="module")
 def merged(usable: Case, run: Path) -> tuple[Path, list[torch.Tensor]]:
-    """The folder of the merged model, made as the guide says, and what PEFT computed before it merged."""
+    """The folder of the merged model, made as the guide says, and what plain PEFT computes with the adapter."""
     folder = run.parent / "merged"
-    adapted = PeftModel.from_pretrained(plain_model(usable.folder, usable.dtype), run / "adapter").eval()
-    by_peft = log_probs(adapted, usable)
-    adapted.merge_and_unload().save_pretrained(folder)
+    by_peft = log_probs(PeftModel.from_pretrained(plain_model(usable.folder, usable.dtype), run / "adapter").eval(), usable)
+    adapted = PeftModel.from_pretrained(plain_model(usable.folder, "float32"), run / "adapter")
+    adapted.merge_and_unload().to(getattr(torch, usable.dtype)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(usable.folder).save_pretrained(folder)
     return folder, by_peft
 
@@ -78,10 +79,11 @@ def test_an_adapter_computes_here_what_it_computes_in_peft(
     options: dict[str, Any] = {"chat_template": str(template)} if template else {}
     policy = LanguageModel.from_pretrained(str(run / "adapter"), dtype=usable.dtype, engine=usable.engine, **options)
     replies = greedy(usable.model, usable.dtype)
-    scores = policy.engine.score([reply.prompt for reply in replies], [[reply.tokens] for reply in replies])
+    pairs = [reply.scored for reply in replies]
+    scores = policy.engine.score([prompt for prompt, _ in pairs], [[end] for _, end in pairs])
     by_peft = merged[1]
     check_close(usable, [torch.tensor(of_prompt) for [of_prompt] in scores], by_peft, record_property)
-    base = torch.cat([chosen(reply.own, reply.tokens) for reply in replies])
+    base = torch.cat([chosen(reply.own, reply.scored[1]) for reply in replies])
     assert (torch.cat(by_peft) - base).abs().max() > 0.05  # the adapter matters
 
 
