@@ -18,8 +18,7 @@ from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game, stream
 
-_ACTION = "<action>one available action</action>"
-REPLY_FORMAT = f"Answer in the format <think>your thoughts</think>{_ACTION}"
+_REQUEST = "Your reply must be one of these lines, with its tags:\n"
 
 
 class Message(TypedDict):
@@ -39,9 +38,23 @@ def system_text(game: Game) -> str:
     return f"[Instructions]\n{game.instructions}\n[Available Actions]\n{', '.join(game.actions)}\n[Rules]\n{rules}"
 
 
-def user_text(observation: str, request: str = REPLY_FORMAT) -> str:
+def user_text(observation: str, request: str) -> str:
     """The current observation, then the request."""
     return f"Current Observation:\n{observation}\n{request}"
+
+
+def request_text(request: str, actions: Sequence[str]) -> str:
+    """A request with the actions of a game: a line with `{action}` is repeated for each of them.
+
+    >>> print(request_text("Reply with one of these:\\n<action>{action}</action>", ["Left", "Right"]))
+    Reply with one of these:
+    <action>Left</action>
+    <action>Right</action>
+    """
+    lines = [
+        [line.replace("{action}", name) for name in (actions if "{action}" in line else [""])] for line in request.split("\n")
+    ]
+    return "\n".join(line for group in lines for line in group)
 
 
 class PromptFormat(Protocol):
@@ -86,15 +99,15 @@ class TaggedFormat:
 
     name: str
     """The name in results."""
-    request: str = REPLY_FORMAT
-    """The request after each observation."""
+    request: str = f"{_REQUEST}<think>your thought</think><action>{{action}}</action>"
+    """The request after each observation; a line with `{action}` is repeated for each action of the game."""
     parts: tuple[str, ...] = ()
     """Tags of the parts before the action that are not read, besides thoughts."""
     history: int = 0
     """Number of past turns in a prompt."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        return conversation(system_text(game), history, observation, self.request)
+        return conversation(system_text(game), history, observation, request_text(self.request, game.actions))
 
     def reply(self, action: str) -> str:
         return f"<action>{action}</action>"
@@ -117,13 +130,13 @@ class JsonFormat:
 
     name: str
     """The name in results."""
-    request: str = 'Answer with a JSON object: {"thought": "your thoughts", "action": "one available action"}'
-    """The request after each observation."""
+    request: str = 'Your reply must be one of these lines:\n{"thought": "your thought", "action": "{action}"}'
+    """The request after each observation; a line with `{action}` is repeated for each action of the game."""
     history: int = 0
     """Number of past turns in a prompt."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        return conversation(system_text(game), history, observation, self.request)
+        return conversation(system_text(game), history, observation, request_text(self.request, game.actions))
 
     def reply(self, action: str) -> str:
         return json.dumps({"action": action}, ensure_ascii=False)
@@ -152,10 +165,10 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
     built_in.name: built_in
     for built_in in (
         THINK_ACTION,
-        TaggedFormat(name="action-only", request=f"Answer in the format {_ACTION}"),
+        TaggedFormat(name="action-only", request=f"{_REQUEST}<action>{{action}}</action>"),
         TaggedFormat(
             name="think-plan-action",
-            request=f"Answer in the format <think>your thoughts</think><plan>your plan</plan>{_ACTION}",
+            request=f"{_REQUEST}<think>your thought</think><plan>your plan</plan><action>{{action}}</action>",
             parts=("plan",),
         ),
         JsonFormat(name="json"),

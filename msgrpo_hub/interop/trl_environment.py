@@ -95,7 +95,7 @@ def trl_environment(
     >>> print(environment.reset(seed=0, member=0).splitlines()[0])
     Current Observation:
     >>> print(environment.play("<action>Sideways</action>").splitlines()[-1])
-    Answer in the format <think>your thoughts</think><action>one available action</action>
+    <think>your thought</think><action>Up</action>
     >>> environment.get_reward()
     -1.0
     """

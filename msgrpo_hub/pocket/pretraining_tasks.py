@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.games.scene import has_scene
 from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState, is_snake
+
+PLAY_REQUEST = request_text(THINK_ACTION.request, list(DIRECTIONS))
+"""The request of think-action in the games with these directions; one token of the built-in base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ def play(variant: GameVariant, state: Any) -> PretrainingTask:
     bad = {"wall", "body", "opponent"} | ({variant.avoid} if variant.avoid else set())
     moves = [a for a in variant.actions if view[a] not in bad] or list(variant.actions)
     think = thought(variant.game, state)
-    return PretrainingTask("play", REPLY_FORMAT, tuple(f"<think>{think}</think><action>{move}</action>" for move in moves))
+    return PretrainingTask("play", PLAY_REQUEST, tuple(f"<think>{think}</think><action>{move}</action>" for move in moves))
 
 
 def about_the_board(variant: GameVariant, state: Any, rng: np.random.Generator) -> Iterator[PretrainingTask]:

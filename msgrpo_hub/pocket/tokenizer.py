@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
+from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
-PHRASES = (REPLY_FORMAT, "<think>", "</think><action>", "<action>", "</action>")
+PHRASES = (PLAY_REQUEST, "<think>", "</think><action>", "<action>", "</action>")
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"

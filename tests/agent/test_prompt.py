@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT, system_text
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text, system_text
 from msgrpo_hub.games import GAMES, Game, make_game, stream
 
 every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
@@ -29,7 +28,8 @@ def test_the_system_message_holds_instructions_actions_and_rules_in_this_order(g
 @every_game
 def test_the_user_message_is_the_current_observation_and_then_the_reply_format(game: Game) -> None:
     state = first_state(game)
-    assert build_prompt(game, state).user == f"Current Observation:\n{game.observe(state)}\n{REPLY_FORMAT}"
+    request = request_text(THINK_ACTION.request, game.actions)
+    assert build_prompt(game, state).user == f"Current Observation:\n{game.observe(state)}\n{request}"
 
 
 @every_game
@@ -72,11 +72,3 @@ def test_messages_are_a_system_and_a_user_turn() -> None:
     game = make_game("Snake-Solo-v1")
     prompt = build_prompt(game, first_state(game))
     assert prompt.messages == [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-
-
-@every_game
-def test_the_reply_format_that_the_prompt_asks_for_is_what_the_parser_reads(game: Game) -> None:
-    for action in game.actions:
-        reply = REPLY_FORMAT.removeprefix("Answer in the format ").replace("one available action", action)
-        assert parse_action(reply, game.actions) == action
-    assert parse_action(REPLY_FORMAT, game.actions) is None

@@ -1,4 +1,4 @@
-"""One contract for every prompt format on every game, and the words of think-action unchanged."""
+"""One contract for every prompt format on every game, and the words of think-action."""
 
 from __future__ import annotations
 
@@ -72,15 +72,14 @@ def test_the_rules_are_a_common_beginning_of_all_prompts_of_a_game(prompt_format
 
 @every_format
 @every_game
-def test_a_prompt_asks_for_what_the_format_reads(prompt_format: PromptFormat, game: Game) -> None:
+def test_a_prompt_lists_the_possible_replies_and_the_format_reads_them(prompt_format: PromptFormat, game: Game) -> None:
+    """One line for each action, with the words for its thoughts and plan."""
     state = game.initial_state(stream(0, "initial_state"))
-    asked = build_prompt(game, state, prompt_format).user.splitlines()[-1]
-    answer = asked[asked.index("{") if "{" in asked else asked.index("<") :].replace("one available action", game.actions[-1])
-    assert prompt_format.parse(answer, game.actions) == game.actions[-1]
+    asked, *replies = build_prompt(game, state, prompt_format).user.splitlines()[-1 - len(game.actions) :]
     assert prompt_format.parse(asked, game.actions) is None
-    assert prompt_format.thought(answer) == {"action-only": None, "think-plan-action": "your thoughts\nyour plan"}.get(
-        prompt_format.name, "your thoughts"
-    )
+    assert [prompt_format.parse(reply, game.actions) for reply in replies] == list(game.actions)
+    thoughts = {"action-only": None, "think-plan-action": "your thought\nyour plan"}
+    assert {prompt_format.thought(reply) for reply in replies} == {thoughts.get(prompt_format.name, "your thought")}
 
 
 TAGS = [f"<{end}{tag}>" for tag in ("think", "plan", "action") for end in ("", "/")]
@@ -117,11 +116,11 @@ def test_a_plan_may_mention_an_action_that_is_not_taken() -> None:
     assert THINK_ACTION.parse(text, LAKE.actions) == "Left"
 
 
-# ---- think-action is the paper's
+# ---- the words of think-action
 
 
 @pytest.mark.parametrize("game_id", GOLDEN)
-def test_the_words_of_think_action_are_unchanged(game_id: str) -> None:
+def test_think_action_has_these_words(game_id: str) -> None:
     game = make_game(game_id)
     state = game.initial_state(stream(0, "initial_state"))
     assert build_prompt(game, state).messages == GOLDEN[game_id]

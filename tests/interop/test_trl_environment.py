@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent import Prompt
-from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game
@@ -24,6 +24,7 @@ from msgrpo_hub.interop.trl_environment import HOW, OVER, GameEnvironment, envir
 from msgrpo_hub.rollout import play_episodes
 
 SLIPPERY, SNAKE = "FrozenLake-Slippery-v1", "Snake-Standard-v1"
+REQUEST = request_text(THINK_ACTION.request, make_game(SLIPPERY).actions)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def test_trl_trains_a_qwen3_through_its_tool_with_our_rewards(trl: Any, tmp_path
 
     lake = FrozenLake(SLIPPERY, frozen_probability=0.9, slippery=True, horizon=3)  # that game, but short
     rows = environment_dataset(SLIPPERY, 2)
-    tokenizer = chain_tokenizer([rows[0]["prompt"][0]["content"], REPLY_FORMAT])
+    tokenizer = chain_tokenizer([rows[0]["prompt"][0]["content"], REQUEST])
     model = chain_model(tokenizer)
     before = model.lm_head.weight.detach().clone()
     trainer = trl.GRPOTrainer(
@@ -164,7 +165,7 @@ def test_the_example_trains_a_model_of_a_folder(trl: Any, tmp_path: Path) -> Non
     from tests.interop.chain_model import save_chain_model
 
     rules = environment_dataset("FrozenLake-NotSlippery-v1", 1)[0]["prompt"][0]["content"]
-    folder = save_chain_model(tmp_path / "model", [rules, REPLY_FORMAT])
+    folder = save_chain_model(tmp_path / "model", [rules, REQUEST])
     root = Path(__file__).parents[2]
     command = [sys.executable, root / "examples" / "trl_environment.py", folder]
     environment = os.environ | {"PYTHONPATH": str(root)}

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.pretraining_tasks import GameVariant, random_state, random_variant
+from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, random_state, random_variant
 
 Cell = tuple[int, int]
 MOVES: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
@@ -55,7 +54,7 @@ def steps_between(a: Cell, b: Cell) -> int:
 
 CHOICES = {
     "way": r"Think of any way, then go it\.",
-    "play": re.escape(REPLY_FORMAT),
+    "play": re.escape(PLAY_REQUEST),
     "choose": r"Name one of (Left|Down|Right|Up) or (Left|Down|Right|Up)\.",
     "avoid": r"Name a move that is not onto \w+\.",
 }

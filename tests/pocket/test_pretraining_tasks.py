@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.prompt_formats import REPLY_FORMAT
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.pretraining_tasks import GameVariant, direction_to, play, pretraining_tasks, random_state
+from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, direction_to, play, pretraining_tasks, random_state
 from tests.pocket.tasks_oracle import CHOICES, MOVES, Cell, after, at, me, samples, steps_between
 
 
@@ -127,7 +126,7 @@ def test_replies_to_the_play_request_are_exactly_the_allowed_moves() -> None:
         assert moves == allowed(variant, state)
         thoughts = {reply.removesuffix(f"<action>{move}</action>") for reply, move in zip(task.replies, moves, strict=True)}
         assert len(thoughts) == 1
-        assert task.request == REPLY_FORMAT
+        assert task.request == PLAY_REQUEST
         counts.add((len(moves), isinstance(state, LakeState), bool(variant.avoid), len(variant.actions)))
     assert len(counts) > 15  # number of moves, game, prohibition, number of actions
 

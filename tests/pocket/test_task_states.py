@@ -17,6 +17,7 @@ from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.snake import Snake, SnakeState
 from msgrpo_hub.pocket.build import Encoder
 from msgrpo_hub.pocket.pretraining_tasks import (
+    PLAY_REQUEST,
     GameVariant,
     PretrainingTask,
     play,
@@ -96,7 +97,9 @@ def test_the_random_games_are_those_of_the_registry_with_other_numbers() -> None
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
     texts = [
-        text for variant, state, _ in samples(60, seed=1) for text in (variant.system, user_text(variant.game.observe(state)))
+        text
+        for variant, state, _ in samples(60, seed=1)
+        for text in (variant.system, user_text(variant.game.observe(state), PLAY_REQUEST))
     ]
     return build_tokenizer(texts, 700)
 

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config
 
 from msgrpo_hub.agent.prompt_formats import system_text, user_text
 from msgrpo_hub.games import GAMES, make_game
-from msgrpo_hub.pocket.pretraining_tasks import GameVariant, pretraining_tasks, random_state
+from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, pretraining_tasks, random_state
 from msgrpo_hub.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer
 
 SIZE = 600
@@ -25,7 +25,7 @@ def task_texts() -> list[str]:
         rng = np.random.default_rng(number)
         for _ in range(12):
             state = random_state(game, rng)
-            texts += [system_text(game), user_text(game.observe(state))]
+            texts += [system_text(game), user_text(game.observe(state), PLAY_REQUEST)]
             texts += [reply for task in pretraining_tasks(GameVariant(game, game.actions), state, rng) for reply in task.replies]
     return texts
 
