@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import tempfile
 import unicodedata
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config
 
+from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.agent.prompt_formats import system_text, user_text
-from msgrpo_hub.games import GAMES, make_game
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.games import GAMES, make_game, stream
+from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, pretraining_tasks, random_state
 from msgrpo_hub.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer
 
@@ -103,3 +108,19 @@ def test_fewer_texts_than_tokens_make_a_smaller_vocabulary() -> None:
     small = build_tokenizer(["Up Down"], SIZE)
     assert len(small) == 256 + len(SPECIAL) + len(PHRASES) + len(["Up", " Down"])
     assert small.decode(small("Up, or Down?")["input_ids"]) == "Up, or Down?"
+
+
+@pytest.mark.parametrize(
+    ("game_id", "length", "digest"),
+    [("FrozenLake-NotSlippery-v1", 153, "92baac751de7316f"), ("Snake-Standard-v1", 228, "e5adf74f23ecc338")],
+)
+def test_the_built_in_base_reads_its_prompts_as_the_tokens_that_it_was_trained_on(game_id: str, length: int, digest: str) -> None:
+    """The request is one token, so that other words for it leave weights and adapters as they are."""
+    tokenizer = AutoTokenizer.from_pretrained(pocket_path())
+    game = make_game(game_id)
+    prompt = build_prompt(game, game.initial_state(stream(0, "initial_state")))
+    [ids] = PromptEncoder(tokenizer).encode([prompt])
+    [request] = tokenizer(PLAY_REQUEST)["input_ids"]
+    assert ids.count(request) == 1
+    assert prompt.user.endswith(PLAY_REQUEST)
+    assert (len(ids), hashlib.sha256(str(list(ids)).encode()).hexdigest()[:16]) == (length, digest)
