@@ -18,7 +18,7 @@ from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game, stream
 
-_REQUEST = "Your reply must be one of these lines, with its tags:\n"
+_BARE, _TAGGED = "Answer with one of these lines:\n", "Answer with one of these lines, with its tags:\n"
 
 
 class Message(TypedDict):
@@ -99,7 +99,7 @@ class TaggedFormat:
 
     name: str
     """The name in results."""
-    request: str = f"{_REQUEST}<think>your thought</think><action>{{action}}</action>"
+    request: str = f"{_TAGGED}<think>your thought</think><action>{{action}}</action>"
     """The request after each observation; a line with `{action}` is repeated for each action of the game."""
     parts: tuple[str, ...] = ()
     """Tags of the parts before the action that are not read, besides thoughts."""
@@ -130,7 +130,7 @@ class JsonFormat:
 
     name: str
     """The name in results."""
-    request: str = 'Your reply must be one of these lines:\n{"thought": "your thought", "action": "{action}"}'
+    request: str = _BARE + '{"thought": "your thought", "action": "{action}"}'
     """The request after each observation; a line with `{action}` is repeated for each action of the game."""
     history: int = 0
     """Number of past turns in a prompt."""
@@ -165,10 +165,10 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
     built_in.name: built_in
     for built_in in (
         THINK_ACTION,
-        TaggedFormat(name="action-only", request=f"{_REQUEST}<action>{{action}}</action>"),
+        TaggedFormat(name="action-only", request=f"{_BARE}<action>{{action}}</action>"),
         TaggedFormat(
             name="think-plan-action",
-            request=f"{_REQUEST}<think>your thought</think><plan>your plan</plan><action>{{action}}</action>",
+            request=f"{_TAGGED}<think>your thought</think><plan>your plan</plan><action>{{action}}</action>",
             parts=("plan",),
         ),
         JsonFormat(name="json"),
