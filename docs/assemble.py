@@ -25,7 +25,6 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "docs/releasing.md": "releasing.md",
     "benchmark/README.md": "results/benchmark.md",
-    "benchmark/families/README.md": "results/families.md",
     "benchmark/experiments/README.md": "results/experiments.md",
     **{
         f"benchmark/experiments/{path.parent.name}/README.md": f"results/{path.parent.name.replace('_', '-')}.md"

@@ -37,9 +37,6 @@ PAGES = (
     "benchmark/throughput/results/README.md",
 )
 
-FIRST = ("main_result", "exact_gradient", "credit_curves")
-"""Experiments whose answers stand before the others."""
-
 _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -123,7 +120,7 @@ def seeds() -> str:
 def answers() -> str:
     """Of every question that has an answer: the answer in a few sentences, and the figure."""
     parts = []
-    for name in sorted(experiment.names(), key=lambda name: [*FIRST, name].index(name)):
+    for name in sorted(experiment.names(), key=lambda name: (name != "main_result", name)):
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
             figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"

@@ -114,8 +114,8 @@ def test_a_figure_is_narrow_enough_for_its_words_to_be_read_on_a_phone(name: str
 
 
 def test_an_unknown_experiment_is_one_line() -> None:
-    with pytest.raises(UserError, match="did you mean 'exact_gradient'"):
-        experiments.load("exact_gradients")
+    with pytest.raises(UserError, match="did you mean 'selection'"):
+        experiments.load("selections")
 
 
 def test_a_pattern_runs_some_units_and_the_page_is_that_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from benchmark.experiments.experiment import Values, configuration, load
 from benchmark.experiments.main_result.runs import trained
 from benchmark.experiments.training import configured, learning_curve
 
-CREDITS = load("credit_curves")
+SELECTION = load("selection")
 
 QUICKSTART = (
     {"model": "pocket", "game": "FrozenLake-NotSlippery-v1", "prompt_format": "think-action", "updates": 100}
@@ -68,7 +68,7 @@ def values(reward: float) -> dict[str, object]:
     return {"curve": [[0, 0.0], [10, reward]], "seconds": 5.0, "test_rewards": [reward, reward]}
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("credit_curves", 5), ("selection", 5), ("exploration", 5), ("collapse", 5)])
+@pytest.mark.parametrize(("name", "seeds"), [("selection", 5), ("exploration", 5), ("collapse", 5)])
 def test_every_arm_runs_with_every_seed_for_as_many_updates(name: str, seeds: int) -> None:
     units, config = list(load(name).units.values()), configuration(name)
     assert {unit["seed"] for unit in units} == set(range(seeds))
@@ -77,31 +77,21 @@ def test_every_arm_runs_with_every_seed_for_as_many_updates(name: str, seeds: in
 
 
 def test_the_table_has_the_interval_over_seeds_and_the_answer_each_difference_seed_by_seed() -> None:
-    found = {"whole episode / std": (0.4, 0.5, 0.6), "whole episode": (0.5, 0.7, 0.9), "anchor states / std": (0.4, 0.5)}
+    found = {"all": (0.4, 0.5, 0.6), "AAW, a quarter": (0.5, 0.7, 0.9), "top, a quarter": (0.4, 0.5)}
     rows = {
-        unit_name("FrozenLake-Slippery-v1", arm, seed): values(reward)
+        unit_name("quickstart", arm, seed): values(reward)
         for arm, rewards in found.items()
         for seed, reward in enumerate(rewards)
     }
-    line = "| whole episode / std | 3 | 0.500 | 0.500 [0.252, 0.748] | 0.100 | 0.400 |"  # ± 4.303 · 0.1 / √3
-    assert line in CREDITS.tables(rows)
-    answer = CREDITS.answer(rows)
-    assert "8 of 80 runs" in answer
-    told = "whole episode / std: 0.500. Against it: whole episode +0.200 [-0.048, 0.448]; anchor states / std +0.000 (n < 3)."
+    line = "| all | 3 | 0.500 | 0.500 [0.252, 0.748] | 0.100 | 0.400 |"  # ± 4.303 · 0.1 / √3
+    assert line in SELECTION.tables(rows)
+    answer = SELECTION.answer(rows)
+    assert "8 of 50 runs" in answer
+    told = "all: 0.500. Against it: AAW, a quarter +0.200 [-0.048, 0.448]; top, a quarter +0.000 (n < 3)."
     assert told in answer  # the differences are 0.1, 0.2, 0.3
-    (axes,) = CREDITS.figure(rows).axes
+    (axes,) = SELECTION.figure(rows).axes
     means = [list(line.get_ydata()) for line in axes.lines if line.get_linewidth() == 2]
     assert means == [[0.0, pytest.approx(0.5)], [0.0, pytest.approx(0.7)], [0.0, pytest.approx(0.45)]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arm", ["critic, λ = 0.5", "exact advantage", "HGPO / std", "whole episode / std; AAW"])
-def test_a_run_of_the_restricted_policy_gives_its_exact_values(arm: str, tmp_path: Path) -> None:
-    [unit] = [unit for unit in CREDITS.units.values() if unit["arm"] == arm and unit["seed"] == 0 and "Not" in unit["case"]]
-    small = {"groups": 2, "group_size": 4, "selected_per_group": 2, "eval_episodes": 3, "test_episodes": 4}
-    found = CREDITS.run({**unit, "updates": 2, "evaluations": 2, "settings": {**unit["settings"], **small}}, tmp_path)
-    assert_is_curve(found)
-    assert all(0 <= value <= 1 for value in found["test_rewards"])
 
 
 @pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from benchmark.families.tiny import tiny_model
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import attention, engine_check
 from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.row_cache import RowLayer
+from tests.families import tiny_model
 from tests.models.engines import some_prompts
 from tests.tiny import tiny_model as tiny_qwen
 

@@ -1,54 +1,53 @@
-"""Every family of causal language models that transformers knows acts exactly, or is refused with a reason."""
+"""Families of causal language models: each samples and trains exactly, or is refused with a reason."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import torch
-import transformers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from benchmark.families.__main__ import PAGE, RESULTS
-from benchmark.families.measure import END, NEW_TOKENS, acting_error, some_prompts
-from benchmark.families.page import page
-from benchmark.families.tiny import families, tiny_model
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import attention
 from msgrpo_hub.models.engine import Engine
-from tests.models.engines import generators
+from tests.families import tiny_model
+from tests.models.plain_passes import END, NEW_TOKENS, measure, some_prompts
 
-TABLE: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["families"]
-ACTING = [family for family, row in TABLE.items() if "engine" in row]
+ENGINES = {
+    **dict.fromkeys(("llama", "qwen2", "gemma3_text", "gpt_oss", "gemma4_text", "gpt2"), "fast"),
+    **dict.fromkeys(("lfm2", "qwen3_5_text", "mamba2", "granitemoehybrid", "falcon_h1", "deepseek_v3", "bloom"), "plain"),
+    "bamba": "plain without cache",
+}
+"""Family → its engine."""
+WINDOWED: dict[str, dict[str, Any]] = {
+    "mistral": {},
+    "gemma2": {},
+    "gemma3_text": {},
+    "gpt_oss": {},  # with attention sinks
+    "qwen2": {"use_sliding_window": True, "max_window_layers": 1},
+}
 EXACT = 2e-5
-"""Largest difference of a log-probability to a plain forward, in float32: random models have large logits."""
-INEXACT_IN_TRANSFORMERS = {"nemotron_h", "zamba2"}
-"""Families whose own cache is off by up to 1e-3 in transformers; the engine uses it as `generate` does."""
+"""Largest difference to a plain forward pass in float32: random models have large logits."""
 
 
-def test_the_table_is_of_this_version_of_transformers_and_lists_every_family() -> None:
-    assert json.loads(RESULTS.read_text(encoding="utf-8"))["transformers"] == transformers.__version__
-    assert list(TABLE) == families()
-    assert PAGE.read_text(encoding="utf-8") == page(json.loads(RESULTS.read_text(encoding="utf-8")))
+@pytest.mark.parametrize("family", ENGINES)
+def test_a_family_samples_and_trains_as_plain_forward_passes_do(family: str) -> None:
+    row = measure(family)
+    assert row["engine"] == ENGINES[family]
+    assert max(row["acting"], row["training"], row["gradient"]) < EXACT, row
 
 
-@pytest.mark.parametrize("family", ACTING)
-def test_a_family_acts_exactly_by_the_engine_of_the_table(family: str) -> None:
-    model, prompts = tiny_model(family), some_prompts()
-    engine = Engine(model, END)
-    samples = engine.sample(prompts, generators(len(prompts)), 1.0, NEW_TOKENS)
-    row = TABLE[family]
-    uncached = " without cache" if row.get("cached") is False else ""
-    assert engine.choose(prompts[0], NEW_TOKENS).name == row["engine"] + uncached
-    assert acting_error(model, samples) < (1e-3 if family in INEXACT_IN_TRANSFORMERS else EXACT)
-
-
-def test_the_errors_of_the_table_are_those_of_rounding() -> None:
-    for family in ACTING:
-        row = TABLE[family]
-        assert row["acting"] < (1e-3 if family in INEXACT_IN_TRANSFORMERS else EXACT), family
-        if "not_trained" not in row:
-            assert (row["training"] < EXACT, row["gradient"] < EXACT) == (True, True), family
+@pytest.mark.parametrize("family", WINDOWED)
+@given(window=st.integers(1, 24))  # prompts have 7 to 15 tokens, replies up to 6
+@example(window=1)
+@example(window=9)
+@settings(max_examples=4)
+def test_log_probs_and_gradients_are_those_of_a_plain_forward_for_every_window(family: str, window: int) -> None:
+    row = measure(family, sliding_window=window, **WINDOWED[family])
+    assert row["engine"] == "fast", row
+    assert max(row["acting"], row["training"], row["gradient"]) <= 1e-5, row
 
 
 @pytest.mark.parametrize("family", ["mamba2", "lfm2", "qwen3_5_text", "deepseek_v3", "bloom", "stablelm", "phimoe", "diffllama"])

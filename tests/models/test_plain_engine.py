@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.families.tiny import tiny_model
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.plain_forward import PlainForward
+from tests.families import tiny_model
 from tests.models.engines import END, assert_same, distinct_contexts, generators, naive_reply, plain_scores, sampled, some_prompts
 from tests.tiny import tiny_model as tiny_qwen
 

@@ -10,12 +10,11 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from benchmark.families.__main__ import RESULTS
-from benchmark.families.tiny import tiny_config
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import make_game, stream
 from tests.command import Command
+from tests.families import tiny_config
 from tests.tiny import tokenizer_of
 
 KINDS = {
@@ -30,11 +29,6 @@ KINDS = {
     "latent attention and experts": "deepseek_v3",
     "per-layer inputs": "gemma4_text",
 }
-OTHERS = [
-    family
-    for family, row in json.loads(RESULTS.read_text(encoding="utf-8"))["families"].items()
-    if "training" in row and family not in KINDS.values()
-]
 GAME = "FrozenLake-NotSlippery-v1"
 
 
@@ -56,17 +50,7 @@ def saved(family: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", KINDS.values(), ids=KINDS)
 def test_a_family_passes_the_whole_chain(family: str, msgrpo: Command, tmp_path: Path) -> None:
-    whole_chain(family, msgrpo, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("family", OTHERS)
-def test_every_other_family_passes_the_whole_chain(family: str, msgrpo: Command, tmp_path: Path) -> None:
-    whole_chain(family, msgrpo, tmp_path)
-
-
-def whole_chain(family: str, msgrpo: Command, folder: Path) -> None:
-    base, run = saved(family, folder / "base"), folder / "run"
+    base, run = saved(family, tmp_path / "base"), tmp_path / "run"
     flags = "--updates 2 --groups 2 --group-size 6 --selected-per-group 3 --max-new-tokens 3 --lora-rank 2 --learning-rate 1e-2 "
     flags += "--eval-every 0 --test-episodes 0"
     trained = msgrpo("train", "--game", GAME, "--model", base, *flags.split(), "--output-dir", run)
@@ -82,11 +66,13 @@ def whole_chain(family: str, msgrpo: Command, folder: Path) -> None:
     assert (after - before).abs().max() > 1e-5
 
     suite = f'episodes = 2\nsplit = "validation"\n[tasks]\n"{GAME}" = "{task_hash(make_game(GAME))}"\n'
-    (folder / "tiny.toml").write_text(suite, encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(suite, encoding="utf-8")
     common = ["--suite", "tiny.toml", "--max-new-tokens", "8", "--output-dir"]
     for options in (["base", "run/adapter", *common, "results"], ["base", "--mode", "score", *common, "scored"]):
-        played = msgrpo("eval", *options, folder=folder)
+        played = msgrpo("eval", *options, folder=tmp_path)
         assert played.code == 0, played.err
-    players = sorted({path.relative_to(folder / "results").parts[0] for path in (folder / "results").rglob("config.lock.json")})
-    compared = msgrpo("compare", *[f"results/{player}" for player in players], folder=folder)
+    players = sorted(
+        {path.relative_to(tmp_path / "results").parts[0] for path in (tmp_path / "results").rglob("config.lock.json")}
+    )
+    compared = msgrpo("compare", *[f"results/{player}" for player in players], folder=tmp_path)
     assert compared.code == 0, compared.err

@@ -13,7 +13,6 @@ from accelerate import Accelerator
 from peft.tuners.lora import LoraLayer
 from torch import nn
 
-from benchmark.families.tiny import tiny_model
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
@@ -22,6 +21,7 @@ from msgrpo_hub.training.adapter import fresh_lora, learning_mode, without_dropo
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.run import save_adapter
 from msgrpo_hub.training.trainer import Trainer
+from tests.families import tiny_model
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
 SMALL = {

@@ -1,8 +1,7 @@
-"""What the engine computes for one family, compared with plain forward passes: replies, scores, log-probs and gradients."""
+"""The engine against plain forward passes of one model: replies, log-probabilities and gradients."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.families.tiny import VOCABULARY, tiny_model
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.engine_check import eager
-from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import Sample, TokenIds
 from msgrpo_hub.training.adapter import fresh_lora, without_dropout
 from msgrpo_hub.training.batch import TREE_SIZE, StepSample, pack, signed_sums
 from msgrpo_hub.training.config import TrainConfig
+from tests.families import VOCABULARY, tiny_model
 
 END = frozenset(range(250, VOCABULARY))
 """Many end tokens, so that random models end their replies at many lengths."""
@@ -27,32 +24,18 @@ NEW_TOKENS = 6
 
 
 def measure(family: str, **options: Any) -> dict[str, Any]:
-    """The row of a family in the table: the engine and the errors, or why it is refused; options change its configuration.
+    """The engine of a tiny model and its largest errors against one uncached forward pass per sequence.
 
-    Errors are the largest differences to one forward pass of each sequence: of log-probabilities in nats, and of gradients
-    relative to the largest one.
+    Returns:
+        `engine`; `acting` and `training`, errors of log-probabilities in nats; `gradient`, the error of LoRA's
+        gradient relative to its largest entry.
     """
-    logging.getLogger("msgrpo_hub").setLevel(logging.ERROR)
-    try:
-        model = tiny_model(family, **options)
-        engine = Engine(model, END)
-        prompts = some_prompts()
-        samples = engine.sample(prompts, [np.random.default_rng(i) for i in range(len(prompts))], 1.0, NEW_TOKENS)
-        forward = engine.choose(prompts[0], NEW_TOKENS)
-        row: dict[str, Any] = {"engine": forward.name.partition(" ")[0]}
-        if isinstance(forward, PlainForward):
-            row |= {"cached": forward.cached, "why": engine.why}
-        row["acting"] = round_up(acting_error(model, samples))
-    except UserError as error:
-        return {"refused": str(error)}
-    except Exception as error:
-        return {"refused": f"its tiny model does not work: {type(error).__name__}: {' '.join(str(error).split())[:150]}"}
-    try:
-        return row | training(model, samples)
-    except UserError as error:
-        return row | {"not_trained": str(error)}
-    except Exception as error:
-        return row | {"not_trained": f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"}
+    model = tiny_model(family, **options)
+    engine = Engine(model, END)
+    prompts = some_prompts()
+    samples = engine.sample(prompts, [np.random.default_rng(i) for i in range(len(prompts))], 1.0, NEW_TOKENS)
+    name = engine.choose(prompts[0], NEW_TOKENS).name
+    return {"engine": name, "acting": acting_error(model, samples), **training(model, samples)}
 
 
 def some_prompts() -> list[TokenIds]:
@@ -80,7 +63,7 @@ def acting_error(model: Any, samples: Sequence[Sample]) -> float:
     )
 
 
-def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
+def training(base: Any, samples: Sequence[Sample]) -> dict[str, float]:
     """Log-probabilities and gradients of LoRA on all linear layers, against one forward pass for each sequence."""
     without_dropout(base)
     model = fresh_lora(base, TrainConfig(lora_rank=2, lora_alpha=4))
@@ -109,19 +92,4 @@ def training(base: Any, samples: Sequence[Sample]) -> dict[str, Any]:
         (a - b).abs().max().item() for a, b in zip(ours_gradient, gradient, strict=True) if a is not None and b is not None
     ]
     log_probs = (ours.sort().values - expected.sort().values).abs().max().item()
-    return {
-        "training": round_up(log_probs),
-        "gradient": round_up(max(differences) / largest),
-        "lora": adapted_layers(model.peft_config["default"]),
-    }
-
-
-def adapted_layers(settings: Any) -> list[str]:
-    """The short names of the layers, and of the parameters of experts and routers, that LoRA adapts."""
-    layers = {name.rpartition(".")[2] for name in settings.target_modules}
-    return sorted((layers | set(settings.target_parameters or ())).difference(settings.exclude_modules or ()))
-
-
-def round_up(error: float) -> float:
-    """Two digits of an error are enough to be read."""
-    return float(f"{error:.1e}")
+    return {"training": log_probs, "gradient": max(differences) / largest}

@@ -1,1 +1,0 @@
-"""Learning curves of the credits over as many updates."""

@@ -1,1 +1,0 @@
-"""The exact policy gradient on Frozen Lake, and the estimators held against it."""

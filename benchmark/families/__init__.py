@@ -1,1 +1,0 @@
-"""Which families of language models act and train, and how: measured on tiny random models."""
