@@ -65,12 +65,12 @@ def run(folder: Path) -> None:
     for prompt_format in PROMPT_FORMATS.values():
         limited = replace(model, max_new_tokens=token_limit(prompt_format.name))
         for game_id, count in EPISODES.items():
-            cell = {"model": folder.name, "format": prompt_format.name, "game": game_id}
+            cell: dict[str, Any] = {"model": folder.name, "format": prompt_format.name, "game": game_id}
             if not any(cell.items() <= row.items() for row in stored()["episodes"]):
                 store("episodes", folder, [cell | row for row in episodes(limited, prompt_format, game_id, count)])
 
 
-def episodes(model: LanguageModel, prompt_format: PromptFormat, game_id: str, count: int) -> Iterable[Mapping[str, Any]]:
+def episodes(model: LanguageModel, prompt_format: PromptFormat, game_id: str, count: int) -> Iterable[dict[str, Any]]:
     """The counts of each episode on the first validation boards."""
     seeds = [episode_seed(game_id, "validation", index) for index in range(count)]
     for episode in play_episodes(make_game(game_id), model, [(seed, 0) for seed in seeds], prompt_format=prompt_format):
