@@ -75,7 +75,7 @@ def test_the_mps_that_is_not_there_also_refuses_float64_and_operations_without_a
 
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
     """What was played, the metrics of an optimiser step on it (with advantages of ±1), and the adapter after it."""
-    trainer = Trainer(config, accelerator)
+    trainer = Trainer.from_config(config, accelerator)
     [group] = trainer.act([(config.game, 7)])
     selected = [
         SelectedEpisode(episode, (advantage,) * len(episode.steps))
@@ -159,7 +159,7 @@ def test_auto_takes_the_cpu_for_a_small_model_and_says_so_in_one_line(
     config: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     with fake_gpu(OnMps):
-        trainer = Trainer(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
+        trainer = Trainer.from_config(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
     assert trainer.model.device.type == "cpu"
     assert caplog.messages == ["running on cpu: a model of 0.8 M parameters is faster there than on mps"]
 

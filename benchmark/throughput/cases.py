@@ -26,7 +26,7 @@ from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.start_states import Start
+from msgrpo_hub.training.starts import Start
 from msgrpo_hub.training.trainer import PackLoss, Trainer
 
 PRESETS = {
@@ -154,7 +154,7 @@ class MeasuredTrainer(Trainer):
 def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:
     """A trainer for a case, with the adapter of its policy."""
     changes = {"device": "cuda" if torch.cuda.is_available() else "cpu", **changes}
-    trainer = kind(case.config(models, **changes), Accelerator(cpu=not torch.cuda.is_available()))
+    trainer = kind.from_config(case.config(models, **changes), Accelerator(cpu=not torch.cuda.is_available()))
     if case.policy_updates:
         for name, tensor in load_file(adapter_file(case, models)).items():
             trainer.parameters[name].data.copy_(tensor)

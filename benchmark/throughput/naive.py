@@ -27,7 +27,7 @@ from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.start_states import Start
+from msgrpo_hub.training.starts import Start
 
 # Shapes: R rows, C longest reply of them.
 

@@ -15,9 +15,9 @@ from msgrpo_hub.games.game import Game
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.metrics import append_metrics
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.starts import parse_games
 from msgrpo_hub.training.summary import Played, references, scores
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"

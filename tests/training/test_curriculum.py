@@ -18,9 +18,8 @@ from transformers import AutoModelForCausalLM
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training import Callback, TrainConfig, train
-from msgrpo_hub.training.curriculum import dealing_order, parse_games
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.start_states import StartStates
+from msgrpo_hub.training.starts import StartStates, dealing_order, parse_games
 from tests.tiny import adapted
 from tests.training.trainers import trainer_of
 

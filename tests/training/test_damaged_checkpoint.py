@@ -16,9 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.checkpoint import load_checkpoint, save_checkpoint
-from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.run_folder import fingerprint
-from msgrpo_hub.training.run_lock import HOLDER
+from msgrpo_hub.training.config import fingerprint, load_config
+from msgrpo_hub.training.run_folder import HOLDER
 from msgrpo_hub.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(
 def test_a_bit_flipped_anywhere_in_the_head_of_a_checkpoint_is_noticed(run: Path) -> None:
     """The head holds names, shapes, the configuration's fingerprint, the progress and the checksum."""
     path, config = run / "checkpoint.safetensors", load_config(run / "config.toml")
-    trainer = Trainer(config, Accelerator(cpu=True))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True))
     whole = path.read_bytes()
     head = 8 + int.from_bytes(whole[:8], "little")
     accepted = []
@@ -111,7 +110,10 @@ def test_a_checkpoint_from_before_the_first_step_goes_back(run: Path, tmp_path: 
     """Where no group teaches anything, there are updates without a step, and no moments of the optimiser."""
     config = load_config(run / "config.toml")
     progress = replace(load_checkpoint_of(run), updates=1)
-    one, two = Trainer(config, Accelerator(cpu=True)), Trainer(replace(config, seed=1), Accelerator(cpu=True))
+    one, two = (
+        Trainer.from_config(config, Accelerator(cpu=True)),
+        Trainer.from_config(replace(config, seed=1), Accelerator(cpu=True)),
+    )
     save_checkpoint(tmp_path / "checkpoint", one.parameters, one.optimizer, progress, "run")
     assert load_checkpoint(tmp_path / "checkpoint", two.parameters, two.optimizer, "run") == (progress, {})
     assert all(torch.equal(weight, two.parameters[name]) for name, weight in one.parameters.items())
@@ -120,6 +122,6 @@ def test_a_checkpoint_from_before_the_first_step_goes_back(run: Path, tmp_path: 
 
 def load_checkpoint_of(run: Path) -> Any:
     config = load_config(run / "config.toml")
-    trainer = Trainer(config, Accelerator(cpu=True))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True))
     progress, _ = load_checkpoint(run / "checkpoint.safetensors", trainer.parameters, trainer.optimizer, fingerprint(config))
     return progress

@@ -16,9 +16,8 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.config import fingerprint, preset
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.run_folder import fingerprint
 from tests.files import once, sha256
 from tests.training.interrupted import resumed
 

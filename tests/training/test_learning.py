@@ -161,7 +161,7 @@ def test_what_a_credit_has_learned_is_in_the_checkpoint_and_a_run_resumes_with_i
 
 
 def test_by_default_every_step_has_the_advantage_of_its_episode(config: TrainConfig) -> None:
-    trainer = Trainer(config, Accelerator(cpu=True))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True))
     chosen = trainer.select(trainer.act(trainer.starts.of_update(1)), 1)
     for of_group, of_steps in zip(chosen.advantages, chosen.step_advantages, strict=True):
         assert [set(steps.tolist()) for steps in of_steps] == [{advantage} for advantage in of_group.tolist()]

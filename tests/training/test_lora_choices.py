@@ -97,7 +97,9 @@ def test_the_bases_own_dropout_is_off_while_training() -> None:
 
 
 def weights_after(model: Path, updates: int, **options: object) -> torch.Tensor:
-    trainer = Trainer(TrainConfig(model=str(model), seed=1, learning_rate=1e-2, **SMALL, **options), Accelerator(cpu=True))  # type: ignore[arg-type]
+    trainer = Trainer.from_config(
+        TrainConfig(model=str(model), seed=1, learning_rate=1e-2, **SMALL, **options), Accelerator(cpu=True)
+    )  # type: ignore[arg-type]
     for index in range(1, updates + 1):
         trainer.update(index)
     return torch.cat([parameter.detach().flatten() for parameter in trainer.parameters.values()])
@@ -132,7 +134,7 @@ def test_the_hub_is_not_asked_for_the_base_where_an_adapter_is_saved_or_loaded(
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *file, **_: asked.append(file))
-    trainer = Trainer(TrainConfig(**SMALL, lora_targets=targets), Accelerator(cpu=True))  # type: ignore[arg-type]
+    trainer = Trainer.from_config(TrainConfig(**SMALL, lora_targets=targets), Accelerator(cpu=True))  # type: ignore[arg-type]
     trainer.model.peft_config["default"].base_model_name_or_path = "org/base"
     save_adapter(trainer, tmp_path / "adapter")
     agent = LanguageModel.from_pretrained("pocket", str(tmp_path / "adapter"))

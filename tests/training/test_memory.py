@@ -19,7 +19,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.training import TrainConfig, memory, train
-from msgrpo_hub.training.memory import check_memory, memory_needed
+from msgrpo_hub.training.machine import check_memory, memory_needed
 from msgrpo_hub.training.trainer import Trainer
 from tests.tiny import save_model
 from tests.training.trainers import trainer_of

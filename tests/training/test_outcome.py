@@ -12,7 +12,7 @@ import torch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.outcome import check_start, outcome
+from msgrpo_hub.training.summary import check_start, outcome
 from tests.training.interrupted import metrics as metrics_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.processes import check_launch
+from msgrpo_hub.training.machine import check_launch
 from tests.training.conftest import TWO
 from tests.training.interrupted import metrics, updates_safe
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.rounding import choose_threads
+from msgrpo_hub.training.provenance import choose_threads
 from tests.training.interrupted import assert_same_run, resumed, updates_safe
 
 if TYPE_CHECKING:

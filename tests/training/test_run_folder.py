@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.config import stored_config, to_toml
-from msgrpo_hub.training.run_folder import RunFolder, fingerprint
+from msgrpo_hub.training.config import fingerprint, stored_config, to_toml
+from msgrpo_hub.training.run_folder import RunFolder
 
 LEFT = (
     ".checkpoint.safetensors.new",

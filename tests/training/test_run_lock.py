@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.run_lock import HOLDER, STALE_AFTER, locked
+from msgrpo_hub.training.run_folder import HOLDER, STALE_AFTER, locked
 from tests.training.interrupted import resumed
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.over_seeds import method_interval, over_seeds
-from msgrpo_hub.training.seed_lines import seed_lines
-from msgrpo_hub.training.seed_sets import data_of, figures, find_variants, siblings
-from msgrpo_hub.training.seed_table import seed_table
+from msgrpo_hub.training.seeds import data_of, figures, find_variants, seed_lines, seed_table, siblings
 from tests.training.seed_runs import LAKE, SNAKE, rewards, write_run, write_set
 
 

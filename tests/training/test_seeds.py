@@ -17,8 +17,7 @@ import pytest
 from msgrpo_hub.cli.training import add_train, train_config
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.config import TrainConfig, stored_config
-from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.run_lock import locked
+from msgrpo_hub.training.run_folder import RunFolder, locked
 from msgrpo_hub.training.seeds import check_set, state_of
 from tests.files import hashes, once, sha256
 from tests.training.interrupted import assert_same_run, updates_safe

@@ -18,7 +18,7 @@ from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import PRESETS, preset
-from msgrpo_hub.training.start_states import Start, StartStates
+from msgrpo_hub.training.starts import Start, StartStates
 from tests.training.trainers import trainer_of
 
 pytestmark = pytest.mark.lowest

@@ -107,7 +107,7 @@ def test_the_table_shows_every_player_with_figures_and_intervals(run: tuple[str,
 
 def test_a_table_of_few_episodes_says_that_they_are_too_few(run: tuple[str, Path]) -> None:
     game, folder = run
-    trainer = Trainer(load_config(folder / "config.toml"), Accelerator(cpu=True))
+    trainer = Trainer.from_config(load_config(folder / "config.toml"), Accelerator(cpu=True))
     played = play_test(make_game(game), trainer.agent, trainer.starts.test(game)[:3], 0.7)
     summary = {"game": game, "episodes": 3, "players": [p.name for p in played]}
     assert table(summary | {p.name: scores(make_game(game), p) for p in played}).count("(too few)") == (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgrpo_hub.training.schedule import learning_rate
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -24,7 +25,6 @@ from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import preset
-from msgrpo_hub.training.schedule import learning_rate
 from msgrpo_hub.training.teacher import teacher_of, with_move
 from tests.command import Command
 from tests.training.conftest import TWO

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from msgrpo_hub.training.schedule import learning_rate
 from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -22,7 +23,6 @@ from msgrpo_hub.msgrpo import token_mean
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.schedule import learning_rate
 from tests.training.trainers import farthest, trained, trainer_of, weights
 
 pytestmark = pytest.mark.lowest

@@ -10,7 +10,7 @@ from msgrpo_hub.training.trainer import Trainer
 
 
 def trainer_of(config: TrainConfig) -> Trainer:
-    return Trainer(config, Accelerator(cpu=True))
+    return Trainer.from_config(config, Accelerator(cpu=True))
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
