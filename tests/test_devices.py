@@ -32,6 +32,7 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import CUDA, MPS, OnGpu, OnMps, fake_gpu
+from tests.training.trainers import learn
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +83,7 @@ def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Me
         for episode, advantage in zip(group.episodes, cycle([1.0, -1.0]), strict=False)
     ]
     assert len(pack(to_samples(selected, token_mean), config.token_budget)) > 1
-    metrics = trainer.learn(selected, 1)
+    metrics = learn(trainer, selected, 1)
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 
 

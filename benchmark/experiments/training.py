@@ -97,7 +97,7 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
 
 def test_rewards(trainer: Trainer, *games: str) -> list[float]:
     """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
-    return [episode.reward for episode in test_episodes(trainer, trainer.config.eval_temperature, *games)]
+    return [episode.reward for episode in test_episodes(trainer, trainer.eval_temperature, *games)]
 
 
 def test_episodes(trainer: Trainer, temperature: float, *games: str) -> list[Episode]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    from msgrpo_hub.training.config import CHOICES, PRESETS, TrainConfig
-    from msgrpo_hub.training.presets import remark
+    from msgrpo_hub.training.config import CHOICES, TrainConfig
+    from msgrpo_hub.training.presets import PRESETS, remark
 
     parser.description = (
         "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "

@@ -68,8 +68,15 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         settings.inference_mode = False
         settings.base_model_name_or_path, settings.revision = adapted.config._name_or_path, revision
     else:
-        options = {"rank": config.lora_rank, "alpha": config.lora_alpha, "dropout": config.lora_dropout, "rslora": config.rslora}
-        adapted = new_lora(base, config.lora_targets, **options, revision=revision)
+        adapted = new_lora(
+            base,
+            config.lora_targets,
+            rank=config.lora_rank,
+            alpha=config.lora_alpha,
+            dropout=config.lora_dropout,
+            rslora=config.rslora,
+            revision=revision,
+        )
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.disable_input_require_grads()  # hooks of the reentrant kind only; with them sampling would be slow

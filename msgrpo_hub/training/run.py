@@ -225,7 +225,7 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
     # 2) the final table of every game; the first game at the top of the summary
     games, adapter = trainer.starts.games, trainer.agent
     summary: dict[str, Any] = {"model": config.model, "seed": config.seed, "episodes": config.test_episodes}
-    tables, played = [], {}
+    tables, played = list[dict[str, Any]](), {}
     for name, game in games.items() if config.test_episodes else ():
         seeds = trainer.starts.test(name)
         played[name] = play_test(game, adapter, seeds, config.eval_temperature)

@@ -58,9 +58,8 @@ class RunFolder:
         where = repr(str(self.path))
         seeds = [path.name for path in seed_folders(self.path)]
         if seeds:
-            raise UserError(
-                f"{where} holds a run with several seeds ({', '.join(seeds[:3])}): name them with --seeds, or another --output-dir"
-            )
+            names = ", ".join(seeds[:3])
+            raise UserError(f"{where} holds a run with several seeds ({names}): add --seeds, or name another --output-dir")
         if self.config.exists():
             if not resume:
                 raise UserError(f"{where} already holds a run: continue it with --resume, or name another --output-dir")
@@ -68,8 +67,8 @@ class RunFolder:
             for name, value in fields.items():
                 if (began := getattr(stored, name)) != value:
                     raise UserError(
-                        f"{where} holds a run with {name} = {began!r}, not {value!r}: resume with the same configuration, or name "
-                        "another --output-dir"
+                        f"{where} holds a run with {name} = {began!r}, not {value!r}: resume with the same configuration, or "
+                        "name another --output-dir"
                     )
         elif foreign := [path.name for path in (self.metrics, self.checkpoint, self.summary) if path.exists()]:
             raise UserError(f"{where} holds {foreign[0]} but no config.toml: name an empty or a new --output-dir")

@@ -184,11 +184,11 @@ def seed_table(variants: Sequence[Variant]) -> str:
         summary = next(iter(finished[next(iter(own))].values()))
         for player in tables_of(summary)[game]["players"]:
             if player == "adapter":
-                for variant, of in own.items():
+                for label, of in own.items():
                     cells = [cell for name in names for cell in _cells(of[name], of[f"{name}_greedy"])]
-                    rows.append([variant, str(len(of["reward"].by_seed)), *cells])
+                    rows.append([label, str(len(of["reward"].by_seed)), *cells])
                 continue
-            every = [of[game] for summaries in finished.values() if game in (of := figures(summaries, player))]
+            every = [played[game] for summaries in finished.values() if game in (played := figures(summaries, player))]
             values = {(name, value) for of in every for name, figure in of.items() for value in figure.by_seed.values()}
             if every and len(values) == len(every[0]):  # the same in all runs of all variants
                 means = [(f"{every[0][name].mean:z.3f}", f"{every[0][f'{name}_greedy'].mean:z.3f}") for name in names]

@@ -276,7 +276,7 @@ class Trainer:
                         beta=method.beta,
                         largest_ratio=math.inf if self.actor.is_exact else LARGEST_RATIO,
                     )
-                terms.loss.backward()  # type: ignore[no-untyped-call]
+                terms.loss.backward()
                 totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).cpu().double()
         self.model.eval()
         if processes > 1:
@@ -302,7 +302,7 @@ class Trainer:
 
     @torch.no_grad()
     def sampler_distance(self, batches: Sequence[Sequence[Pack]], index: int) -> Metrics:
-        """The k3 estimate of KL(p_old ‖ p_θ) before the weights move, in nats per token. Raises `UserError` if it is too large."""
+        """The k3 estimate of KL(p_old ‖ p_θ) before the weights move, per token. Raises `UserError` if it is too large."""
         totals = torch.zeros(2, dtype=torch.float64)
         packs = [packed for batch in batches for packed in batch]
         if not packs:

@@ -6,10 +6,11 @@ from accelerate import Accelerator
 
 from benchmark.experiments.experiment import Settings
 from benchmark.experiments.training import configured
+from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 
 
-def taught(settings: Settings) -> Trainer:
+def taught(settings: Settings) -> tuple[TrainConfig, Trainer]:
     """Trains a preset's adapter for some updates on the moves of a teacher, in fresh episodes for every update.
 
     Args:
@@ -21,4 +22,4 @@ def taught(settings: Settings) -> Trainer:
     trainer = Trainer.from_config(config, Accelerator(cpu=True))
     for update in range(1, config.updates + 1):
         trainer.update(update)
-    return trainer
+    return config, trainer
