@@ -20,7 +20,7 @@ from msgrpo_hub.downloads.play_settings import Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
 from msgrpo_hub.games import make_game
-from msgrpo_hub.games.scene import has_scene
+from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temperature
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.players.registry import KNOWS, can_play

@@ -25,7 +25,7 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import neighbour
-from msgrpo_hub.games.scene import has_scene
+from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.pocket.pretraining_tasks import local_view, thought
 
