@@ -79,7 +79,7 @@ LAKES: dict[str, FrozenLake] = {game.id: game for game in _PUBLISHED}
 """Id → published lake."""
 TABLE_GAMES: dict[str, TableGame] = {game.id: game for game in _TABLES}
 """Id → game of gymnasium's toy text."""
-FURTHER: dict[str, Game] = {game.id: game for game in [*_OTHER_WORDS, *_PUBLISHED, *_TABLES]}
+FURTHER: dict[str, Game] = {**{game.id: game for game in _OTHER_WORDS}, **LAKES, **TABLE_GAMES}
 """Id → game that is in no suite."""
 
 
