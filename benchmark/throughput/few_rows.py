@@ -1,14 +1,12 @@
 """What oneDNN gains while decoding: `python -m benchmark.throughput.few_rows OUTPUT.json`.
 
 Products of few rows with one weight of the 0.5B shape, in float32 and bfloat16, and decoding by a model of that shape in
-float32: by the default library and by oneDNN, in turns. Then attention of a decoding step over keys that rows share: by products
-that read them in place, by one fused kernel for them and one for the rows' own, and by one kernel over rows that hold them. The
-fastest of the repetitions counts, since other processes can only add to it.
+float32: by the default library and by oneDNN, in turns. The fastest of the repetitions counts, since other processes can
+only add to it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -26,7 +24,7 @@ from benchmark.throughput.rows import Key, Row, asked
 from benchmark.throughput.shapes import SHAPES, model_folder
 from msgrpo_hub.models import attention
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
+from msgrpo_hub.models.weights import few_rows_by_one_dnn
 
 SHAPE = "qwen2.5-0.5b"
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -34,9 +32,7 @@ ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 96)
 REPLIES = (1, 2, 4, 8, 16, 32)
 """Numbers of replies that are decoded together, to four prompts of 150 tokens in common and 78 of their own."""
 TOKENS = 16
-SHARED = ((1, 300), (4, 150), (8, 150), (16, 150), (32, 150), (4, 600), (16, 300), (64, 300))
-"""Rows of a decoding step, and keys that they share."""
-UNITS = {"product": "ms", "attention": "µs", "decoding": "tokens/s"}
+UNITS = {"product": "ms", "decoding": "tokens/s"}
 
 Around = Callable[[nn.Module], AbstractContextManager[None]]
 
@@ -51,29 +47,6 @@ def products(dtype: str, rows: int, repeats: int) -> Row:
         for name, around in (("default", nullcontext()), ("oneDNN", few_rows_by_one_dnn(layer))):
             with around:
                 found[name] = round(1e3 * best_seconds(partial(layer, x), 8 * repeats), 3)
-    return found
-
-
-def attentions(dtype: str, rows: int, shared: int, repeats: int) -> Row:
-    """Microseconds of attention with one query, 40 keys of each row and keys that all rows share."""
-    heads, groups = SHAPES[SHAPE]["num_attention_heads"], SHAPES[SHAPE]["num_key_value_heads"]
-    size = SHAPES[SHAPE]["hidden_size"] // heads
-
-    def states(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, size, dtype=TYPES[dtype])
-
-    query, key, value = states(rows, heads, 1), states(rows, groups, 40), states(rows, groups, 40)
-    of_all, whole = (states(groups, shared), states(groups, shared)), states(rows, groups, shared + 40)
-    ways = {
-        "products": (math.inf, partial(attention.attend, query, key, value, None, of_all, None, None)),
-        "two kernels": (0, partial(attention.attend, query, key, value, None, of_all, None, None)),
-        "held": (0, partial(attention.attend, query, whole, whole, None, None, None, None)),
-    }
-    found: Row = {}
-    with torch.no_grad():
-        for name, (kernel_from, work) in ways.items():
-            with patch.object(attention, "KERNEL_FROM", kernel_from):
-                found[name] = round(1e6 * best_seconds(work, 100 * repeats))
     return found
 
 
@@ -114,13 +87,10 @@ def main() -> None:
         match key:
             case "product", dtype, rows:
                 return products(dtype, rows, options.repeats)
-            case "attention", dtype, rows, shared:
-                return attentions(dtype, rows, shared, options.repeats)
             case _:
                 return decoding(key[1], options.repeats, options.models)
 
     keys: list[Key] = [("product", dtype, rows) for dtype in TYPES for rows in ROWS]
-    keys += [("attention", dtype, *each) for dtype in TYPES for each in SHARED]
     file.measure([*keys, *(("decoding", replies) for replies in REPLIES)], row)
     for found in file.rows:
         kind, *what = found["key"]

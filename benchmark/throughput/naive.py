@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from peft import PeftModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
 from msgrpo_hub.agent.policy import Policy
@@ -25,10 +25,9 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.starts import Start
+from msgrpo_hub.training.start_states import Start
 
 # Shapes: R rows, C longest reply of them.
 
@@ -112,13 +111,15 @@ class NaiveTrainer(MeasuredTrainer):
         torch.manual_seed(index)
         return super().update(index)
 
-    def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
+    def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:  # noqa: ARG002
         self.selected = selected
-        return []
-
-    def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:  # noqa: ARG002
+        if not selected:
+            return {}
         self.optimizer.zero_grad()
-        return {"loss": self.backward_padded(self.selected)}
+        loss = self.backward_padded(selected)
+        nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip)
+        self.optimizer.step()
+        return {"loss": loss}
 
     def micro_batch(self, longest: int) -> int:
         """Rows of a pass; on a GPU as many as fit into the token budget of our side, where more would not fit into memory."""

@@ -24,10 +24,9 @@ from benchmark.throughput.update import CASES, prepare
 from msgrpo_hub import rollout
 from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.models import engine, sampling
+from msgrpo_hub.models.attention import RowCache
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.logit_cache import LogitCache
-from msgrpo_hub.models.row_cache import RowCache
 from msgrpo_hub.training import trainer as training
 
 OTHER = "other"
@@ -102,7 +101,7 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
         (sampling, "draw_tokens", "drawing tokens", True),
         (engine, "fork", "forking rows", True),
         (RowCache, "select", "forking rows", True),
-        *((LogitCache, name, "caching", True) for name in ("get", "add")),
+        *((engine.LogitCache, name, "caching", True) for name in ("get", "add")),
         *((training, name, "advantages, rows and trees", True) for name in ("select", "to_samples", "pack")),
         (engine, "token_log_probs", lambda: "training forward" if torch.is_grad_enabled() else "reference forward", True),
         (torch.Tensor, "backward", "training backward", True),

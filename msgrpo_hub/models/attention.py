@@ -1,7 +1,7 @@
 """Attention over a shared prefix: the keys and values of the rules exist once, and each row adds only its own.
 
-In a standard cache each row holds a copy of the rules, and every decoding step reads (and extends) all copies. Here a query
-attends to two parts in one softmax: the shared keys, which have no batch dimension, and the keys of its row. Acting keeps
+In a standard cache each row holds a copy of the rules, and every decoding step reads and extends all copies. Here a query
+attends to two parts in one softmax: the shared keys, which have no batch dimension, and the keys of its row. Sampling keeps
 the shared prefix in a cache. Training computes the prefix in the same pass, so that gradients flow through it.
 """
 
@@ -17,15 +17,55 @@ from peft import PeftModel
 from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
-from msgrpo_hub.models.row_cache import RowCache
+from msgrpo_hub.models.weights import few_rows_by_one_dnn
 
 # Shapes: U rows, H query heads, J key heads, Q queries, P shared keys, L own keys, D head dimension.
 
 ACTING = "msgrpo_shared_prefix"
 TRAINING = "msgrpo_tree"
+"""Names of the two implementations in transformers' attention interface."""
+
+
+class RowLayer(DynamicLayer):
+    """Keys and values of one layer, (U, J, L, D), in buffers with spare capacity, so that a step copies nothing."""
+
+    is_sliding = False
+    _buffers: list[Tensor]
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        start = self.get_seq_length()
+        end = start + key_states.shape[2]
+        if not start:
+            self.lazy_initialization(key_states, value_states)
+        if not start or end > self._buffers[0].shape[2]:
+            filled = self._buffers if start else [key_states[:, :, :0], value_states[:, :, :0]]
+            self._buffers = [
+                functional.pad(states[:, :, :start], (0, 0, 0, end - start + max(32, end // 2))) for states in filled
+            ]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        keys, values = self.keys, self.values = tuple(buffer[:, :, :end] for buffer in self._buffers)
+        return keys, values
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows, in this order; a row may be selected several times."""
+        end = self.get_seq_length()
+        self._buffers = [buffer.index_select(0, rows.to(buffer.device)) for buffer in self._buffers]  # layers on several GPUs
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
+
+class RowCache(Cache):
+    """A KV cache with one row per distinct partial reply. Rows fork where replies diverge."""
+
+    def __init__(self) -> None:
+        super().__init__(layer_class_to_replicate=RowLayer)
+
+    def select(self, rows: Tensor) -> None:
+        for layer in self.layers:
+            cast(RowLayer, layer).select(rows)
 
 
 @dataclass(frozen=True)
@@ -51,9 +91,8 @@ def attend(
 ) -> Tensor:
     """Softmax attention of each row over the shared keys and its own keys.
 
-    With several queries per row, the shared keys are copied to each row and one fused kernel runs. For single-token queries
-    (decoding steps) the copy would dominate, so they read the shared keys in place: on the CPU by one fused kernel for these and
-    one for the rows' own, elsewhere, with small heads and with more than plain softmax by products.
+    With several queries per row, the shared keys are copied to each row for one fused kernel. For single-token queries
+    (decoding steps) the copy would dominate, so matrix products read the shared keys in place.
 
     Args:
         query: (U, H, Q, D).
@@ -71,10 +110,7 @@ def attend(
     """
     rows, heads, queries, size = query.shape
     groups = key.shape[1]
-    one = queries == 1
-    if one and softcap is None and sinks is None and shared_mask is None and has_kernel(key.device, size):
-        return _one_query(query, key, value, mask, shared, scaling)
-    if not one and softcap is None:  # fused kernels have no softcap
+    if queries != 1 and softcap is None:  # fused kernels have no softcap
         if shared is not None:
             key, value = (
                 torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
@@ -112,41 +148,6 @@ def attend(
         common_mix = weights[0].transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
         mixed = common_mix.reshape(groups, rows, -1, size).transpose(0, 1) + mixed
     return cast(Tensor, mixed.reshape(rows, heads, queries, size))
-
-
-KERNEL_FROM = 64
-"""Fewest dimensions of a head from which the kernel is used. Smaller ones keep the products, and what they round to."""
-
-
-def has_kernel(device: torch.device, size: int) -> bool:
-    """Whether decoding steps there, with heads of `size` dimensions, attend by `_FLASH`."""
-    return device.type == "cpu" and size >= KERNEL_FROM
-
-
-_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-"""What `scaled_dot_product_attention` calls on a CPU; it also returns the logarithm of each sum of exponentials."""
-
-
-def _one_query(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: tuple[Tensor, Tensor] | None, scaling: float | None
-) -> Tensor:
-    """Attention of one query per row and head; the arguments are those of `attend`.
-
-    The heads that have one key head are queries of it. Over the shared keys, so are those of all rows; the two results are
-    weighted with their parts of the softmax's denominator.
-    """
-    rows, _heads, _one, size = query.shape
-    groups = key.shape[1]
-    grouped = query.reshape(rows, groups, -1, size)
-    own, of_own = _FLASH(grouped, key, value, 0.0, False, attn_mask=mask, scale=scaling)
-    if shared is None:
-        return cast(Tensor, own.reshape(query.shape))
-    keys, values = shared
-    flat = grouped.transpose(0, 1).reshape(1, groups, -1, size)
-    common, of_common = _FLASH(flat, keys[None], values[None], scale=scaling)
-    of_rows = common.view(groups, rows, -1, size).transpose(0, 1)
-    weight = torch.sigmoid(of_own - of_common.view(groups, rows, -1).transpose(0, 1))
-    return torch.lerp(of_rows, own, weight[..., None].to(own.dtype)).reshape(query.shape)
 
 
 def _of_heads(mask: Tensor, heads: int) -> Tensor:
@@ -199,8 +200,8 @@ def shared_prefix_attention(
     """
     shared = None
     if shared_prefix is not None:
-        keys, values = shared_prefix.cache.states(cast(int, module.layer_idx))
-        shared = keys[0], values[0]
+        layer: Any = shared_prefix.cache.layers[cast(int, module.layer_idx)]
+        shared = layer.keys[0], layer.values[0]
     prefix, own = 0 if shared is None else shared[0].shape[1], key.shape[2]
     shared_mask = None
     if sliding_window and prefix + own > sliding_window:

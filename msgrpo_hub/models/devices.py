@@ -1,9 +1,11 @@
-"""Where a model computes: the CPU, or the GPU of this machine."""
+"""Where a model computes: the CPU and its threads, or the GPU of this machine."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -14,27 +16,23 @@ from torch import Tensor
 from msgrpo_hub.errors import UserError
 
 SMALL_MODEL = 10_000_000
-"""Models with fewer parameters run on the CPU under `auto`. An estimate, not measured on a GPU.
+"""Models with fewer parameters use the CPU under `auto`, and one thread there. An estimate, not measured on a GPU.
 
-A decoding step costs a GPU the same whatever the size: some hundred kernel launches and a few waits for the sampled tokens,
-together some milliseconds. A CPU reads 10 million float32 weights in about as much time. No known model is near the limit:
-the built-in base has 0.8 million parameters, the smallest chat models of the Hub more than 100 million.
+A decoding step costs a GPU some milliseconds whatever the size: hundreds of kernel launches and a few waits for the sampled
+tokens. A CPU reads 10 million float32 weights in about as much time. A second CPU thread gains such a model nothing.
 """
-
-_FLOAT64 = ("cpu", "cuda")
-"""Kinds of devices that certainly have float64. MPS has none, and some Intel GPUs have none."""
 
 log = logging.getLogger(__name__)
 
 
 def gpu() -> str:
-    """The kind of this machine's GPU, such as `cuda`, `mps` or `xpu`; empty if torch finds none."""
+    """The type of this machine's GPU, such as `cuda`, `mps` or `xpu`; empty if torch finds none."""
     found = torch.accelerator.current_accelerator(check_available=True)
     return found.type if found else ""
 
 
-def there(values: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Values on a device. A GPU takes them from pinned memory, so that the program does not wait for what it still computes."""
+def to_device(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Copies values to a device. CUDA copies from pinned memory, so that the program does not wait for running kernels."""
     tensor = torch.from_numpy(values)
     if device.type == "cuda" and torch.cuda.is_available():
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -42,7 +40,7 @@ def there(values: npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 def check_device(device: str) -> None:
-    """Refuses a device that this machine lacks.
+    """Raises `UserError` if this machine lacks a device.
 
     >>> check_device("auto")
     >>> check_device("cpu")
@@ -54,10 +52,10 @@ def check_device(device: str) -> None:
 
 
 def choose_device(wanted: str, parameters: int) -> str:
-    """The device that a model runs on. Where `auto` has a choice, the log says what it chose and why.
+    """The device that a model runs on. Where `auto` has a choice, the log says which it took and why.
 
     Args:
-        wanted: `auto`, `cpu`, or the kind of this machine's GPU, also with an index, as in `cuda:1`.
+        wanted: `auto`, `cpu`, or the type of this machine's GPU, also with an index, as in `cuda:1`.
         parameters: number of parameters of the model.
 
     Raises:
@@ -80,17 +78,35 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
 
 
-def current(device: torch.device) -> AbstractContextManager[None]:
-    """Makes one of several GPUs the one that kernels and graphs run on, which is not that of their tensors by itself."""
-    return torch.cuda.device(device) if device.type == "cuda" and torch.cuda.is_available() else nullcontext()
+def default_threads(parameters: int) -> int | None:
+    """The CPU threads for a model with this many parameters. None means torch's setting: every core, or OMP_NUM_THREADS.
+
+    >>> default_threads(800_000)
+    1
+    """
+    return 1 if parameters < SMALL_MODEL else None
 
 
-def all_memory(device: torch.device) -> int:
-    """Bytes of the memory that a device computes in."""
-    is_cuda = device.type == "cuda" and torch.cuda.is_available()
-    return torch.cuda.mem_get_info(device)[1] if is_cuda else int(psutil.virtual_memory().total)
+def free_cores() -> int:
+    """The threads of torch, at most as many as the cgroup allows, less the cores that other programs use; at least 1.
+
+    A core counts as used if it is busy for half a second and was during the last minute.
+    """
+    cores = float(torch.get_num_threads())
+    with suppress(OSError, ValueError):  # no such file, or no limit
+        quota, period = map(float, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
+        cores = min(cores, quota / period)
+    busy = min(psutil.getloadavg()[0], sum(psutil.cpu_percent(0.5, percpu=True)) / 100)
+    return max(1, int(cores - busy + 0.5))
 
 
-def has_float64(device: torch.device) -> bool:
-    """Whether a device certainly computes in float64."""
-    return device.type in _FLOAT64
+@contextmanager
+def on_threads(count: int | None) -> Iterator[None]:
+    """Sets the CPU threads of torch inside the context. None keeps torch's setting. Restores it on exit."""
+    before = torch.get_num_threads()
+    if count:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,18 +1,17 @@
-"""Common decoders computed by direct calls: what transformers' modules compute, without most of their calls.
+"""Forward passes of common decoders by direct calls, without most of the calls that transformers' modules make.
 
-A decoding step of a small model, or of few rows, spends more time between its operations than in them. Llama, Mistral, Qwen2
-and Qwen3 differ in little: norms of queries and keys, biases, windows. Their modules are read once, the layers that have one
-input become one product, and a forward pass is a loop over the layers.
+Decoding steps of a small model, or of any model on a GPU, spend more time between their operations than in them. Llama, Mistral,
+Qwen2 and Qwen3 differ little (norms of queries and keys, biases, windows), so one loop over the layers computes all of them.
 
-`engine_check` compares it with the model's own passes, as it does every forward. Other families stay with their own code.
+`engine_check` compares the result with the model's own forward pass. Other families use their own modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import torch
 from peft import PeftModel
@@ -21,98 +20,66 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import SharedPrefix, base_of, shared_prefix_attention
-from msgrpo_hub.models.few_rows import FewRowsLinear, JoinedLinear
-from msgrpo_hub.models.lora import FixedProduct, JoinedLora, is_plain_lora
-from msgrpo_hub.models.row_cache import RowCache
-from msgrpo_hub.models.weights import adapters_in_use, held
+from msgrpo_hub.models.attention import RowCache, SharedPrefix, base_of, shared_prefix_attention
+from msgrpo_hub.models.weights import FewRowsLinear
 
-# Shapes: U rows, Q new tokens of each, N hidden states, H query heads, J key heads, D head dimension, V tokens.
+# Shapes: U rows, Q new tokens of each, H query heads, J key heads, D head dimension, V tokens.
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
-"""How their classes in transformers begin."""
-
-_LATEST: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""Base model → the decoder of it that was made or refreshed last, by its identity."""
+"""Prefixes of the class names in transformers."""
 
 Linear = Callable[[Tensor], Tensor]
-Attention = Callable[["Layer", Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Norm:
-    """Root mean square layer normalisation."""
-
-    weight: Tensor
-    epsilon: float
-    at_once: bool
-    """Whether numbers of 16 bits are rounded once, by one operation."""
-
-    def __call__(self, states: Tensor) -> Tensor:
-        if states.dtype == torch.float32 or self.at_once:
-            return functional.rms_norm(states, self.weight.shape, self.weight, self.epsilon)
-        scaled = functional.rms_norm(states.float(), self.weight.shape, None, self.epsilon)
-        return self.weight * scaled.to(states.dtype)  # rounded before the weight, as the module does it
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer computes with."""
+    """The functions of one layer."""
 
     attention: Any
-    """The module, for its index."""
+    """Its attention module, for the layer index."""
     window: int | None
     """Positions that it attends to; None is all."""
-    before_attention: Norm
+    before_attention: Linear
     queries_keys_values: Linear
-    of_queries: Norm | None
-    of_keys: Norm | None
+    of_queries: Linear | None
+    of_keys: Linear | None
     out: Linear
-    before_mlp: Norm
+    before_mlp: Linear
     gate_and_up: Linear
     activation: Linear
     down: Linear
 
 
 class DirectDecoder:
-    """The forward pass of one model over a shared prefix, while its weights and adapters stay as they are, or it is refreshed.
+    """The forward pass of one model over a shared prefix. It holds copies of the adapter's matrices.
 
     Args:
-        model: one that `is_direct` accepts, switched to acting.
-        fixed: for recordings: the same few operations over the same memory, whatever values the adapters take.
+        model: a model that `is_direct` accepts, in evaluation mode. A decoder is valid until the weights change.
     """
 
-    def __init__(self, model: PreTrainedModel | PeftModel, fixed: bool = False) -> None:
-        self._model, self._fixed = model, fixed
+    def __init__(self, model: PreTrainedModel | PeftModel) -> None:
         causal: Any = base_of(model)
-        config = causal.config
-        self.embed, self._rotary, self.head = causal.model.embed_tokens, causal.model.rotary_emb, _in_use(causal.lm_head)
-        self.norm = Norm(causal.model.norm.weight, causal.model.norm.variance_epsilon, fixed)
-        self.layers = [_layer(layer, config, fixed) for layer in causal.model.layers[: config.num_hidden_layers]]
-        self._read = _what_is_read(model) if fixed else ()
-        _LATEST[causal] = id(self)
-        self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
-        self.size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
-        """Dimensions of a head."""
-        self._angles = torch.empty(0)
-        self.sees_all = all(layer.window is None for layer in self.layers)
-        """Whether every layer attends to all positions."""
-
-    @property
-    def is_latest(self) -> bool:
-        """Whether no other decoder of the model has been made or refreshed since; fixed ones share the memory of adapters."""
-        return not self._fixed or _LATEST[base_of(self._model)] == id(self)
-
-    def refresh(self) -> bool:
-        """Takes over new values of adapters and biases. Returns whether the decoder then computes what the model computes."""
-        if not self._fixed or self._read != _what_is_read(self._model):
-            return False
-        _LATEST[base_of(self._model)] = id(self)
-        for layer in self.layers:
-            for product in (layer.queries_keys_values, layer.out, layer.gate_and_up, layer.down):
-                if isinstance(product, FixedProduct):
-                    product.refresh()
-        return True
+        config, body = causal.config, causal.model
+        self.embed, self.rotary, self.head, self.norm = body.embed_tokens, body.rotary_emb, causal.lm_head, _norm(body.norm)
+        self.heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
+        self.size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        everywhere = config.sliding_window if config.model_type == "mistral" else None  # other families have it in each layer
+        self.layers = [
+            Layer(
+                attention=layer.self_attn,
+                window=getattr(layer.self_attn, "sliding_window", everywhere),
+                before_attention=_norm(layer.input_layernorm),
+                queries_keys_values=_product([layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]),
+                of_queries=_norm(layer.self_attn.q_norm) if hasattr(layer.self_attn, "q_norm") else None,
+                of_keys=_norm(layer.self_attn.k_norm) if hasattr(layer.self_attn, "k_norm") else None,
+                out=_product([layer.self_attn.o_proj]),
+                before_mlp=_norm(layer.post_attention_layernorm),
+                gate_and_up=_product([layer.mlp.gate_proj, layer.mlp.up_proj]),
+                activation=layer.mlp.act_fn,
+                down=_product([layer.mlp.down_proj]),
+            )
+            for layer in body.layers[: config.num_hidden_layers]
+        ]
 
     def __call__(
         self, token_ids: Tensor, mask: Tensor, positions: Tensor, cache: RowCache, keep: int, shared: SharedPrefix | None
@@ -127,62 +94,33 @@ class DirectDecoder:
             keep: at most Q.
             shared: the shared prefix, if there is one.
         """
-        length = mask.shape[-1] + (0 if shared is None else shared.cache.get_seq_length())
-        cosines, sines = self.rotations(positions, length)
-
-        def attention(layer: Layer, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            keys, values = cache.update(keys, values, layer.attention.layer_idx)
-            return shared_prefix_attention(
-                layer.attention, queries, keys, values, mask, sliding_window=layer.window, shared_prefix=shared
-            )[0]
-
-        return cast(Tensor, self.head(self.norm(self.states(token_ids, cosines, sines, attention))[:, -keep:]))
-
-    def states(self, token_ids: Tensor, cosines: Tensor, sines: Tensor, attention: Attention) -> Tensor:
-        """The states after the last layer, (U, Q, hidden).
-
-        Args:
-            token_ids: (U, Q).
-            cosines: of their positions; with the `sines`, from `rotations`.
-            sines: of their positions.
-            attention: layer, queries (U, H, Q, D), keys and values (U, J, Q, D) → what they attend to, (U, Q, H, D). It keeps
-                the keys and values.
-        """
         rows, new = token_ids.shape
-        turned = self._heads + self._key_heads
-        states = cast(Tensor, self.embed(token_ids))
+        states = self.embed(token_ids)
+        cosines, sines = self.rotary(states, positions)  # (U, Q, D) each
+        half = self.size // 2
+        sines = torch.cat([-sines[..., :half], sines[..., half:]], -1)[:, :, None]  # x·cos + roll(x)·sin rotates x
+        cosines, rotated = cosines[:, :, None], self.heads + self.key_heads
         for layer in self.layers:
+            # 1) queries, keys and values, (U, Q, heads, D)
             heads = layer.queries_keys_values(layer.before_attention(states)).view(rows, new, -1, self.size)
-            turning = heads[:, :, :turned]
+            turning = heads[:, :, :rotated]
             if layer.of_queries and layer.of_keys:
-                queries, keys = turning.split([self._heads, self._key_heads], 2)
+                queries, keys = turning.split([self.heads, self.key_heads], 2)
                 turning = torch.cat([layer.of_queries(queries), layer.of_keys(keys)], 2)
-            turning = turning * cosines + turning.roll(self.size // 2, -1) * sines
-            queries, keys, values = turning[:, :, : self._heads], turning[:, :, self._heads :], heads[:, :, turned:]
-            mixed = attention(layer, queries.contiguous().transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
+            turning = turning * cosines + turning.roll(half, -1) * sines
+            queries, keys, values = (
+                part.transpose(1, 2) for part in (turning[:, :, : self.heads], turning[:, :, self.heads :], heads[:, :, rotated:])
+            )
+            # 2) attention
+            keys, values = cache.update(keys, values, layer.attention.layer_idx)
+            mixed, _ = shared_prefix_attention(
+                layer.attention, queries.contiguous(), keys, values, mask, sliding_window=layer.window, shared_prefix=shared
+            )
             states = states + layer.out(mixed.view(rows, new, -1))
+            # 3) the feed-forward network
             gate, up = layer.gate_and_up(layer.before_mlp(states)).chunk(2, -1)
             states = states + layer.down(layer.activation(gate).mul_(up))
-        return states
-
-    def rotations(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the positions, (U, Q, 1, D) each; the sines of the first half are negative.
-
-        All positions are below `length`. They are looked up, except in embeddings whose angles depend on the length.
-        """
-        if self._rotary.rope_type in ("dynamic", "longrope"):
-            return _signed(*self._rotary(self.embed.weight, positions))
-        if length > len(self._angles):
-            all_positions = torch.arange(2 * length, device=positions.device)
-            self._angles = torch.stack(_signed(*self._rotary(self.embed.weight, all_positions[None])), 2)[0]  # (length, 2, 1, D)
-        cosines, sines = self._angles[positions].unbind(2)
-        return cosines, sines
-
-
-def _what_is_read(model: nn.Module) -> tuple[object, ...]:
-    """The tensors and adapters that a fixed decoder of the model reads."""
-    modules = list(model.modules())
-    return tuple(tensor.data_ptr() for tensor in held(modules)), adapters_in_use(modules)
+        return cast(Tensor, self.head(self.norm(states)[:, -keep:]))
 
 
 def is_direct(model: PreTrainedModel | PeftModel) -> bool:
@@ -197,65 +135,67 @@ def hooked(model: nn.Module) -> str:
 
 
 def is_known(model: PreTrainedModel | PeftModel) -> bool:
-    """Whether `DirectDecoder` knows what the model's own modules compute."""
+    """Whether all modules of the model are those of a known family in transformers."""
     causal = base_of(model)
     family = next((name for name in FAMILIES if type(causal).__name__ == f"{name}ForCausalLM"), None)
     if family is None or not type(causal).__module__.startswith("transformers."):
         return False
     if isinstance(model, PeftModel) and any(config.is_prompt_learning for config in model.peft_config.values()):
         return False
-    own = {f"{family}{part}" for part in ("DecoderLayer", "Attention", "MLP", "RMSNorm")}
     parts: list[nn.Module] = []
     for layer in cast(Any, causal).model.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        parts += [layer, attention, mlp, layer.input_layernorm, layer.post_attention_layernorm]
-    return {type(part).__name__ for part in parts} <= own
+        parts += [layer, layer.self_attn, layer.mlp, layer.input_layernorm, layer.post_attention_layernorm]
+    return {type(part).__name__ for part in parts} <= {
+        f"{family}{part}" for part in ("DecoderLayer", "Attention", "MLP", "RMSNorm")
+    }
 
 
-def _layer(layer: Any, config: Any, fixed: bool) -> Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    everywhere = config.sliding_window if config.model_type == "mistral" else None  # others say it of each layer
+def _norm(module: Any) -> Linear:
+    """Root mean square layer normalisation."""
+    weight = module.weight
+    return partial(functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=module.variance_epsilon)
 
-    def norm(module: Any) -> Norm:
-        return Norm(module.weight, module.variance_epsilon, fixed)
 
-    return Layer(
-        attention=attention,
-        window=getattr(attention, "sliding_window", everywhere),
-        before_attention=norm(layer.input_layernorm),
-        queries_keys_values=_joined([attention.q_proj, attention.k_proj, attention.v_proj], fixed),
-        of_queries=norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
-        of_keys=norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
-        out=_joined([attention.o_proj], fixed),
-        before_mlp=norm(layer.post_attention_layernorm),
-        gate_and_up=_joined([mlp.gate_proj, mlp.up_proj], fixed),
-        activation=mlp.act_fn,
-        down=_joined([mlp.down_proj], fixed),
-    )
+def _product(layers: Sequence[nn.Module]) -> Linear:
+    """The outputs of linear layers with one input, side by side."""
+    used = [_in_use(layer) for layer in layers]
+    if all(map(_is_plain_lora, used)):
+        return _lora_product(cast("list[LoraLinear]", used))
+    return used[0] if len(used) == 1 else lambda states: torch.cat([layer(states) for layer in used], -1)
 
 
 def _in_use(layer: nn.Module) -> nn.Module:
-    """The layer that computes: the base of LoRA that is switched off, as while it is merged."""
-    if type(layer) is LoraLinear and layer.disable_adapters and not layer.merged:
-        return layer.base_layer
-    return layer
+    """The layer that computes: the base if LoRA is off, as while it is merged."""
+    off = type(layer) is LoraLinear and layer.disable_adapters and not layer.merged
+    return cast(LoraLinear, layer).base_layer if off else layer
 
 
-def _joined(layers: Sequence[nn.Module], fixed: bool) -> Linear:
-    """The outputs of all layers side by side."""
-    used = [_in_use(layer) for layer in layers]
-    if fixed and all(type(layer) is nn.Linear or is_plain_lora(layer) for layer in used):
-        return FixedProduct(used)
-    if all(map(is_plain_lora, used)):
-        return JoinedLora(cast("list[LoraLinear]", used))
-    if len(used) == 1:
-        return used[0]
-    if all(type(layer) in (nn.Linear, FewRowsLinear) for layer in used):
-        return JoinedLinear(cast("list[nn.Linear]", used))
-    return lambda states: torch.cat([layer(states) for layer in used], -1)  # quantised layers, variants of LoRA
+def _is_plain_lora(layer: nn.Module) -> bool:
+    """Whether exactly one adapter is added to an `nn.Linear` as in the LoRA paper."""
+    if type(layer) is not LoraLinear or layer.disable_adapters or layer.merged:
+        return False
+    if type(layer.base_layer) not in (nn.Linear, FewRowsLinear):
+        return False
+    active = [name for name in layer.active_adapters if name in layer.lora_A]
+    return len(active) == 1 and active[0] not in layer.lora_variant and layer.lora_B[active[0]].bias is None
 
 
-def _signed(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
-    """(U, Q, 1, D) each of (U, Q, D): x·cos + roll(x)·sin turns x, where rotating halves would negate one of x."""
-    half = sines.shape[-1] // 2
-    return cosines[:, :, None], torch.cat([-sines[..., :half], sines[..., half:]], -1)[:, :, None]
+def _lora_product(layers: Sequence[LoraLinear]) -> Linear:
+    """Linear layers with one input and an adapter each, as W·x + (s·B)·(A·x). The matrices A of all layers are one product.
+
+    The adapter is computed in the type of the base. PEFT computes it in float32, which a GPU with a 16-bit base does slowly.
+    """
+    bases = [cast(nn.Linear, layer.base_layer) for layer in layers]
+    name_of = [next(name for name in layer.active_adapters if name in layer.lora_A) for layer in layers]
+    named = list(zip(layers, name_of, strict=True))
+    dtype = bases[0].weight.dtype
+    first = torch.cat([cast(Tensor, layer.lora_A[name].weight) for layer, name in named]).to(dtype)
+    second = [(layer.scaling[name] * cast(Tensor, layer.lora_B[name].weight)).to(dtype) for layer, name in named]
+    ranks = [part.shape[1] for part in second]
+
+    def product(states: Tensor) -> Tensor:
+        inner = functional.linear(states, first).split(ranks, -1)
+        outputs = [base(states) + functional.linear(z, b) for base, z, b in zip(bases, inner, second, strict=True)]
+        return torch.cat(outputs, -1)
+
+    return product

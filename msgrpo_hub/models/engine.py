@@ -7,11 +7,13 @@
   episodes and later turns are not recomputed.
 
 The tokens equal those of plain sampling with the same generators: sample i takes one uniform number per token from its own
-generator, and the token is the inverse of the cumulative distribution at that number. Rounding can turn only draws near a
+generator, and the token is the inverse of the cumulative distribution at that number. Rounding can change only samples near a
 boundary of that distribution, and each sample counts those it had (`NEAR`).
 
-How a model computes is the business of its forward. The fast one shares prefixes and serves models with softmax attention;
-the plain one serves every other causal language model. A comparison with uncached forward passes decides (`engine_check`).
+A forward computes the model. The fast one shares prefixes and serves models with softmax attention; the plain one serves every
+other causal language model. A comparison with uncached forward passes decides (`engine_check`).
+
+Sampling changes the model while it lasts (its attention and, merged, its weights), so threads that use one model take turns.
 """
 
 from __future__ import annotations
@@ -21,38 +23,80 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from threading import RLock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from peft import PeftModel
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
 from msgrpo_hub.models.context import smallest_window
-from msgrpo_hub.models.devices import there
+from msgrpo_hub.models.devices import on_threads, to_device
 from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
-from msgrpo_hub.models.logit_cache import CAPACITY, LogitCache, Node
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import IntArray, Replies, Sample, TokenIds, distinct, fork
-from msgrpo_hub.models.sixteen_bits import in_sixteen_bits
-from msgrpo_hub.models.threads import on_threads
-from msgrpo_hub.models.weights import weights_version
+from msgrpo_hub.models.weights import merged, weights_version
+
+Node = tuple[int, int | TokenIds]
+"""The end of a partial reply: its parent node and the token sampled there; (-1, prompt) for an empty reply."""
+
+CAPACITY = 2**30
+"""Size limit of the logit cache, in bytes."""
+NOT_CACHED = -2
+"""The index of a node that exceeded the capacity. A full cache stays full, so no descendant is cached either."""
+
+_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+"""Base model → the lock of all engines that compute with it."""
+
+
+class LogitCache:
+    """A tree of partial replies with the logits at each node.
+
+    Args:
+        capacity: size limit of the logits, in bytes; 0 caches nothing.
+    """
+
+    def __init__(self, capacity: int = 0) -> None:
+        self.capacity = capacity
+        self._nodes: dict[Node, int] = {}
+        self._logits: Tensor | None = None  # (nodes, vocabulary), allocated when the vocabulary is known
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._nodes
+
+    def get(self, nodes: Sequence[Node]) -> tuple[list[int], Tensor]:
+        """The index of each node and its logits, (nodes, vocabulary)."""
+        assert self._logits is not None
+        indices = [self._nodes[node] for node in nodes]
+        return indices, self._logits[indices]
+
+    def add(self, nodes: Sequence[Node], logits: Tensor) -> list[int]:
+        """Stores the logits of new nodes, (nodes, vocabulary), up to the capacity. Returns the indices of all these nodes."""
+        if self._logits is None:
+            self._logits = logits.new_empty(self.capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
+        start = len(self._nodes)
+        new = [row for row, node in enumerate(nodes) if node not in self._nodes][: len(self._logits) - start]
+        self._logits[start : start + len(new)] = logits if len(new) == len(logits) else logits[new]
+        self._nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
+        return [self._nodes.get(node, NOT_CACHED) for node in nodes]
 
 
 @dataclass
 class Engine:
-    """Computes with one causal language model.
+    """Computes with one causal language model. Threads that use it, or another engine of the same model, take turns.
 
     Args:
         model: any transformers causal LM, with or without LoRA.
         end_ids: the tokens that end a reply and are included in it.
         max_rows: largest number of samples per batch; bounds memory and does not affect results, beyond rounding.
         kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain; the log then says why, and what it costs.
-        threads: of the CPU, for sampling and scoring; None is as torch is set.
+        threads: CPU threads for sampling and scoring; None keeps torch's setting.
     """
 
     model: PreTrainedModel | PeftModel
@@ -66,10 +110,11 @@ class Engine:
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
     _playing: ExitStack | None = None
-    _capacity: int = 0
-    _logit_cache: LogitCache = field(default_factory=LogitCache)
+    _cache: LogitCache = field(default_factory=LogitCache)
 
-    @torch.no_grad()
+    def __post_init__(self) -> None:
+        self._lock = _LOCKS.setdefault(base_of(self.model), RLock())
+
     def sample(
         self,
         prompts: Sequence[TokenIds],
@@ -80,11 +125,10 @@ class Engine:
         top_p: float = 1.0,
     ) -> list[Sample]:
         """One reply per prompt. Temperature 0 is greedy and records the log-probabilities at temperature 1."""
+        if not prompts:
+            return []
         replies = Replies(prompts, rngs, temperature, max_new_tokens, self.end_ids, top_k, top_p)
-        forward = self.choose(max(prompts, key=len), max_new_tokens)
-        with on_threads(self.threads), forward.acting():
-            self._watch_weights(forward)
-            forward.share(prompts)
+        with self._computing(prompts, max_new_tokens) as forward:
             waiting = self._replay_cached(replies, np.arange(len(prompts)))
             while len(waiting):
                 waiting = self._in_order(prompts, waiting)
@@ -94,24 +138,26 @@ class Engine:
         return replies.samples()
 
     @contextmanager
-    def caching(self, capacity: int = CAPACITY) -> Iterator[None]:
+    def caching(self, capacity: int = CAPACITY, merge: bool = False) -> Iterator[None]:
         """Caches the logits of prompts and partial replies inside the context.
 
-        Use one context per set of episodes, so that no result depends on earlier play.
+        Use one context per set of episodes, so that no result depends on earlier play. Other threads wait until it ends.
 
         Args:
             capacity: size limit of the logits, in bytes; logits beyond it are recomputed.
+            merge: merges LoRA into its base (`merged`).
         """
-        self._capacity, self._logit_cache = capacity, LogitCache(capacity)
-        try:
-            with ExitStack() as self._playing:  # switches to acting once, not in every turn
-                if self._forward is not None:
-                    self._playing.enter_context(self._forward.acting())
-                yield
-        finally:
-            self._playing, self._capacity, self._logit_cache = None, 0, LogitCache()
+        with self._lock, merged(self.model) if merge else nullcontext():
+            before = self._playing, self._cache
+            self._cache = LogitCache(capacity)
+            try:
+                with ExitStack() as self._playing:  # switches to evaluation mode once, not in every turn
+                    if self._forward is not None:
+                        self._playing.enter_context(self._forward.acting())
+                    yield
+            finally:
+                self._playing, self._cache = before
 
-    @torch.no_grad()
     def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
         """log p of each token of each non-empty continuation of each prompt, in nats, at temperature 1.
 
@@ -121,20 +167,29 @@ class Engine:
         assert all(tokens for _, tokens in pairs)
         if not pairs:
             return [[] for _ in prompts]
-        forward = self.choose(max(prompts, key=len), max(len(tokens) for _, tokens in pairs))
         score_of: dict[tuple[TokenIds, TokenIds], list[float]] = {}
-        with on_threads(self.threads), forward.acting():
-            self._watch_weights(forward)
-            forward.share(prompts)
+        with self._computing(prompts, max(len(tokens) for _, tokens in pairs)) as forward:
             for batch in forward.batches([prompt for prompt, _ in pairs], self.max_rows):
                 of_batch = [pairs[k] for k in batch]
                 score_of |= zip(of_batch, forward.score(of_batch), strict=True)
         return [[score_of[prompt, tokens] for tokens in options] for prompt, options in zip(prompts, continuations, strict=True)]
 
-    def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
-        """(K,) log p(target | its context) in float32, with a gradient, under the distribution that acting samples from.
+    @contextmanager
+    def _computing(self, prompts: Sequence[TokenIds], new_tokens: int) -> Iterator[FastForward | PlainForward]:
+        """The forward for these prompts, switched to sampling, with their shared prefix computed."""
+        with self._lock, torch.no_grad():
+            forward = self.choose(max(prompts, key=len), new_tokens)
+            with on_threads(self.threads), forward.acting():
+                if (weights := weights_version(self.model)) != self._weights:
+                    self._cache, self._weights = LogitCache(self._cache.capacity), weights
+                    forward.forget()
+                forward.share(prompts)
+                yield forward
 
-        `shares_prefixes` says beforehand what the batch must be.
+    def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
+        """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
+
+        `shares_prefixes` decides how the batch must be built.
         """
         assert self._forward is not None
         split_head = self._forward.split_head
@@ -146,9 +201,8 @@ class Engine:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Inside, log-probabilities are computed as in training; gradient checkpointing needs it in the backward pass too."""
-        along_trees = attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext()
-        with along_trees, in_sixteen_bits(self.model):
+        """Inside, attention is that of training; gradient checkpointing needs it in the backward pass too."""
+        with attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext():
             yield
 
     @property
@@ -160,34 +214,28 @@ class Engine:
         """The forward of this model: compared with uncached passes once, and once more when windows begin to matter.
 
         Raises:
-            UserError: no forward computes what the model's uncached pass does, or the one that was asked for does not.
+            UserError: no forward agrees with the model's uncached pass, or the requested one does not.
         """
         window = smallest_window(base_of(self.model).config)
         slides = bool(window) and len(prompt) + new_tokens > window
-        if self._forward is None or (slides and not self._checked_window):
-            rows = self.forward_rows
-            self._forward, self.why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
-            self._checked_window, self._forward.rows, self._weights = slides, rows, ()
-            if self._playing is not None:
-                self._playing.enter_context(self._forward.acting())
-        return self._forward
-
-    def _watch_weights(self, forward: FastForward | PlainForward) -> None:
-        """Drops what was computed under other weights."""
-        weights = weights_version(self.model)
-        if weights != self._weights:
-            self._logit_cache, self._weights = LogitCache(self._capacity), weights
-            forward.forget()
+        with self._lock:
+            if self._forward is None or (slides and not self._checked_window):
+                rows = self.forward_rows
+                self._forward, self.why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
+                self._checked_window, self._forward.rows, self._weights = slides, rows, ()
+                if self._playing is not None:
+                    self._playing.enter_context(self._forward.acting())
+            return self._forward
 
     def _in_order(self, prompts: Sequence[TokenIds], waiting: IntArray) -> IntArray:
         """Replies in the order in which they are sampled: equal prompts side by side, so that they share rows.
 
-        With a cache, one reply to every prompt comes first, then a second: what they compute serves most of the others.
+        With a cache, one reply to every prompt comes first, then a second: the others then find most of their logits cached.
         """
         before = Counter[TokenIds]()
         key_of = {}
         for i in waiting.tolist():
-            key_of[i] = (before[prompts[i]] if self._capacity else 0, prompts[i])
+            key_of[i] = (before[prompts[i]] if self._cache.capacity else 0, prompts[i])
             before[prompts[i]] += 1
         return np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
 
@@ -197,13 +245,13 @@ class Engine:
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         stuck: list[IntArray] = []
         for position in itertools.count():
-            known = np.array([node in self._logit_cache for node in nodes], bool)
+            known = np.array([node in self._cache for node in nodes], bool)
             stuck.append(live[~known[rows]])
             live, rows = live[known[rows]], (known.cumsum() - 1)[rows[known[rows]]]
             if not len(live):
                 return np.concatenate(stuck)
-            parents, logits = self._logit_cache.get([node for node, cached in zip(nodes, known, strict=True) if cached])
-            tokens, unfinished = replies.append_tokens(live, position, logits, there(rows, logits.device))
+            parents, logits = self._cache.get([node for node, cached in zip(nodes, known, strict=True) if cached])
+            tokens, unfinished = replies.append_tokens(live, position, logits, to_device(rows, logits.device))
             live = live[unfinished]
             forks, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
             nodes = [(parents[row], token) for row, token in zip(forks.tolist(), next_tokens.tolist(), strict=True)]
@@ -218,8 +266,8 @@ class Engine:
         logits, cache = forward.prefill(prompts)
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         for position in itertools.count():
-            indices = self._logit_cache.add(nodes, logits)
-            tokens, unfinished = replies.append_tokens(live, position, logits, there(rows, logits.device))
+            indices = self._cache.add(nodes, logits)
+            tokens, unfinished = replies.append_tokens(live, position, logits, to_device(rows, logits.device))
             live = live[unfinished]
             if not len(live):
                 return

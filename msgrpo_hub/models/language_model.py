@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,15 +22,12 @@ from msgrpo_hub.fields import Count, check_fields
 from msgrpo_hub.models.adapters import load_adapter
 from msgrpo_hub.models.base_weights import load_base
 from msgrpo_hub.models.context import check_lengths, context_limit
-from msgrpo_hub.models.devices import check_device
+from msgrpo_hub.models.devices import check_device, default_threads
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.fast_forward import is_recorded
 from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, Threads, TopK, TopP
 from msgrpo_hub.models.model_files import open_model
 from msgrpo_hub.models.sampling import TokenIds
-from msgrpo_hub.models.threads import default_threads
-from msgrpo_hub.models.weights import merged
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
 
@@ -175,14 +172,9 @@ class LanguageModel:
             for prompt_ids, sample in zip(ids, samples, strict=True)
         ]
 
-    @contextmanager
-    def caching(self) -> Iterator[None]:
-        """For a set of episodes: logits are cached (`Engine.caching`), and LoRA is merged into its base, but for recorded steps.
-
-        Those have it in their products, and would lie in other memory each time.
-        """
-        with nullcontext() if is_recorded(self.model) else merged(self.model), self.engine.caching():
-            yield
+    def caching(self) -> AbstractContextManager[None]:
+        """For a set of episodes: logits are cached (`Engine.caching`), and LoRA is merged into its base."""
+        return self.engine.caching(merge=True)
 
     def chosen_engine(self, prompts: Sequence[Prompt]) -> str:
         """The engine that computes these prompts: `fast`, `plain` or `plain without cache`. It is chosen by the longest."""

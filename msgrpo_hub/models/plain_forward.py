@@ -1,8 +1,7 @@
 """The plain forward: a model's own forward and its own cache, for models that the fast forward computes inexactly.
 
-Nothing is padded while acting, because padding changes recurrent states: prompts of equal length are one batch. Where the
-model's cache can copy rows, a distinct partial reply is one row, as in the fast forward; otherwise every token computes its
-whole context again.
+Sampling pads nothing, because padding changes recurrent states: prompts of equal length are one batch. Where the model's cache
+can copy rows, a distinct partial reply is one row, as in the fast forward; otherwise every token recomputes its whole context.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import base_of
-from msgrpo_hub.models.devices import there
-from msgrpo_hub.models.few_rows import few_rows_by_one_dnn
+from msgrpo_hub.models.devices import to_device
 from msgrpo_hub.models.sampling import IntArray, TokenIds, not_finite
+from msgrpo_hub.models.weights import few_rows_by_one_dnn
 
 # Shapes: U rows, V tokens of the vocabulary.
 
@@ -42,14 +41,14 @@ class PlainRows:
 
     def select(self, rows: IntArray) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
-        selected = there(rows, self.token_ids.device)
+        selected = to_device(rows, self.token_ids.device)
         self.token_ids = self.token_ids[selected]
         if self.cache is not None:
             self.cache.reorder_cache(selected)
 
     def step(self, tokens: IntArray) -> Tensor:
         """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
-        given = there(tokens, self.token_ids.device)[:, None]
+        given = to_device(tokens, self.token_ids.device)[:, None]
         self.token_ids = torch.cat([self.token_ids, given], 1)
         if self.cache is None:
             return self.forward.run(self.token_ids)[0]
@@ -58,48 +57,41 @@ class PlainRows:
 
 
 class PlainForward:
-    """Forward passes of one model through its own code.
+    """Forward passes of one model through its own code, with the interface of `FastForward`.
 
     Args:
         model: any causal language model of transformers.
         cached: whether its cache is used.
-
-    `rows` counts the rows passed to the model; `split_head` says whether training computes its head apart from its body.
     """
+
+    prefix: TokenIds = ()
 
     def __init__(self, model: PreTrainedModel | PeftModel, cached: bool = True) -> None:
         self.model, self.cached = model, cached
-        self.rows = 0
-        self.split_head = True
+        self.rows, self.split_head = 0, True
+        self.name = "plain" if cached else "plain without cache"
         accepted = inspect.signature(base_of(model).forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-
-    @property
-    def name(self) -> str:
-        """`plain`, or `plain without cache`: the two compute in another order, so their last digits differ."""
-        return "plain" if self.cached else "plain without cache"
 
     @contextmanager
     def acting(self) -> Iterator[None]:
         """Evaluation mode; the previous mode is restored on exit."""
         training = self.model.training
-        if training:
-            self.model.eval()
+        self.model.eval()
         try:
             with few_rows_by_one_dnn(self.model):
                 yield
         finally:
-            if training:
-                self.model.train()
+            self.model.train(training)
 
     def forget(self) -> None:
-        """Nothing is kept between calls."""
+        """Does nothing: nothing is kept between calls."""
 
     def share(self, prompts: Sequence[TokenIds]) -> None:
-        """Nothing is shared."""
+        """Does nothing: nothing is shared."""
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
-        """The prompts dealt out to batches of equal length, in their order, by their indices."""
+        """The indices of the prompts, in batches of equal length."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         by_length = [list(group) for _, group in groupby(order, key=lambda i: len(prompts[i]))]
         return [group[start : start + max_rows] for group in by_length for start in range(0, len(group), max_rows)]

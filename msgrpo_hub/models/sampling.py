@@ -1,4 +1,7 @@
-"""Samples one token per reply from the rows of logits, and assigns the replies to the rows of the next step."""
+"""Samples one token per reply from rows of logits, and assigns the replies to the rows of the next step.
+
+A token is the inverse of the cumulative distribution at one uniform number from the generator of its reply.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from msgrpo_hub.episode import Finish
+from msgrpo_hub.episode import NEAR, Finish
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.devices import there
-from msgrpo_hub.models.drawing import draw_tokens
+from msgrpo_hub.models.devices import to_device
 
 TokenIds = tuple[int, ...]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+AT_ONCE = 2**20
+"""Number of logits that are processed at once on the CPU; larger tables would leave its caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +35,19 @@ class Sample:
     entropies: tuple[float, ...]
     finish: Finish
     near_draws: int
-    """Its draws within `NEAR` of a boundary."""
+    """Number of samples within `NEAR` of a rounding boundary."""
 
 
 class Replies:
     """A batch of growing replies, each with its own random generator.
 
-    What is drawn at a position is one column over all replies, so that a step costs no Python per reply beyond its draw.
+    The samples of a position are one column over all replies, so that a step costs no Python per reply beyond its random number.
 
     Args:
-        prompts: what is replied to.
+        prompts: the prompts.
         rngs: the generator of each reply; a token takes one number.
         temperature: of sampling; 0 is greedy.
-        max_new_tokens: at which a reply is cut.
+        max_new_tokens: the length at which a reply is truncated.
         end_ids: tokens that end a reply.
         top_k: see `keep_likely`.
         top_p: see `keep_likely`.
@@ -62,7 +67,7 @@ class Replies:
         self.temperature, self.max_new_tokens, self.top_k, self.top_p = temperature, max_new_tokens, top_k, top_p
         self._rngs = rngs
         self._ends = np.array(sorted(end_ids), np.int64)
-        self._columns: list[FloatArray] = []  # of each position: (4, replies) token, log p, entropy, near; -1 where none is
+        self._columns: list[FloatArray] = []  # of each position: (4, replies) token, log p, entropy, near; -1 if not sampled
 
     def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
         """Samples the tokens at a position; a reply that already has a token there keeps it.
@@ -83,9 +88,9 @@ class Replies:
         if len(short):
             drawn = live[short]
             uniforms = [self._rngs[i].random() for i in drawn.tolist()]
-            of_reply = rows if len(short) == len(live) else rows[there(short, rows.device)]
+            of_reply = rows if len(short) == len(live) else rows[to_device(short, rows.device)]
             sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
-            found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # all that a step brings from a GPU
+            found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # the one transfer of a step from a GPU
             if np.isnan(found[1:3]).any():
                 raise not_finite()
             column[:, drawn] = found
@@ -130,7 +135,7 @@ def not_finite() -> UserError:
     """The error for a model that returns NaN."""
     return UserError(
         "the model's log-probabilities are not finite, expected finite numbers: lower --learning-rate if it is being "
-        "trained; otherwise its weights are damaged"
+        "trained; use --dtype bfloat16 or float32 if it is in float16; otherwise its weights are damaged"
     )
 
 
@@ -154,3 +159,108 @@ def fork(rows: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray, IntArray
     width = int(tokens.max(initial=0)) + 1
     keys, new_rows = np.unique(rows * width + tokens, return_inverse=True)
     return keys // width, keys % width, new_rows
+
+
+def draw_tokens(
+    logits: Tensor, rows: Tensor, uniforms: Sequence[float], temperature: float, top_k: int = 0, top_p: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Samples one token per sample from the distribution of its row.
+
+    Probabilities are computed in float32 and summed in float64. Devices that may lack float64 hand their logits to the CPU, so
+    that equal logits give equal tokens everywhere.
+
+    Args:
+        logits: (rows, vocabulary), in any floating type.
+        rows: (samples,) the row of each sample.
+        uniforms: one number in [0, 1) per sample.
+        temperature: divides the logits; 0 selects the most likely token.
+        top_k: number of tokens that are kept, see `keep_likely`; 0 keeps all.
+        top_p: the probability of the tokens that are kept; 1 keeps all.
+
+    Returns:
+        Tokens, their log-probabilities, the entropies of the distributions in nats, and whether the sample was within `NEAR` of a
+        boundary of the cumulative distribution, or greedy between two tokens within `NEAR` nats; each (samples,).
+    """
+    if logits.device.type not in ("cpu", "cuda"):
+        logits, rows = logits.cpu(), rows.cpu()
+    u = to_device(np.array(uniforms, np.float64), logits.device)
+    size = max(1, AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    if size >= len(logits):
+        return _draw(logits, rows, u, temperature, top_k, top_p)
+    samples = [(rows // size == part).nonzero()[:, 0] for part in range(-(-len(logits) // size))]
+    parts = [
+        _draw(logits[part * size :][:size], rows[own] - part * size, u[own], temperature, top_k, top_p)
+        for part, own in enumerate(samples)
+        if len(own)
+    ]
+    place = torch.cat(samples).argsort()
+    tokens, log_probs, entropies, near = (torch.cat(values)[place] for values in zip(*parts, strict=True))
+    return tokens, log_probs, entropies, near
+
+
+def _draw(
+    logits: Tensor, rows: Tensor, uniforms: Tensor, temperature: float, top_k: int, top_p: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`draw_tokens` of some rows, with all their tables in memory; the uniforms are (samples,)."""
+    logits = logits.float()
+    if temperature:
+        logits = keep_likely(logits if temperature == 1 else logits / temperature, top_k, top_p)
+    log_p = torch.log_softmax(logits, dim=-1)
+    p = log_p.exp()
+    if temperature:
+        tokens, near = _inverse(p, rows, uniforms)
+    else:
+        likely = log_p.topk(2)
+        tokens = log_p.argmax(-1)[rows]
+        near = (likely.values[:, 0] - likely.values[:, 1] < NEAR)[rows]
+    of_tokens = log_p[rows, tokens]
+    entropies = -log_p.clamp_(min=-1e9).mul_(p).sum(-1)  # 0·log 0 is 0; log p is not used below
+    return tokens, of_tokens, entropies[rows], near
+
+
+def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """The inverse of the cumulative distributions.
+
+    Args:
+        p: (rows, vocabulary) probabilities.
+        rows: (samples,) the row of each sample.
+        uniforms: (samples,) float64.
+
+    Returns:
+        Each sample's token, and whether the sample is within `NEAR` of an end of the token's interval, (samples,) each. 0 and the
+        sum of all do not count as ends, since no token lies beyond them.
+    """
+    cumulative = p.double().cumsum(-1)
+    total = cumulative[rows, -1]
+    u = uniforms * total
+    # 1) one search per row: its samples side by side in a table, so that no row of the distribution is copied
+    ascending, order = rows.sort()
+    place = torch.empty_like(rows)
+    place[order] = torch.arange(len(rows), device=rows.device) - torch.searchsorted(ascending, ascending)
+    width = int(place.max()) + 1 if rows.device.type == "cpu" else len(rows)  # reading the maximum would make a GPU wait
+    table = u.new_zeros(len(cumulative), width)
+    table[rows, place] = u
+    tokens = torch.searchsorted(cumulative, table, right=True)[rows, place].clamp(max=p.shape[1] - 1)
+    # 2) the distance to the ends of the token's interval; at the first token, index -1 reads the sum
+    ends = cumulative[rows[:, None], torch.stack([tokens - 1, tokens], 1)]
+    near = ((ends - u[:, None]).abs() < NEAR) & (ends > 0) & (ends < total[:, None])
+    return tokens, near.any(1)
+
+
+def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
+    """The logits (rows, vocabulary), with -inf for unlikely tokens, as transformers' `TopKLogitsWarper` and `TopPLogitsWarper`.
+
+    Args:
+        logits: divided by the temperature.
+        top_k: number of tokens to keep, and those equally likely as the last of them; 0 keeps all.
+        top_p: keeps the fewest tokens whose probabilities add up to at least this; 1 keeps all.
+    """
+    if top_k:
+        least = torch.topk(logits, min(top_k, logits.shape[-1])).values[..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p < 1:
+        ascending, tokens = torch.sort(logits)
+        unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
+        unlikely[..., -1] = False  # the most likely token stays
+        logits = logits.masked_fill(unlikely.scatter(-1, tokens, unlikely), -torch.inf)
+    return logits

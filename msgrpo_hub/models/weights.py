@@ -1,7 +1,8 @@
-"""The weights in use: a version that identifies them, and LoRA merged into its base while the model acts."""
+"""The weights in use: their version, the base without its adapter, LoRA merged into its base, and copies for few rows."""
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,14 +10,24 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from peft.tuners.lora import Linear, LoraLayer
+from peft.tuners.lora import Linear
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
+from torch import Tensor, nn
 
-from msgrpo_hub.models.lora import active_adapters
+LARGE = 2**19
+"""Smallest number of weights of a layer that gets a copy."""
+FEWEST = {torch.float32: 2, torch.bfloat16: 1}
+"""Smallest number of rows for which a copy is used, by type."""
+MOST = 96
+"""Largest number of rows for which a copy is used."""
+COPIED = 2**31
+"""Size limit of a model's copies, in bytes. oneDNN reads the weights of further layers in place."""
+
+HAS_ONE_DNN = platform.machine() in ("x86_64", "AMD64") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
+def weights_version(model: nn.Module) -> tuple[object, ...]:
     """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
     modules = list(model.modules())
     parameters = held(modules)
@@ -24,30 +35,24 @@ def weights_version(model: torch.nn.Module) -> tuple[object, ...]:
     trained = [tensor.detach() for tensor in parameters if tensor.requires_grad]
     # Fused optimisers do not increase the version.
     norms = torch.stack(torch._foreach_norm(trained, 2, torch.float32)).tolist() if trained else []
-    return tuple(tensors), tuple(norms), adapters_in_use(modules)
+    adapters = tuple(
+        (layer.disable_adapters, layer.merged, tuple(layer.active_adapters), tuple(getattr(layer, "scaling", {}).values()))
+        for layer in modules
+        if isinstance(layer, BaseTunerLayer)
+    )
+    return tuple(tensors), tuple(norms), adapters
 
 
-def adapters_in_use(modules: Iterable[torch.nn.Module]) -> tuple[object, ...]:
-    """Of each layer with adapters, whether they are off or merged, which are active, and how they are scaled."""
-    layers = [module for module in modules if isinstance(module, BaseTunerLayer)]
-    return tuple((layer.disable_adapters, layer.merged, tuple(layer.active_adapters), _scaling(layer)) for layer in layers)
-
-
-def _scaling(layer: BaseTunerLayer) -> tuple[float, ...]:
-    """The factor of each adapter of a LoRA layer."""
-    return tuple(layer.scaling.values()) if isinstance(layer, LoraLayer) else ()
-
-
-def held(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
-    """The parameters of every module; one that two modules share comes twice."""
+def held(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """The parameters of every module; one that two modules share is listed twice."""
     return [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
 
 
 @contextmanager
-def without_adapter(model: torch.nn.Module) -> Iterator[None]:
+def without_adapter(model: nn.Module) -> Iterator[None]:
     """Inside the context, which is without gradients, the model is its base.
 
-    PEFT's own context also describes every layer and freezes its matrices: with 250 layers that takes as long as a forward pass.
+    PEFT's own context also visits and freezes every matrix: with 250 layers that takes as long as a forward pass.
     """
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper)]
     with torch.no_grad(), _off(layers):
@@ -68,14 +73,13 @@ def _off(layers: Sequence[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def merged(model: torch.nn.Module) -> Iterator[None]:
+def merged(model: nn.Module) -> Iterator[None]:
     """Inside the context, y = (W + s·BA) x is one matrix product instead of the three of W x + s·B (A x).
 
-    For a small model LoRA's products cost more than those of the base. On exit the base gets its original tensors back,
-    because adding and then subtracting would not restore the same bits. Merging applies in float32 and for plain LoRA on
-    linear layers; otherwise the context does nothing. In bfloat16 the sum would be rounded to 8 bits, an error larger than
-    the change an adapter makes early in training. Nor does it apply to a weight that another module has too, such as an output
-    head tied to the embedding: the sum would be added there as well.
+    The base gets its original tensors back on exit, because adding and then subtracting would not restore the same bits. The
+    context does nothing unless LoRA is plain, on linear layers in float32: in bfloat16 the sum would be rounded to 8 bits, an
+    error larger than the change an adapter makes early in training. Nor does it merge a weight that another module shares, such
+    as an output head tied to the embedding, which would change too.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))) or _shares_weights(model, layers):
@@ -86,7 +90,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for layer, weight in zip(layers, originals, strict=True):
                 layer.weight.data = weight.clone()
-                for name in active_adapters(layer):
+                for name in (name for name in layer.active_adapters if name in layer.lora_A):
                     layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` changes
         with _off(layers):
             yield
@@ -95,7 +99,7 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
             layer.weight.data = weight
 
 
-def _shares_weights(model: torch.nn.Module, layers: Sequence[Any]) -> bool:
+def _shares_weights(model: nn.Module, layers: Sequence[Any]) -> bool:
     """Whether a module beside these layers has the weight of one of them."""
     uses = Counter(tensor.data_ptr() for tensor in held(model.modules()))
     return any(uses[layer.weight.data_ptr()] > 1 for layer in layers)
@@ -105,3 +109,64 @@ def _mergeable(layer: Any) -> bool:
     plain: bool = type(layer) is Linear and not layer.disable_adapters and not layer.merged
     known: bool = plain and not layer.lora_variant and not any(layer.lora_bias.values())
     return known and bool(layer.weight.dtype == torch.float32)
+
+
+class FewRowsLinear(nn.Linear):
+    """A linear layer that computes few rows by oneDNN, as in decoding steps, without gradients."""
+
+    copies: bool
+    """Whether oneDNN gets a copy of the weights in its own layout."""
+    copy: tuple[tuple[int, int], Tensor] | None
+    """The version of the weights, and their copy."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = input.numel() // input.shape[-1]
+        if torch.is_grad_enabled() or not FEWEST.get(input.dtype, MOST + 1) <= rows <= MOST:
+            return super().forward(input)
+        weight: Tensor = self.weight
+        if self.copies:
+            version = self.weight.data_ptr(), self.weight._version
+            if self.copy is None or self.copy[0] != version:
+                self.copy = version, torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 4)  # for any number of rows
+            weight = self.copy[1]
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, self.bias, "none", [], "")
+        return product
+
+
+@contextmanager
+def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
+    """Inside the context the large linear layers of a model on the CPU compute few rows by oneDNN.
+
+    The default library (MKL) multiplies few rows with large weights more slowly, most of all in bfloat16. The results differ only
+    by rounding. A copy of the weights is made at the first such product.
+    """
+    layers: list[Any] = _large_layers(model)
+    room = COPIED
+    for layer in layers:
+        layer.__class__ = FewRowsLinear
+        size = layer.weight.nbytes
+        layer.copies, layer.copy = size <= room, None
+        room -= size * layer.copies
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.__class__ = nn.Linear
+            del layer.copies, layer.copy
+
+
+def copied_bytes(model: nn.Module) -> int:
+    """The largest size of the copies of a model's weights."""
+    return min(COPIED, sum(layer.weight.nbytes for layer in _large_layers(model)))
+
+
+def _large_layers(model: nn.Module) -> list[nn.Linear]:
+    types = [t for t in FEWEST if HAS_ONE_DNN and (t != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())]
+    return [
+        layer
+        for layer in model.modules()
+        if type(layer) is nn.Linear
+        and layer.weight.dtype in types
+        and layer.weight.numel() >= LARGE
+        and layer.weight.device.type == "cpu"
+    ]

@@ -1,4 +1,4 @@
-"""Rollouts of updates: by the engine of this process, by vLLM servers that load the adapter, or by a teacher."""
+"""Who plays the episodes of an update: the engine of this process, or vLLM servers that are given the adapter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 from peft import PeftModel
-from torch import Tensor
 
 from msgrpo_hub.agent.policy import Policy, format_of
 from msgrpo_hub.agent.prompt import build_prompt
@@ -23,9 +22,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.models.context import prompt_lengths
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.sampling import TokenIds
+from msgrpo_hub.models.log_probs import token_batch
 from msgrpo_hub.models.scoring import candidate_replies
-from msgrpo_hub.models.token_tree import TokenTree, build_tree
 from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
 from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
 from msgrpo_hub.models.vllm_pool import VllmPool
@@ -40,33 +38,33 @@ EpisodeKey = tuple[str, int, int]
 """(game id, seed of the initial state, member of its group)."""
 
 LARGEST_RATIO = 2.0
-"""Limit of the ratio p / p_old if servers computed p_old: truncated importance sampling (Yao et al. 2025)."""
+"""Where the ratio p / p_old is truncated if p_old is not the trainer's own: truncated importance sampling (Yao et al. 2025)."""
 
 LARGEST_K3 = 0.05
-"""Largest k3 distance between the distributions of servers and trainer, in nats per token; the trainer refuses a larger one."""
+"""Nats per token by which the distribution of servers may differ from the trainer's (k3); no update is learned from beyond it."""
 
 _PROBES = 2
 _IN_FLIGHT = 256
-"""Maximum concurrent episodes per server."""
+"""Most episodes in flight per server."""
 _ROUNDS = 5
 
 
 class Actor(Protocol):
-    """Plays episodes with the current weights."""
+    """Plays episodes with the weights as they are."""
 
     name: str
-    """Its name in the record of the run."""
+    """As the run records it."""
     is_exact: bool
-    """Whether p_old is the trainer's own. Otherwise the trainer measures the distance and truncates ratios."""
+    """Whether replies have the trainer's own probabilities. Otherwise their distance is measured, and ratios are truncated."""
 
     def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:
-        """The episodes of an update that this process plays."""
+        """Those of an update's episodes that this process plays."""
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
-        """Plays episodes. Returns them in any order."""
+        """Plays episodes; they come in any order."""
 
     def close(self) -> None:
-        """Releases its resources at the end of the run."""
+        """Gives back what it holds; the run has ended."""
 
 
 MakeActor = Callable[[LanguageModel], Actor]
@@ -74,7 +72,7 @@ MakeActor = Callable[[LanguageModel], Actor]
 
 @dataclass
 class EngineActor:
-    """Plays in this process, all episodes of a game in lockstep."""
+    """Acts in this process, all episodes of a game in lockstep."""
 
     agent: Policy
     name: str = "engine"
@@ -96,16 +94,16 @@ class EngineActor:
 
 @dataclass
 class VllmActor:
-    """Plays on vLLM servers, which load every version of the adapter under a new name. Only the first process plays."""
+    """Acts on vLLM servers, which get every version of the adapter under a new name. The first process asks them for all."""
 
     agent: LanguageModel
     servers: Sequence[VllmServer]
     folder: Path
-    """Folder for versions of the adapter. The servers must see it under the same path."""
+    """Where versions of the adapter are written. The servers must see it under the same path."""
     name: str = "vllm"
     is_exact: bool = False
     pause: float = 1.0
-    """Pause of the pool between two checks of a server, in seconds."""
+    """Of the pool."""
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _versions: int = 0
     _pool: VllmPool | None = None
@@ -115,10 +113,10 @@ class VllmActor:
         return keys if process == 0 else ()
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
-        """Publishes the weights and plays the episodes concurrently; repeats episodes with replies of a failed server.
+        """Publishes the weights, plays every episode at its own pace, and plays again what a failing server had a part in.
 
         Raises:
-            UserError: no server responds, a server computes with other weights, or servers keep failing.
+            UserError: no server answers, one of them computes with other weights, or they keep failing.
         """
         if not keys:
             return []
@@ -135,7 +133,7 @@ class VllmActor:
             if not keys:
                 return played
             names = ", ".join(sorted({url for url, _ in failed}))
-            log.warning("%d episodes are played again, because %s failed", len(keys), names)
+            log.warning("%d episodes are played again, because %s failed meanwhile", len(keys), names)
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:
@@ -144,13 +142,13 @@ class VllmActor:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _publish(self, games: Mapping[str, Game]) -> VllmPool:
-        """Writes the current weights as a new version and loads it on the servers."""
+        """Writes the present weights as a new version, and gives it to the servers."""
         if self._pool is None:
             self._pool = VllmPool(self.servers, probes_of(self.agent, games), pause=self.pause)
         self._versions += 1
         path = self.folder.resolve() / f"v{self._versions}"
         model = cast(PeftModel, self.agent.model)
-        model.save_pretrained(str(path), save_embedding_layers=False)  # otherwise PEFT asks the Hub for the base
+        model.save_pretrained(str(path), save_embedding_layers=False)  # else PEFT asks the Hub for the base
         expected = self._log_probs(self._pool.probes)
         with without_adapter(model):
             others = {"the base alone": self._log_probs(self._pool.probes)}
@@ -166,33 +164,14 @@ class VllmActor:
 
     @torch.no_grad()
     def _log_probs(self, probes: Probes) -> FloatArray:
-        """The trainer's log p of the tokens of the probes, without the first of each, at temperature 1."""
+        """log p of all tokens of the probes but the first of each, at temperature 1, by the trainer."""
         engine, found = self.agent.engine, []
         self.agent.model.eval()
         for ids in probes.token_ids:
-            trees = engine.shares_prefixes(ids, 1)
-            found.append(engine.log_probs(pair_of(ids[:1], ids[1:], trees), 1.0).double().cpu().numpy())
+            engine.choose(ids, 1)
+            batch, _ = token_batch([[(ids[:1], ids[1:])]], prefix=0)
+            found.append(engine.log_probs(batch, 1.0).double().cpu().numpy())
         return np.concatenate(found)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A batch of one reply of K tokens for `Engine.log_probs`."""
-
-    prefix: TokenIds
-    trees: list[TokenTree]
-    slots: Tensor
-    """(K,) the position, in the sequence of `prefix_inputs`, whose output predicts each token."""
-    targets: Tensor
-    """(K,) the tokens."""
-
-
-def pair_of(prompt: TokenIds, reply: TokenIds, trees: bool) -> Pair:
-    """A reply after a prompt, as a prefix with one tree, or without `trees` as one row."""
-    prefix = prompt[:-1] if trees else ()
-    rest = build_tree([prompt[len(prefix) :] + reply])
-    slots = torch.arange(len(prompt) - 1, len(prompt) + len(reply) - 1)
-    return Pair(prefix, [rest], slots, torch.tensor(reply))
 
 
 def _play(games: Mapping[str, Game], policy: VllmPolicy, key: EpisodeKey) -> Episode:
@@ -202,7 +181,7 @@ def _play(games: Mapping[str, Game], policy: VllmPolicy, key: EpisodeKey) -> Epi
 
 
 def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
-    """The first prompts of some games, each with a reply, to compare servers with the trainer."""
+    """The first prompts of some games, each with a reply."""
     prompts = [
         build_prompt(game, game.initial_state(stream(seed, "initial_state")), format_of(agent))
         for game in [*games.values()][:_PROBES]
@@ -217,24 +196,24 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
 
 
 def check_distance(k3: float, update: int) -> None:
-    """Raises `UserError` if the distance between the distributions of servers and trainer exceeds `LARGEST_K3`."""
+    """Raises `UserError` if the servers' distribution is too far from the trainer's to learn from."""
     if not k3 <= LARGEST_K3 or math.isnan(k3):
         raise UserError(
             f"the servers sample from another distribution than the trainer computes: {k3:.3g} nats per token apart (k3) in "
-            f"update {update}; expected at most {LARGEST_K3}, so the same base and temperature. The weights are "
-            "unchanged; continue with --resume"
+            f"update {update}; expected at most {LARGEST_K3}, so the same base and temperature. Nothing was learned from it; "
+            "continue with --resume"
         )
 
 
 def actor_of(acting: str, folder: Path) -> MakeActor:
-    """Parses an actor: `engine`, or `vllm:URL[,URL…]`.
+    """The actor of a name: `engine`, or `vllm:URL[,URL…]`.
 
     Args:
         acting: the name.
-        folder: for versions of the adapter; servers must see it under the same path.
+        folder: for versions of the adapter, on a disk that the servers see under the same path.
 
     Raises:
-        UserError: the name is neither.
+        UserError: it is neither.
     """
     if acting == "engine":
         return EngineActor

@@ -1,11 +1,11 @@
 """From selected episodes to token trees: the batch of one optimiser step.
 
-A step of an episode is a sequence of prompt tokens, then reply tokens. Sequences with a common beginning share nodes of a
-tree. Tokens with the same context and the same p_old are merged into at most two entries of the loss, one for each sign of
-the advantage, which changes neither the loss nor its gradient:
+A step of an episode is a sequence of prompt tokens, then reply tokens. Sequences that begin alike share nodes of a tree.
+Tokens with the same context and the same p_old are merged into at most two entries of the loss, one for each sign of the
+advantage, which changes neither the loss nor its gradient:
 
     A = +2, n = 1 ─┐
-    A = +1, n = 1 ─┼─→  A = +1.5, n = 2      (Σ n·A and Σ n of each sign stay the same)
+    A = +1, n = 1 ─┼─→  A = +1.5, n = 2      (Σ n·A and Σ n of each sign stay what they were)
     A = −3, n = 1 ───→  A = −3,   n = 1
 """
 
@@ -20,16 +20,17 @@ import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix
+from msgrpo_hub.models.log_probs import TokenBatch, token_batch
+from msgrpo_hub.models.token_tree import common_prefix
 from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
 
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
 TREE_SIZE = 96
-"""Maximum tokens of a tree in a narrow model, and the minimum of this limit in other models."""
+"""Limit of a tree's size in a narrow model, and the smallest limit in others, in tokens."""
 
 _NARROW = 256
-"""Hidden sizes below it are narrow: attention, which is dense within a tree, is then a large part of the cost."""
+"""Hidden sizes below it are narrow: attention is then a large part of the cost, and it is dense within a tree."""
 
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
@@ -37,7 +38,7 @@ Sums = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One step to learn from. Equal steps with equal p_old are one sample with added weights."""
+    """One step to learn from. Equal steps, with equal p_old, are one sample whose weights are added."""
 
     completion: Completion
     sums: Sums
@@ -47,28 +48,18 @@ class StepSample:
         return self.completion.prompt_ids + self.completion.token_ids
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """The common prefix of all samples, the trees that continue it, K generated tokens and E loss entries."""
+@dataclass(frozen=True)
+class Pack(TokenBatch):
+    """A token batch of K generated tokens with its E loss entries."""
 
-    prefix: tuple[int, ...]
-    trees: list[TokenTree]
-    slots: Tensor
-    """(K,) the position, in the sequence of `prefix_inputs`, whose output predicts each token."""
-    targets: Tensor
-    """(K,) the tokens."""
     tokens: Tensor
-    """(E,) for each entry, the index of its token among the K."""
+    """(E,) which of the K tokens an entry is about."""
     old_log_probs: Tensor
     """(E,) log p_old."""
     advantages: Tensor
     """(E,) A."""
     weights: Tensor
     """(E,) n."""
-
-    def entries(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Tokens, log p_old, advantages and weights of the entries, on a device."""
-        return tuple(part.to(device) for part in (self.tokens, self.old_log_probs, self.advantages, self.weights))
 
 
 def to_samples(selected: Sequence[SelectedEpisode], normalisation: LossNormalisation) -> list[StepSample]:
@@ -93,13 +84,13 @@ def signed_sums(advantage: float, weight: float) -> Sums:
 
 
 def shared_prefix(samples: Sequence[StepSample]) -> int:
-    """The number of prompt tokens that all of the sorted samples share; less than the length of any prompt."""
+    """The number of prompt tokens that all samples, which are sorted, start with; less than any prompt has."""
     prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)
     return min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
 
 
 def largest_tree(samples: Sequence[StepSample], width: int) -> int:
-    """The limit of a tree's size in tokens: four times the longest sample after the shared prefix.
+    """The limit of a tree's size: four times the longest sample behind the shared prefix, in tokens.
 
     Samples with one prompt then share it. Larger trees would save few tokens and cost more attention.
 
@@ -113,7 +104,7 @@ def largest_tree(samples: Sequence[StepSample], width: int) -> int:
 
 
 def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:
-    """Builds trees of the samples, in their order, on a common prefix, with at most `token_budget` tokens per pack.
+    """Builds trees of the samples, in their order, on a common prefix; at most `token_budget` tokens a pack.
 
     A single sample may exceed both sizes. With `tree_size` 0 nothing is shared: each tree is one whole sequence.
     """
@@ -131,7 +122,8 @@ def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE
             nodes = grown
         else:
             nodes = len(tokens)
-            if packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget:
+            fits = packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget
+            if fits:
                 packs[-1].append([sample])
             else:
                 packs.append([[sample]])
@@ -141,39 +133,25 @@ def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE
 
 
 def _build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
-    """One pack. A token that several samples of one tree share (same context, same token) is computed once."""
-    trees = [build_tree([sample.token_ids[prefix:] for sample in samples]) for samples in bins]
-    length = max(map(len, trees))
+    """One pack; each bin is a tree."""
     samples = [sample for of_tree in bins for sample in of_tree]
-    paths = [prefix + number * length + path for number, tree in enumerate(trees) for path in tree.paths]
-    starts = [len(sample.completion.prompt_ids) - prefix for sample in samples]
-    generated = np.concatenate([path[start:] for path, start in zip(paths, starts, strict=True)])
-    predicting = np.concatenate([path[start - 1 : -1] for path, start in zip(paths, starts, strict=True)])
-    targets = np.concatenate([sample.completion.token_ids for sample in samples])
-    _, first, token = np.unique(generated, return_index=True, return_inverse=True)
+    pairs = [[(sample.completion.prompt_ids, sample.completion.token_ids) for sample in of_tree] for of_tree in bins]
+    batch, token = token_batch(pairs, prefix)
     old = np.concatenate([sample.completion.log_probs for sample in samples])
     counts = [len(sample.completion.token_ids) for sample in samples]
-    tokens, old, advantages, weights = _entries(token, old, np.repeat([sample.sums for sample in samples], counts, axis=0))
-    return Pack(
-        prefix=samples[0].token_ids[:prefix],
-        trees=trees,
-        slots=torch.from_numpy(predicting[first]),
-        targets=torch.from_numpy(targets[first]),
-        tokens=torch.from_numpy(tokens),
-        old_log_probs=torch.from_numpy(old).float(),
-        advantages=torch.from_numpy(advantages).float(),
-        weights=torch.from_numpy(weights).float(),
-    )
+    entries = _entries(token, old, np.repeat([sample.sums for sample in samples], counts, axis=0))
+    tokens, *numbers = (torch.from_numpy(part) for part in entries)
+    return Pack(batch.prefix, batch.trees, batch.slots, batch.targets, tokens, *(part.float() for part in numbers))
 
 
 def _entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
     """The entries of the loss: one per token, p_old and sign of the advantage.
 
-    The weight of a token without advantage counts in the KL penalty only: it joins an entry of the same token if there is
-    one, and otherwise becomes an entry (0, n).
+    A token without advantage counts for the KL penalty alone: its weight joins an entry of the same token if there is one,
+    and is an entry (0, n) of its own otherwise.
 
     Args:
-        token: (N,) the index of each generated token's node.
+        token: (N,) which token each generated token is.
         old: (N,) its log p_old.
         sums: (N, 5) as `Sums`.
 

@@ -40,14 +40,14 @@ def train_until(update: int, *arguments: object) -> None:
 
     from msgrpo_hub.training.trainer import Trainer
 
-    gradient, updates = Trainer.gradient, itertools.count(1)
+    learn, updates = Trainer.learn, itertools.count(1)
 
     def learn_or_die(*given: Any) -> Any:
         if next(updates) == update:
             os.kill(os.getpid(), signal.SIGKILL)
-        return gradient(*given)
+        return learn(*given)
 
-    Trainer.gradient = learn_or_die  # type: ignore[method-assign]
+    Trainer.learn = learn_or_die  # type: ignore[method-assign]
     msgrpo("train", *arguments)
 
 

@@ -15,24 +15,22 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.downloads.names import POCKET
 from msgrpo_hub.models.attention import base_of
+from msgrpo_hub.models.devices import on_threads
 from msgrpo_hub.models.direct_decoder import DirectDecoder, is_direct
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import Sample
-from msgrpo_hub.models.threads import on_threads
 from msgrpo_hub.models.weights import merged
 from tests.models.engines import END, TOLERANCE, assert_same, sampled, some_prompts
 from tests.tiny import adapted, tiny_model
 
 Model = PreTrainedModel | PeftModel
 
-YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 MODELS: dict[str, Callable[[], Model]] = {
     "llama": lambda: tiny_model("llama", vocab_size=300),
     "llama with biases": lambda: tiny_model("llama", vocab_size=300, attention_bias=True, mlp_bias=True),
-    "llama, yarn": lambda: tiny_model("llama", vocab_size=300, rope_parameters=YARN),
     "llama, dynamic": lambda: tiny_model("llama", vocab_size=300, rope_parameters=DYNAMIC, max_position_embeddings=24),
     "mistral": lambda: tiny_model("mistral", vocab_size=300),
     "mistral, window": lambda: tiny_model("mistral", vocab_size=300, sliding_window=7),
@@ -50,7 +48,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 def replies(model: Model, direct: bool) -> list[Sample]:
     engine = Engine(model.eval(), END, kind="fast")
     engine.choose(max(some_prompts(), key=len), 10)
-    engine._forward = FastForward(model, "direct" if direct else "modules")
+    engine._forward = FastForward(model, direct)
     return sampled(engine, some_prompts())
 
 
@@ -69,17 +67,7 @@ def test_replies_are_those_of_the_modules(name: str) -> None:
         assert_same(sampled(engine, some_prompts()), expected)
 
 
-def test_the_modules_are_asked_where_they_should_be() -> None:
-    """The check of the test above can fail."""
-    model = MODELS["qwen2"]()
-    engine = Engine(model, END)
-    sampled(engine, some_prompts())
-    engine._forward = FastForward(model, "modules")
-    with without_modules(model), pytest.raises(AssertionError, match="by its modules"):
-        sampled(engine, some_prompts())
-
-
-@pytest.mark.parametrize("adapter", [None, "lake", "snake"])
+@pytest.mark.parametrize("adapter", [None, "snake"])
 @pytest.mark.parametrize("is_merged", [False, True])
 def test_the_built_in_base_and_its_adapters_compute_the_same_bits_on_one_thread(adapter: str | None, is_merged: bool) -> None:
     loaded = LanguageModel.from_pretrained(adapter or POCKET)
@@ -123,7 +111,7 @@ def test_a_hook_costs_speed_and_that_is_said(caplog: pytest.LogCaptureFixture) -
     model = MODELS["qwen2"]()
     base_of(model).model.embed_tokens.register_forward_hook(lambda *_: None)
     Engine(model, END).choose(some_prompts()[0], 10)
-    assert caplog.messages == ["'qwen2' acts by modules passes, since faster ones failed: model.embed_tokens has a hook"]
+    assert caplog.messages == ["'qwen2' samples by its modules, since the faster path failed: model.embed_tokens has a hook"]
 
 
 def test_other_modules_stay_with_their_own_code() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,17 @@ def test_an_end_token_at_the_limit_is_a_stop(model: PreTrainedModel) -> None:
     again = sampled(Engine(model, END), some_prompts(), 1.0, limit)
     assert next(s for s in again if s.token_ids == ended.token_ids).finish == "stop"
     assert {s.finish for s in again if s.token_ids[-1] not in END} <= {"length"}
+
+
+def test_two_threads_get_the_replies_of_one() -> None:
+    """Each plays several turns with one model, which is merged meanwhile."""
+    model = adapted_model()
+    engines = [Engine(model, END), Engine(model, END)]
+
+    def play(number: int) -> list[list[tuple[int, ...]]]:
+        with engines[number % 2].caching(merge=True):
+            return [[sample.token_ids for sample in sampled(engines[number % 2], some_prompts(seed), 1.0)] for seed in range(4)]
+
+    expected = play(0)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(play, range(8))) == [expected] * 8

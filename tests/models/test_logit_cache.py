@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.engine import NOT_CACHED, Engine, LogitCache
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.logit_cache import NOT_CACHED, LogitCache
 from msgrpo_hub.models.sampling import Sample
 from msgrpo_hub.rollout import play_episodes
 from tests.examples import examples

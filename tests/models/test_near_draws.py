@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from msgrpo_hub.episode import NEAR
-from msgrpo_hub.models.drawing import draw_tokens
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.load_options import EngineName
+from msgrpo_hub.models.sampling import draw_tokens
 from tests.models.engines import END, some_prompts
 
 ENGINES: tuple[EngineName, ...] = ("fast", "plain")

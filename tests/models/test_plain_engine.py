@@ -61,7 +61,7 @@ def test_a_cache_that_transformers_computes_inexactly_is_not_used(caplog: pytest
     forward = engine.choose(some_prompts()[0], 1)
     assert isinstance(forward, PlainForward)
     assert not forward.cached
-    assert "'bamba' acts and trains by the plain engine" in caplog.text
+    assert "'bamba' samples and trains by the plain engine" in caplog.text
     assert "many times slower" in caplog.text
     for sample in samples:
         plain = plain_scores(engine.model, sample, 1.0)[range(len(sample.token_ids)), sample.token_ids]
@@ -73,5 +73,5 @@ def test_the_line_about_the_plain_engine_is_said_once(caplog: pytest.LogCaptureF
     for seed in range(2):
         engine.sample(some_prompts(seed), [np.random.default_rng(i) for i in range(8)], 1.0, 3)
     assert [record.message for record in caplog.records] == [
-        "'lfm2' acts and trains by the plain engine (it has conv layers): exact, but several times slower"
+        "'lfm2' samples and trains by the plain engine (it has conv layers): exact, but several times slower"
     ]

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from msgrpo_hub.episode import NEAR
-from msgrpo_hub.models import drawing
-from msgrpo_hub.models.drawing import draw_tokens
+from msgrpo_hub.models import sampling
+from msgrpo_hub.models.sampling import draw_tokens
 
 # ---- drawing
 
@@ -66,7 +66,7 @@ def test_rows_that_are_drawn_from_in_parts_give_each_sample_its_own_token(
     rows = torch.tensor([6, 0, 3, 3, 5, 0, 6, 1, 4, 6])
     uniforms = rng.random(len(rows)).tolist()
     at_once = draw_tokens(logits, rows, uniforms, temperature)
-    monkeypatch.setattr(drawing, "AT_ONCE", 2 * 50)
+    monkeypatch.setattr(sampling, "AT_ONCE", 2 * 50)
     in_parts = draw_tokens(logits, rows, uniforms, temperature)
     for whole, parted in zip(at_once, in_parts, strict=True):
         assert torch.allclose(whole, parted, rtol=1e-6, atol=0)
@@ -83,25 +83,20 @@ def test_a_distribution_over_one_hundred_thousand_tokens_is_sampled_to_its_last_
 
 @given(
     vocabulary=st.sampled_from([1, 127, 128, 129, 300, 1000]),
-    large=st.sampled_from([0, 1000]),
     unlikely=st.floats(0, 0.99),
     spread=st.floats(0, 30),
     seed=st.integers(0, 99),
 )
-@example(vocabulary=128, large=1000, unlikely=0.5, spread=16.625, seed=18)  # what lies above its token is lost in a sum of 1
+@example(vocabulary=128, unlikely=0.5, spread=16.625, seed=18)  # what lies above its token is lost in a sum of 1
 @settings(max_examples=100)
-def test_blocks_of_tokens_and_single_ones_give_the_inverse_of_the_whole_distribution(
-    vocabulary: int, large: int, unlikely: float, spread: float, seed: int
-) -> None:
+def test_a_token_is_the_inverse_of_the_whole_distribution(vocabulary: int, unlikely: float, spread: float, seed: int) -> None:
     """Against exact sums: the interval of the token holds the draw, to what float32 rounds, and has a probability."""
     rng = np.random.default_rng(seed)
     values = rng.normal(0, spread, (2, vocabulary))
     values[rng.random(values.shape) < unlikely] = -np.inf
     values[:, rng.integers(vocabulary)] = 0.0
     rows, uniforms = torch.tensor([0, 1, 1, 0, 1, 0]), [*rng.random(4).tolist(), 0.0, 1 - 2**-53]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "LARGE", large)
-        tokens, log_probs, _, near = draw_tokens(torch.tensor(values).float(), rows, uniforms, 1.0)
+    tokens, log_probs, _, near = draw_tokens(torch.tensor(values).float(), rows, uniforms, 1.0)
     assert torch.isfinite(log_probs).all()
     for row, token, u, counted in zip(rows.tolist(), tokens.tolist(), uniforms, near.tolist(), strict=True):
         p = np.exp(values[row] - values[row].max())
@@ -113,13 +108,9 @@ def test_blocks_of_tokens_and_single_ones_give_the_inverse_of_the_whole_distribu
             assert counted == (closest < NEAR)
 
 
-@pytest.mark.parametrize("large", [0, 1000])
 @pytest.mark.parametrize("vocabulary", [5, 128, 300])
-def test_logits_that_are_not_finite_give_a_log_probability_that_says_so(
-    vocabulary: int, large: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logits_that_are_not_finite_give_a_log_probability_that_says_so(vocabulary: int) -> None:
     """The caller names the cause; no index may be out of range before that."""
-    monkeypatch.setattr(drawing, "LARGE", large)
     for values in ([torch.nan] * vocabulary, [torch.nan] + [0.0] * (vocabulary - 1), [-torch.inf] * vocabulary):
         tokens, log_probs, _, _ = draw_tokens(torch.tensor([values]), torch.zeros(3, dtype=torch.long), [0.0, 0.5, 0.999], 1.0)
         assert log_probs.isnan().all()

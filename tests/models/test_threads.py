@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.models.devices import SMALL_MODEL, default_threads, on_threads
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
-from msgrpo_hub.models.threads import ONE_THREAD, begun, default_threads, on_threads
+from msgrpo_hub.models.threads import begun
 from tests.models.loading import load, rngs
 
 
@@ -38,10 +39,10 @@ def threads_of(model: LanguageModel, prompts: list[Prompt]) -> set[int]:
 
 def test_a_small_model_computes_on_one_thread(qwen2_folder: Path, prompts: list[Prompt]) -> None:
     small = load(qwen2_folder, max_new_tokens=8)
-    assert small.model.num_parameters() < ONE_THREAD
+    assert small.model.num_parameters() < SMALL_MODEL
     assert threads_of(small, prompts) == {1}
     assert threads_of(replace(small, threads=None), prompts) == {2}  # as that of a training, which sets those of torch
-    assert default_threads(ONE_THREAD) is None
+    assert default_threads(SMALL_MODEL) is None
 
 
 def test_what_was_set_is_set_again_afterwards() -> None:

@@ -13,8 +13,8 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogit
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.drawing import draw_tokens, keep_likely
 from msgrpo_hub.models.language_model import configured_sampling
+from msgrpo_hub.models.sampling import draw_tokens, keep_likely
 from tests.models.loading import edit, load, rngs
 
 VOCABULARY = 40

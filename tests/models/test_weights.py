@@ -1,4 +1,4 @@
-"""Acting with merged weights: the same policy, faster; the base is restored bit for bit."""
+"""Merged weights and copies for few rows: the same policy, faster; the base is restored bit for bit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,24 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
+from torch import nn
+from torch.nn import functional
 
+from msgrpo_hub.models import weights
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.weights import merged, weights_version, without_adapter
+from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.plain_forward import PlainForward
+from msgrpo_hub.models.weights import (
+    FEWEST,
+    HAS_ONE_DNN,
+    LARGE,
+    MOST,
+    FewRowsLinear,
+    few_rows_by_one_dnn,
+    merged,
+    weights_version,
+    without_adapter,
+)
 from tests.models.engines import adapted_model
 from tests.tiny import tiny_model
 
@@ -168,3 +183,70 @@ def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_a
         _ = 1 / 0
     assert torch.equal(model(ids).logits, with_it)
     assert all(parameter.requires_grad for name, parameter in model.named_parameters() if "lora_B.default" in name)
+
+
+# ---- products of few rows by oneDNN
+
+one_dnn = pytest.mark.skipif(not HAS_ONE_DNN, reason="this build of torch has no oneDNN")
+TYPES = [torch.float32, torch.bfloat16] if HAS_ONE_DNN and torch.ops.mkldnn._is_mkldnn_bf16_supported() else [torch.float32]
+
+
+def layers(bias: bool = True, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    """A large layer and a small one."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(1024, LARGE // 1024, bias), nn.Linear(LARGE // 1024, 8, bias)).to(dtype)
+
+
+@one_dnn
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_few_rows_by_one_dnn_are_the_same_but_for_rounding(dtype: torch.dtype, bias: bool) -> None:
+    model = layers(bias, dtype)
+    for rows in (FEWEST[dtype], 17, MOST, MOST + 1):
+        x = torch.randn(rows, 1, 1024).to(dtype)
+        with torch.no_grad():
+            expected = model(x)
+            with few_rows_by_one_dnn(model):
+                assert torch.allclose(model(x), expected, atol=1e-2 if dtype == torch.bfloat16 else 1e-5)
+                assert [type(layer) for layer in model] == [FewRowsLinear, nn.Linear]
+                assert (model[0].copy is not None) == (rows <= MOST)
+        assert [type(layer) for layer in model] == [nn.Linear] * 2
+
+
+@one_dnn
+def test_weights_that_change_inside_the_context_are_copied_again() -> None:
+    model, x = layers(), torch.randn(8, 1024)
+    with torch.no_grad(), few_rows_by_one_dnn(model):
+        for change in (lambda w: w.mul_(2), lambda w: setattr(w, "data", w.detach().clone().neg_()), lambda w: w.zero_()):
+            model(x)
+            change(model[0].weight)
+            expected = functional.linear(functional.linear(x, *model[0].parameters()), *model[1].parameters())
+            assert torch.allclose(model(x), expected, atol=1e-5)
+
+
+@one_dnn
+def test_copies_have_a_size_limit_and_gradients_do_not_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = nn.Sequential(layers(), layers()[:1]), torch.randn(8, 1024)
+    first, second = model[0][0], model[1][0]
+    monkeypatch.setattr(weights, "COPIED", first.weight.nbytes)
+    with few_rows_by_one_dnn(model):
+        first(x).sum().backward()
+        assert first.weight.grad is not None
+        assert first.copy is None
+        with torch.no_grad():
+            expected = functional.linear(x, second.weight, second.bias)
+            first(x)
+            assert torch.allclose(second(x), expected, atol=1e-5)
+        assert first.copy is not None
+        assert second.copy is None
+    assert not {"copy", "copies"} & (vars(first).keys() | vars(second).keys())
+
+
+@one_dnn
+def test_both_engines_sample_with_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "LARGE", 1)
+    model = tiny_model(vocab_size=64)
+    for forward in (FastForward(model), PlainForward(model)):
+        with forward.acting():
+            assert any(isinstance(layer, FewRowsLinear) for layer in model.modules())
+        assert not any(isinstance(layer, FewRowsLinear) for layer in model.modules())

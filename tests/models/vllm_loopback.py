@@ -22,8 +22,7 @@ from peft import PeftModel
 
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.log_probs import token_log_probs
-from msgrpo_hub.training.acting import pair_of
+from msgrpo_hub.models.log_probs import token_batch, token_log_probs
 
 MAX_MODEL_LEN = 1024
 Json = dict[str, Any]
@@ -239,7 +238,7 @@ class VllmLoopback:
 
     def _scores(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
         scores: list[float] = token_log_probs(
-            self._model, pair_of(prompt, reply, trees=False), 1.0, tree=False, split_head=False
+            self._model, token_batch([[(prompt, reply)]], 0)[0], 1.0, tree=False, split_head=False
         ).tolist()
         return scores
 

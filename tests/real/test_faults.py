@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import attention
+from msgrpo_hub.models.attention import RowLayer
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.engine_check import choose_forward
-from msgrpo_hub.models.row_cache import RowLayer
 from tests.real.cases import plain_model, prompt_ids
 from tests.real.models import real_model
 
@@ -58,11 +57,6 @@ MODELS = ("smollm2-135m", "gemma-270m")
 FAULTS = [(model, fault) for model in MODELS for fault in (wrong_mask, rows_that_do_not_fork, stale_cache)]
 
 
-@pytest.fixture(autouse=True)
-def _nothing_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_the_fast_engine_is_accepted_also_beyond_the_window(name: str) -> None:
     model = plain_model(real_model(name), "bfloat16")
@@ -92,5 +86,5 @@ def test_replies_after_a_change_of_the_weights_are_those_of_a_new_engine(name: s
         after = log_probs(engine)
         assert after == log_probs(Engine(model, frozenset())) != before
         weight.mul_(-1)
-        monkeypatch.setattr(Engine, "_watch_weights", lambda *_: None)
+        monkeypatch.setattr("msgrpo_hub.models.engine.weights_version", lambda _model, known=engine._weights: known)
         assert log_probs(engine) != before  # the fault: keys and values of the other weights
