@@ -4,18 +4,78 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from lake_means import Means, lake_means, mean_of
 
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RllmMaps
-from msgrpo_hub.games.lake_means import Means, lake_means, mean_of
-from msgrpo_hub.games.published_lakes import SCALES, Scale
+from msgrpo_hub.games.registry import LAKES
 
 PUBLISHED = Path(__file__).with_name("published_lakes.toml")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A published Frozen Lake: one game, or games of several sizes in equal shares."""
+
+    name: str
+    ids: str
+    """The part of the ids between `FrozenLake-` and `-v1`, without the size."""
+    source: str
+    """Repository, commit and files that state the settings."""
+    differs: str = "–"
+    """What their game has that these ids lack."""
+    sizes: range = range(0)
+
+    @property
+    def lakes(self) -> list[FrozenLake]:
+        parts = [f"{self.ids}-{n}x{n}" for n in self.sizes] or [self.ids]
+        return [LAKES[f"FrozenLake-{part}-v1"] for part in parts]
+
+
+_GYMNASIUM = "Farama-Foundation/Gymnasium@v1.4.0 gymnasium/envs/__init__.py gymnasium/envs/toy_text/frozen_lake.py"
+_RAGEN_1 = "RAGEN-AI/RAGEN@5eb79b8 ragen/env/frozen_lake config/envs.yaml config/base.yaml"
+_RAGEN_2 = "mll-lab-nu/RAGEN@20daedc ragen/env/frozen_lake config/envs.yaml config/_3_frozen_lake.yaml config/base.yaml"
+_ROLL = "alibaba/ROLL@8eb27cc roll/pipeline/agentic/env/frozen_lake examples/config/traj_envs.yaml"
+_VAGEN = "mll-lab-nu/VAGEN@2936322 vagen/envs/frozenlake examples/train/frozenlake/val_frozenlake_text.yaml"
+_TEXT_ARENA = "TextArena/TextArena@6dfb577 textarena/envs/__init__.py textarena/envs/FrozenLake/env.py textarena/state.py"
+_RLLM = (
+    "rllm-org/rllm@ef6451f rllm/environments/frozenlake/frozenlake.py examples/frozenlake/prepare_frozenlake_data.py "
+    "examples/frozenlake/train_frozenlake_agent.sh"
+)
+_COOKBOOK = "rllm-org/rllm@9beb6e0 cookbooks/frozenlake/frozenlake_flow.py cookbooks/frozenlake/prepare_frozenlake_data.py"
+_TRINITY = (
+    "modelscope/Trinity-RFT@1d92209 benchmark/reports/frozenlake.md; "
+    "modelscope/Trinity-RFT@1764513 trinity/common/workflows/envs/frozen_lake; "
+    "hiyuchang/agentscope-samples@a1b4d54 tuner/frozen_lake (AgentScope's sample)"
+)
+_ACTIONS = "10 actions in 5 replies of up to {}; the whole history in the prompt"
+_HISTORY = "the whole history in the prompt"
+_WALLS = (
+    "a move off the board is invalid and takes no turn, and the second in a row ends the game; "
+    "a hole or the last turn gives the share of the way, at most 0.95"
+)
+
+SCALES = (
+    Scale("gymnasium 4×4", "Gymnasium-4x4", _GYMNASIUM),
+    Scale("gymnasium 8×8", "Gymnasium-8x8", _GYMNASIUM),
+    Scale("RAGEN 1", "RAGEN1", _RAGEN_1, _ACTIONS.format(5)),
+    Scale("RAGEN 2", "RAGEN2", _RAGEN_2, _ACTIONS.format(2)),
+    Scale("RAGEN 2, slippery", "RAGEN2-Slippery", _RAGEN_2, _ACTIONS.format(2)),
+    Scale("ROLL", "ROLL", _ROLL, "the instructions call the ice slippery, which it is not"),
+    Scale("VAGEN", "VAGEN", _VAGEN, "25 actions in 5 replies of up to 5; 0.02 for each readable reply"),
+    Scale("TextArena v0", "TextArena", _TEXT_ARENA, _WALLS),
+    Scale("TextArena v0-hardcore", "TextArena-Hardcore", _TEXT_ARENA, _WALLS),
+    Scale("rLLM, examples", "rLLM", _RLLM, _HISTORY, range(2, 10)),
+    Scale("rLLM, examples, slippery", "rLLM-Slippery", _RLLM, _HISTORY, range(2, 10)),
+    Scale("rLLM, cookbook", "rLLM-Cookbook", _COOKBOOK, _HISTORY, range(2, 10)),
+    Scale("Trinity-RFT, AgentScope", "rLLM", _TRINITY, _HISTORY, range(2, 6)),
+)
 
 
 def lakes() -> str:
@@ -30,7 +90,7 @@ def lakes() -> str:
 
 def lake_sources() -> str:
     """Where the settings of every scale stand, and what the ids lack."""
-    return markdown(["scale", "settings from", "their game also has"], [[s.name, s.source, s.differs or "–"] for s in SCALES])
+    return markdown(["scale", "settings from", "their game also has"], [[s.name, s.source, s.differs] for s in SCALES])
 
 
 def lake_results() -> str:

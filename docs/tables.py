@@ -27,7 +27,7 @@ from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.training.paper import MACHINE, ORIGINS, PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
+from msgrpo_hub.training.presets import MACHINE, ORIGINS, PAPER_PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 from tests.real.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,7 +60,7 @@ def origins() -> str:
 def _values(origin: Origin) -> str:
     """Name and value of every setting of an origin; of what fits a run to a machine, the names."""
     named = {f"`{name}`": one for name, one in SETTINGS.items() if one.value != ""}
-    for game in PRESETS.values():
+    for game in PAPER_PRESETS.values():
         named |= {(f"{name} of `{game}`" if one.value else name): one for name, one in of_game(make_game(game)).items()}
     values = [f"{name} {one.value}".strip() for name, one in named.items() if one.origin == origin]
     return ", ".join([*values, *(f"`{name}`" for name, one in MACHINE.items() if one.origin == origin)])
@@ -70,8 +70,8 @@ def presets() -> str:
     """Every value of the paper's presets with its origin and a note."""
     shared = {**SETTINGS, **MACHINE}
     rows = [_row(f"`{name}`", one) for name, one in shared.items()]
-    for preset in PRESETS:
-        game = make_game(PRESETS[preset])
+    for preset in PAPER_PRESETS:
+        game = make_game(PAPER_PRESETS[preset])
         rows.append(_row(f"`game` of `{preset}`", preset_settings(preset)["game"]))
         rows += [_row(f"{name} of `{game.id}`", one) for name, one in of_game(game).items()]
     by_origin = [row for origin in ORIGINS for row in rows if row[2] == origin]

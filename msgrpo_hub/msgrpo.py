@@ -1,25 +1,24 @@
 """MS-GRPO: multi-step group-relative policy optimisation, after Dilkes, Yazdanpanah and Stein (arXiv 2508.10839).
 
 One update, in the order of this file: G episodes from one initial state s0 give composite returns C, and these give
-advantages A. A credit (`credit.py`) turns them into one advantage per step. Absolute-advantage-weighted sampling (AAW)
-selects G' of the G episodes. The clipped loss pushes every generated token of every selected step by the step's
-advantage, with a KL penalty towards the reference.
+advantages A. A credit turns them into one advantage per step. Absolute-advantage-weighted sampling (AAW) selects G' of
+the G episodes. The clipped loss weights every generated token of the selected steps by the advantage of its step and adds
+a KL penalty towards the reference. The trainer calls `select` and `policy_loss`; `credit.py` has further credits.
 
-What the paper says
-    - All G episodes of a group start in one s0. The return of the whole episode, undiscounted, credits every token of
-      every step (Monte-Carlo credit). A format penalty is part of the return.
+From the paper
+    - All G episodes of a group start in one s0. The undiscounted return of the whole episode credits every token of every
+      step (Monte Carlo). A format penalty is part of the return.
     - Advantages are normalised over the group. AAW selects G' = 25 of G = 100 without replacement, by |A|.
-    - LoRA on all linear layers. The reference is the base, which is the model with the adapter switched off.
+    - LoRA adapts all linear layers. The reference is the base model, with the adapter disabled.
 
-What we decided where it is silent
-    - Mean and standard deviation run over the episodes of the group, not over their steps (long episodes would bias
-      them), with the population's standard deviation (ddof 0) and 1e-8 in the denominator.
-    - A group in which every step advantage is 0 teaches nothing. It is left out of the update, and counted.
+Our choices, where the paper is silent
+    - Mean and standard deviation are over the episodes of the group, not over their steps, which would favour long episodes.
+      The deviation is the population's (ddof 0), plus 1e-8.
+    - A group whose step advantages are all 0 is left out of the update and counted.
     - The temperature of AAW is tau = 1. An unparsed reply costs 1 in training and 0 in evaluation.
-    - p_old is the probability that the token was sampled with, recorded while acting (temperature included).
-    - The loss is normalised once per optimiser step, over all its episodes on all processes: `token_mean`, unless
-      another of the three functions below is chosen.
-    - KL by the k3 estimator, with coefficient beta = 0.01 unless configured.
+    - p_old is the probability recorded while sampling, temperature included.
+    - The loss is normalised once per optimiser step, over all its episodes on all processes, by default with `token_mean`.
+    - KL uses the k3 estimator, with beta = 0.01 by default.
 """
 
 from __future__ import annotations
@@ -27,23 +26,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from msgrpo_hub.episode import Episode, Group
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, checked
+from msgrpo_hub.games import stream
 
 # Shapes: G episodes of a group, S steps of an episode, K generated tokens.
 
 Scale = Callable[[Tensor], Tensor]
-"""Centred returns (G,) → the number that they are divided by, ()."""
+"""Centred returns (G,) → the number that divides them, ()."""
 
 Sampler = Callable[[Tensor, int, torch.Generator], Tensor]
-"""(advantages (G,), G', generator) → the indices of the selected episodes (G',), ascending, none twice."""
+"""(advantages (G,), G', generator) → the indices of the selected episodes (G',), ascending and distinct."""
 
 LossNormalisation = Callable[[Sequence[Sequence[int]]], list[list[float]]]
 """Reply lengths, per step of each selected episode → the weight of each token of that step."""
+
+StepAdvantages = list[list[Tensor]]
+"""Per group and episode, one advantage per step: (S,)."""
+
+# ---- 1) returns → advantages
 
 
 def composite_return(episode: Episode, format_penalty: float) -> float:
@@ -52,12 +59,12 @@ def composite_return(episode: Episode, format_penalty: float) -> float:
 
 
 def standard_deviation(centred: Tensor) -> Tensor:
-    """The population's standard deviation, and 1e-8 so that it is never 0."""
+    """The population standard deviation plus 1e-8."""
     return centred.square().mean().sqrt() + 1e-8
 
 
 def unscaled(centred: Tensor) -> Tensor:
-    """1: advantages keep the size of the returns, so groups of small spread count little (Dr. GRPO, arXiv 2503.20783)."""
+    """1: groups of small spread then have small advantages (Dr. GRPO, arXiv 2503.20783)."""
     return torch.ones_like(centred[0])
 
 
@@ -70,7 +77,7 @@ def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tens
 
     Args:
         returns: (G,) composite returns C.
-        scale: what C_j − mean(C) is divided by; in the paper, the standard deviation.
+        scale: the divisor of C_j − mean(C); in the paper, the standard deviation.
 
     Returns:
         (G,) advantages; all zero if the returns are all equal.
@@ -91,11 +98,94 @@ def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tens
     return advantages.to(returns.dtype if returns.is_floating_point() else torch.get_default_dtype())
 
 
+# ---- 2) advantages → credit
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditContext:
+    """The settings of an update that a credit may use."""
+
+    format_penalty: float = 0.0
+    """Subtracted from the reward of each unparsed reply [−Φ]."""
+    scale: Scale = standard_deviation
+    """The divisor of centred returns."""
+    update: int = 1
+    """Number of the update, from 1."""
+
+    def rewards(self, episode: Episode) -> Tensor:
+        """(S,) r_t + Φ_t of an episode; their sum is its composite return C."""
+        return torch.tensor([step.reward - self.format_penalty * (step.action is None) for step in episode.steps])
+
+    def returns_to_go(self, episode: Episode) -> Tensor:
+        """(S,) Σ_{t' ≥ t} (r_{t'} + Φ_{t'}), undiscounted."""
+        return self.rewards(episode).flip(0).cumsum(0).flip(0)
+
+
+class Credit(Protocol):
+    """Gives each step its advantage. A plain function with the same arguments is a credit too."""
+
+    def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+        """Computes one advantage per step of every episode.
+
+        Args:
+            groups: the groups of an update, with all their episodes.
+            returns: per group (G,), the composite returns C.
+            context: the format penalty and the scale of advantages.
+
+        Returns:
+            Per group and episode (S,). A group with zeros only is left out of the update.
+        """
+
+
+CreditFunction = Callable[[Sequence[Group], Sequence[Tensor], CreditContext], StepAdvantages]
+
+
+def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+    """The paper's credit: every step of episode j gets A_j, the advantage of the episode's return."""
+    return [
+        [a.expand(len(e.steps)) for a, e in zip(group_advantages(of_group, context.scale), group.episodes, strict=True)]
+        for group, of_group in zip(groups, returns, strict=True)
+    ]
+
+
+def step_advantages(
+    credit: Credit | CreditFunction, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext
+) -> StepAdvantages:
+    """The advantages of a credit, checked.
+
+    Raises:
+        UserError: the result is not one finite number per step of every episode.
+    """
+    result = credit_function(credit)(groups, returns, context)
+    expected = "expected one number per step of every episode"
+    try:
+        tensors = [[torch.as_tensor(steps, dtype=torch.float32) for steps in of_group] for of_group in result]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the credit gave no numbers ({error}): {expected}") from error
+    shapes = [[(len(episode.steps),) for episode in group.episodes] for group in groups]
+    if [[tuple(steps.shape) for steps in of_group] for of_group in tensors] != shapes:
+        raise UserError(f"the credit gave advantages of another shape: {expected} of every group")
+    if not all(bool(torch.isfinite(steps).all()) for of_group in tensors for steps in of_group):
+        raise UserError(f"the credit gave advantages that are not finite: {expected}")
+    return tensors
+
+
+def credit_function(credit: Credit | CreditFunction) -> CreditFunction:
+    """The method `advantages` of a credit, or the credit itself if it is a function. Raises `UserError` for anything else."""
+    function: CreditFunction = getattr(credit, "advantages", credit)  # type: ignore[arg-type]
+    if not callable(function):
+        raise UserError(f"the credit is of type {type(credit).__name__}: expected a function, or an object with `advantages`")
+    return function
+
+
+# ---- 3) selection
+
+
 def sample_by_absolute_advantage(advantages: Tensor, count: int, generator: torch.Generator, tau: float = 1.0) -> Tensor:
     """AAW: `count` = G' of G episodes without replacement, with p_j = softmax_j(|A_j| / τ).
 
-    Draws are successive, and the probabilities of the rest are renormalised after each: the first G' of independent exponential
-    waiting times with these rates. Their logarithms are compared, which no difference of |A| is too large for.
+    Successive sampling, renormalised after each selection, selects the first G' of independent exponential waiting times
+    with these rates. The code compares their logarithms, which do not overflow.
 
     >>> sample_by_absolute_advantage(torch.tensor([0.0, 9.0, -9.0, 0.0]), 2, torch.Generator().manual_seed(0)).tolist()
     [1, 2]
@@ -155,8 +245,8 @@ def select_episodes(
 
     Args:
         groups: groups of G episodes each.
-        advantages: per group (G,), A_j of the episodes' returns, by which they are selected.
-        step_advantages: per group and episode (S,), what the credit gives each step.
+        advantages: per group (G,), A_j of the episodes' returns; the sampler selects by these.
+        step_advantages: per group and episode (S,), from the credit.
         count: G', the number of episodes per group.
         sampler: selects the episodes of a group.
         generator: randomness of the sampler.
@@ -169,8 +259,47 @@ def select_episodes(
     ]
 
 
+class Selection(NamedTuple):
+    """An update between sampling and training."""
+
+    returns: list[Tensor]
+    """Per group (G,), the composite returns C."""
+    advantages: list[Tensor]
+    """Per group (G,), A_j of the returns."""
+    step_advantages: StepAdvantages
+    selected: list[SelectedEpisode]
+
+
+def select(
+    groups: Sequence[Group],
+    credit: Credit | CreditFunction,
+    sampler: Sampler,
+    context: CreditContext,
+    count: int,
+    seed: int,
+) -> Selection:
+    """One update up to the loss: returns → advantages → credit → selection.
+
+    Args:
+        groups: the groups of the update, in the order in which they were played.
+        credit: gives each step its advantage.
+        sampler: selects the episodes of a group.
+        context: format penalty, scale and number of the update.
+        count: G', the number of episodes per group.
+        seed: seed of the run.
+    """
+    returns = [torch.tensor([composite_return(e, context.format_penalty) for e in group.episodes]) for group in groups]
+    advantages = [group_advantages(of_group, context.scale) for of_group in returns]
+    of_steps = step_advantages(credit, groups, returns, context)
+    generator = torch.Generator().manual_seed(int(stream(seed, "drawing", context.update).integers(2**62)))
+    return Selection(returns, advantages, of_steps, select_episodes(groups, advantages, of_steps, count, sampler, generator))
+
+
+# ---- 4) loss
+
+
 def token_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every generated token counts the same.
+    """Every generated token has the same weight.
 
     >>> token_mean([[1, 3], [4]])
     [[0.125, 0.125], [0.125]]
@@ -180,13 +309,13 @@ def token_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
 
 
 def step_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every step counts the same, however long its reply."""
+    """Every step has the same weight, whatever the length of its reply."""
     total = sum(map(len, lengths))
     return [[1.0 / (total * length) for length in steps] for steps in lengths]
 
 
 def episode_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every selected episode counts the same, however many tokens it has."""
+    """Every selected episode has the same weight, whatever its number of tokens."""
     return [[1.0 / (len(lengths) * sum(steps)) for _ in steps] for steps in lengths]
 
 
@@ -197,9 +326,8 @@ LOSS_NORMALISATIONS: dict[str, LossNormalisation] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LossTerms:
-    """The loss and its parts. They are sums over the given tokens, so micro-batches and processes add up exactly."""
+class LossTerms(NamedTuple):
+    """The loss and its parts: sums over the given tokens, so micro-batches and processes add up exactly."""
 
     loss: Tensor
     kl: Tensor
@@ -207,7 +335,6 @@ class LossTerms:
     """The weight of the tokens whose gradient the clip stops."""
 
 
-@checked
 def policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,
@@ -224,14 +351,15 @@ def policy_loss(
 
     Args:
         log_probs: (K,) log p_θ of the generated tokens, with gradient.
-        old_log_probs: (K,) log p_old, from acting.
+        old_log_probs: (K,) log p_old, recorded while sampling.
         reference_log_probs: (K,) log p_ref; None only if β = 0.
-        advantages: (K,) A of the step that each token belongs to.
-        weights: (K,) n, how much each token counts (see `LOSS_NORMALISATIONS`).
+        advantages: (K,) A of each token's step.
+        weights: (K,) n, the weight of each token (see `LOSS_NORMALISATIONS`).
         epsilon_low: clips the ratio w = p_θ / p_old from below.
         epsilon_up: clips it from above.
         beta: weight of the KL penalty.
-        largest_ratio: truncates w first; its gradient stays that of the truncated weight (ours, for servers that sample).
+        largest_ratio: truncates w before the clip; its gradient is the gradient of the truncated weight (ours, for sampling
+            on servers).
 
     Raises:
         ValueError: shapes differ, or there is a KL penalty without reference.
@@ -257,6 +385,6 @@ def policy_loss(
 
 
 def k3(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
-    """The k3 estimate of KL(p_θ ‖ p_ref) from tokens sampled from p_θ: p_ref/p_θ − log(p_ref/p_θ) − 1, never negative."""
+    """The k3 estimate of KL(p_θ ‖ p_ref) from tokens sampled from p_θ: p_ref/p_θ − log(p_ref/p_θ) − 1, at least 0."""
     difference = reference_log_probs - log_probs
     return torch.exp(difference) - difference - 1.0

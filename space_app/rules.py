@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import players
@@ -21,7 +20,7 @@ from verdicts import Arms, Asked, Expected, judged
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games import GAMES, Variant, make_game
 from msgrpo_hub.games.board import MOVES
-from msgrpo_hub.games.scene import HasScene, has_scene
+from msgrpo_hub.games.game import HasScene, has_scene
 
 LONGEST_TEXT = 4_000
 """Largest number of characters in the instructions, and in the rules."""
@@ -38,14 +37,6 @@ OPENING_PLAYERS = ("lake", "lake-trap")
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _WAYS = {"Left": "the column by -1", "Down": "the row by 1", "Right": "the column by 1", "Up": "the row by -1"}
-
-
-@dataclass(frozen=True)
-class Reworded(Variant):
-    """A game in a visitor's words; everything else is that of `game`."""
-
-    instructions: str = ""  # a field in place of a property of Variant
-    rules: tuple[str, ...] = ()
 
 
 PRESETS: dict[str, tuple[str, Expected]] = {
@@ -116,7 +107,7 @@ def registered_game(name: str) -> HasScene:
     return game
 
 
-def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]) -> Reworded:
+def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]) -> Variant:
     """Returns the game in a visitor's words. Raises `UserError` for texts that are too long and names that do not parse."""
     own = registered_game(game)
     text = validation.text(instructions, LONGEST_TEXT, "instructions").strip()
@@ -132,10 +123,10 @@ def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]
     if len({name.casefold() for name in given}) < len(given):
         raise UserError(f"the names {', '.join(given)}: expected four different ones")
     changed = {action: name for action, name in zip(own.actions, given, strict=True) if action != name}
-    return Reworded(own, f"{own.id}:told", names=changed, instructions=text, rules=tuple(lines.splitlines()))
+    return Variant(own, f"{own.id}:told", names=changed, instructions=text, rules=tuple(lines.splitlines()))
 
 
-def control_game(game: str, told: Reworded) -> Reworded:
+def control_game(game: str, told: Variant) -> Variant:
     """Returns the game with as many other words as the visitor's, in the same places, that say nothing about it.
 
     A small model is disturbed by the length and the place of new words as much as by what they say.
@@ -146,7 +137,7 @@ def control_game(game: str, told: Reworded) -> Reworded:
     longer = len("\n".join(told.rules)) - len("\n".join(own.rules))
     added = max(round(longer / len(variant.sentence)), int(instructions == own.instructions))  # at least one sentence in all
     rules = (*own.rules[:-1], *[variant.sentence] * added, own.rules[-1])
-    return Reworded(own, f"{own.id}:control", instructions=instructions, rules=rules)
+    return Variant(own, f"{own.id}:control", instructions=instructions, rules=rules)
 
 
 def _irrelevant(told: str, own: str, sentence: str) -> str:

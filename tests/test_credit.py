@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext, as_credit, reward_to_go, step_advantages, whole_episode
+from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext, reward_to_go
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.msgrpo import composite_return, group_advantages, unscaled
+from msgrpo_hub.msgrpo import composite_return, group_advantages, step_advantages, unscaled, whole_episode
 
 Turn = tuple[str, float | None]
 """(observation, reward; None for an unparsed reply with reward 0)."""
@@ -42,7 +42,7 @@ def returns_of(group: Group, penalty: float) -> Tensor:
 
 def credited(name: str, group: Group, penalty: float = 1.0, **context: object) -> list[list[float]]:
     given = CreditContext(format_penalty=penalty, **context)  # type: ignore[arg-type]
-    (steps,) = step_advantages(as_credit(CREDITS[name]), [group], [returns_of(group, penalty)], given)
+    (steps,) = step_advantages(CREDITS[name], [group], [returns_of(group, penalty)], given)
     return [of_episode.tolist() for of_episode in steps]
 
 
@@ -125,7 +125,7 @@ def test_equal_episodes_get_no_advantage(name: str) -> None:
 
 def test_a_plain_function_is_a_credit() -> None:
     group = group_of([("s", 1.0)], [("s", 0.0)])
-    given = step_advantages(as_credit(reward_to_go), [group], [returns_of(group, 0.0)], CreditContext())
+    given = step_advantages(reward_to_go, [group], [returns_of(group, 0.0)], CreditContext())
     assert [steps.tolist() for steps in given[0]] == [[1.0], [-1.0]]
 
 
@@ -146,7 +146,7 @@ def test_a_plain_function_is_a_credit() -> None:
 def test_what_is_not_one_number_per_step_is_refused_in_a_line(wrong: object, message: str) -> None:
     group = group_of([("s", 1.0), ("a", 1.0)], [("s", 0.0), ("a", 0.0)])
     with pytest.raises(UserError, match=message):
-        step_advantages(as_credit(wrong), [group], [returns_of(group, 0.0)], CreditContext())  # type: ignore[arg-type]
+        step_advantages(wrong, [group], [returns_of(group, 0.0)], CreditContext())  # type: ignore[arg-type]
 
 
 def test_whole_episode_is_the_default_of_the_paper() -> None:

@@ -30,6 +30,7 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import CUDA, MPS, OnGpu, OnMps, fake_gpu
+from tests.training.trainers import learn
 
 pytestmark = pytest.mark.slow
 
@@ -73,14 +74,14 @@ def test_the_mps_that_is_not_there_also_refuses_float64_and_operations_without_a
 
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
     """What was played, the metrics of an optimiser step on it (with advantages of ±1), and the adapter after it."""
-    trainer = Trainer(config, accelerator)
+    trainer = Trainer.from_config(config, accelerator)
     [group] = trainer.act([(config.game, 7)])
     selected = [
         SelectedEpisode(episode, (advantage,) * len(episode.steps))
         for episode, advantage in zip(group.episodes, cycle([1.0, -1.0]), strict=False)
     ]
     assert len(pack(to_samples(selected, token_mean), config.token_budget)) > 1
-    metrics = trainer.learn(selected, 1)
+    metrics = learn(trainer, selected, 1)
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 
 
@@ -153,7 +154,7 @@ def test_auto_takes_the_cpu_for_a_small_model_and_says_so_in_one_line(
     config: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     with fake_gpu(OnMps):
-        trainer = Trainer(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
+        trainer = Trainer.from_config(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
     assert trainer.model.device.type == "cpu"
     assert caplog.messages == ["running on cpu: a model of 0.8 M parameters is faster there than on mps"]
 

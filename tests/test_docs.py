@@ -17,7 +17,7 @@ from msgrpo_hub.cli import COMMANDS, parse
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.training.config import PRESETS
-from msgrpo_hub.training.paper import SETTINGS
+from msgrpo_hub.training.presets import SETTINGS
 from tests.test_imports import LAYERS, PACKAGE, ROOMS, SOURCES
 
 ROOT = Path(__file__).parents[1]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from msgrpo_hub.credit import CreditContext, whole_episode
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.msgrpo import (
+    CreditContext,
     Sampler,
     SelectedEpisode,
     composite_return,
@@ -18,6 +18,7 @@ from msgrpo_hub.msgrpo import (
     sample_by_absolute_advantage,
     sample_top,
     select_episodes,
+    whole_episode,
 )
 
 SILENT = Step(observation="", completion=Completion(text=""), action=None, status="unreadable", legal=False, reward=0.0)

@@ -16,7 +16,8 @@ from benchmark.experiments.experiment import Experiment, Settings, Values, confi
 from benchmark.experiments.headlines import headline, headline_of_games
 from benchmark.experiments.others import draw_others, table_of_others
 from benchmark.experiments.training import learning_curve
-from msgrpo_hub.training.config import PRESETS, preset
+from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.presets import PRESETS
 
 MOST_CURVES = 8
 """Arms that a figure shows the curves of; of more it shows how they end."""

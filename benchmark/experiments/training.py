@@ -16,9 +16,9 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.config import TrainConfig, preset
+from msgrpo_hub.training.config import TrainConfig, fingerprint, preset
 from msgrpo_hub.training.run import train
-from msgrpo_hub.training.run_folder import RunFolder, fingerprint
+from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.trainer import Trainer
 
 SERIES = (
@@ -45,7 +45,7 @@ def learning_curve(settings: Settings, scratch: Path) -> Values:  # noqa: ARG001
     fields = {"preset": settings["case"], "seed": settings["seed"], "updates": settings["updates"], **settings["settings"]}
     updates = fields["updates"]
     config = configured({**fields, "updates": max(updates, 1)})  # without an update, the base
-    trainer = Trainer(config, Accelerator(cpu=True))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True))
     for game in settings.get("also", []):
         trainer.starts.test(game)  # one that needs a package says so now
     metrics: dict[str, list[float]] = {name: [] for name in SERIES}
@@ -97,7 +97,7 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
 
 def test_rewards(trainer: Trainer, *games: str) -> list[float]:
     """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
-    return [episode.reward for episode in test_episodes(trainer, trainer.config.eval_temperature, *games)]
+    return [episode.reward for episode in test_episodes(trainer, trainer.eval_temperature, *games)]
 
 
 def test_episodes(trainer: Trainer, temperature: float, *games: str) -> list[Episode]:

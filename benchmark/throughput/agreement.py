@@ -25,7 +25,8 @@ def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> di
     selected = first_selected(trainer)
     padded, theirs = trainer.backward_padded(selected), gradients(trainer)
     trainer.optimizer.zero_grad()
-    loss, kl, _ = trainer.backward(pack(to_samples(selected, token_mean), trainer.config.token_budget), trainer.loss)
+    terms = MeasuredTrainer.gradient(trainer, pack(to_samples(selected, token_mean), trainer.config.token_budget))
+    loss, kl = terms["loss"], terms["kl"]
     ours = gradients(trainer)
     scale = max(gradient.abs().max().item() for gradient in ours.values())
     return {

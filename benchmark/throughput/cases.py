@@ -26,8 +26,8 @@ from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.start_states import Start
-from msgrpo_hub.training.trainer import PackLoss, Trainer
+from msgrpo_hub.training.starts import Start
+from msgrpo_hub.training.trainer import Trainer
 
 PRESETS = {
     "FrozenLake-NotSlippery-v1": "quickstart",
@@ -119,6 +119,7 @@ class ForcedReply:
 class MeasuredTrainer(Trainer):
     """The library's trainer. It records the episodes played and trained on, to count the work."""
 
+    config: TrainConfig
     played: list[Group]
     packs: Sequence[Pack] = ()
     selected: Sequence[SelectedEpisode] = ()
@@ -146,15 +147,17 @@ class MeasuredTrainer(Trainer):
         """Acts as this side does."""
         return super().act(starts)
 
-    def optimizer_step(self, packs: Sequence[Pack], index: int, loss_of: PackLoss) -> Metrics:
+    def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         self.packs = packs
-        return super().optimizer_step(packs, index, loss_of)
+        return super().gradient(packs, taught)
 
 
 def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:
     """A trainer for a case, with the adapter of its policy."""
     changes = {"device": "cuda" if torch.cuda.is_available() else "cpu", **changes}
-    trainer = kind(case.config(models, **changes), Accelerator(cpu=not torch.cuda.is_available()))
+    config = case.config(models, **changes)
+    trainer = kind.from_config(config, Accelerator(cpu=not torch.cuda.is_available()))
+    trainer.config = config
     if case.policy_updates:
         for name, tensor in load_file(adapter_file(case, models)).items():
             trainer.parameters[name].data.copy_(tensor)

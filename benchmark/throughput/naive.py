@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from peft import PeftModel
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
 from msgrpo_hub.agent.policy import Policy
@@ -25,9 +25,10 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.rollout import play_groups
+from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.start_states import Start
+from msgrpo_hub.training.starts import Start
 
 # Shapes: R rows, C longest reply of them.
 
@@ -111,15 +112,13 @@ class NaiveTrainer(MeasuredTrainer):
         torch.manual_seed(index)
         return super().update(index)
 
-    def learn(self, selected: Sequence[SelectedEpisode], index: int) -> Metrics:  # noqa: ARG002
+    def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
         self.selected = selected
-        if not selected:
-            return {}
+        return []
+
+    def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:  # noqa: ARG002
         self.optimizer.zero_grad()
-        loss = self.backward_padded(selected)
-        nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip)
-        self.optimizer.step()
-        return {"loss": loss}
+        return {"loss": self.backward_padded(self.selected)}
 
     def micro_batch(self, longest: int) -> int:
         """Rows of a pass; on a GPU as many as fit into the token budget of our side, where more would not fit into memory."""

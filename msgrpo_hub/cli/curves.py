@@ -15,7 +15,7 @@ from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
 from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:
-    from msgrpo_hub.training.seed_sets import Variant
+    from msgrpo_hub.training.seeds import Variant
 
 FILE = "seed-curves.png"
 KINDS = ("png", "svg")
@@ -36,8 +36,7 @@ def add_curves(parser: argparse.ArgumentParser) -> None:
 
 
 def _curves(options: argparse.Namespace) -> None:
-    from msgrpo_hub.training.seed_sets import data_of, find_variants
-    from msgrpo_hub.training.seed_table import seed_table
+    from msgrpo_hub.training.seeds import data_of, find_variants, seed_table
 
     variants = find_variants(options.folders)
     output = options.output or Path(os.path.commonpath([folder.resolve() for folder in options.folders])) / FILE
@@ -55,7 +54,7 @@ def _curves(options: argparse.Namespace) -> None:
 def _draw(variants: Sequence[Variant], x: str, output: Path, kind: str) -> None:
     from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
     from msgrpo_hub.storage.files import disk_errors, write_atomically
-    from msgrpo_hub.training.seed_lines import X_AXES, seed_lines
+    from msgrpo_hub.training.seeds import X_AXES, seed_lines
 
     lines = [seed_lines(variant, x) for variant in variants]
     if not has_curves(lines):

@@ -107,8 +107,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     from msgrpo_hub.cli.training import check_repos, minutes_between, train_config
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.hub.checkpoints import check_same_run
-    from msgrpo_hub.training.config import CHOICES, TrainConfig
-    from msgrpo_hub.training.run_folder import RESUMABLE_FIELDS
+    from msgrpo_hub.training.config import CHOICES, RESUMABLE_FIELDS, TrainConfig
 
     if options.seeds:
         raise UserError("--seeds: a job trains one seed: expected one job per seed, with --seed and a repository of its own")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import shlex
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgrpo_hub.cli.flags import add_fields, given_fields, read_as, read_path
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
@@ -16,10 +18,13 @@ from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Range, Seed
 
+if TYPE_CHECKING:
+    from msgrpo_hub.training.config import TrainConfig
+
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    from msgrpo_hub.training.config import CHOICES, PRESETS, TrainConfig
-    from msgrpo_hub.training.paper import remark
+    from msgrpo_hub.training.config import CHOICES, TrainConfig
+    from msgrpo_hub.training.presets import PRESETS, remark
 
     parser.description = (
         "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "
@@ -96,41 +101,54 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def _train(options: argparse.Namespace) -> None:
-    if options.seeds:
-        _train_seeds(options)
-        return
-    config = train_config(options)
-    if not options.push_to_hub and (options.base or hasattr(options, "private")):
+    # 1) checks, before hours of training
+    folder, has_visibility = options.output_dir, hasattr(options, "private")
+    if not options.push_to_hub and (options.base or has_visibility) and not options.seeds:
         raise UserError("--base, --private and --public are for a push: expected --push-to-hub USER/NAME as well")
+    config = train_config(options)
+    runs = _seed_runs(options, config) if options.seeds else {folder: config}
     check_repos(options)
     quiet_loading(config.model)
     if options.push_to_hub:
         from msgrpo_hub.hub.adapters import check_push
 
-        check_push(config, options.push_to_hub, options.base)  # now, not after hours of training
+        check_push(config, options.push_to_hub, options.base)
+
+    # 2) one run per seed, one after another
     from msgrpo_hub.training.run import train
 
-    how = {"acting": options.acting, "resume": options.resume, "accept_rounding": options.accept_rounding}
-    summary = train(config, options.output_dir, **how, callbacks=_checkpoints(options))
-    if not summary:
+    how = {"acting": options.acting, "accept_rounding": options.accept_rounding, "callbacks": _checkpoints(options)}
+    for path, own in runs.items():
+        summary = train(own, path, resume=options.resume or bool(options.seeds), **how)
+        gc.collect()  # the next run needs the memory of this one's model
+    if not summary:  # a process other than the first
+        return
+
+    # 3) results and next commands
+    if options.seeds:
+        _show_seeds(options)
         return
     if options.json:
         print_json(summary)
     else:
-        show_summary(summary, options.output_dir)
-    print_next(*next_commands(summary, config, options.output_dir))
+        show_summary(summary, folder)
+    print_next(*next_commands(summary, config, folder))
     if options.push_to_hub:
-        _push(options)
+        from msgrpo_hub.hub import push_adapter
+
+        private = getattr(options, "private", None)
+        pushed = push_adapter(folder, options.push_to_hub, private=private, base=options.base)
+        show_pushed(pushed, quiet=options.json, next_command=f"msgrpo eval {options.push_to_hub} --suite quick")
 
 
 def check_repos(options: argparse.Namespace) -> None:
-    """Raises `UserError` if the adapter and the state of its run were to share a repository."""
+    """Raises `UserError` if the adapter and the state of its run would share a repository."""
     if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
         raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
 
 
 def _checkpoints(options: argparse.Namespace) -> list[Any]:
-    """What keeps the run on the Hub, if that is asked for."""
+    """The callback that keeps the run on the Hub, if requested."""
     if not options.checkpoint_repo:
         if options.checkpoint_every is not None:
             raise UserError("--checkpoint-every without --checkpoint-repo: expected --checkpoint-repo USER/NAME as well")
@@ -145,8 +163,13 @@ def minutes_between(options: argparse.Namespace) -> float:
     return 10.0 if options.checkpoint_every is None else float(options.checkpoint_every)
 
 
-def _train_seeds(options: argparse.Namespace) -> None:
-    """Several seeds into one folder, one after another."""
+def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, TrainConfig]:
+    """Folder → configuration of each seed's run. Raises `UserError` if one of them cannot start."""
+    from dataclasses import replace
+
+    from msgrpo_hub.training.config import fixed_fields
+    from msgrpo_hub.training.run_folder import RunFolder
+
     folder = options.output_dir
     if hasattr(options, "seed"):
         raise UserError("--seed and --seeds are both given: expected one of them")
@@ -154,32 +177,29 @@ def _train_seeds(options: argparse.Namespace) -> None:
         raise UserError("--checkpoint-repo is for one seed: expected one `msgrpo train` per seed, each with its own repository")
     if options.push_to_hub or options.base or hasattr(options, "private"):
         raise UserError(f"--push-to-hub is for one seed: expected `msgrpo push adapter {folder}/seed-N USER/NAME` after training")
-    config = train_config(options)
-    quiet_loading(config.model)
-    from msgrpo_hub.training.seed_sets import data_of
-    from msgrpo_hub.training.seed_table import seed_table
-    from msgrpo_hub.training.seeds import CURVES, SUMMARY, train_seeds
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError("several seeds under a launcher such as torchrun: expected one process, or one seed")
+    if RunFolder(folder).config.exists():
+        raise UserError(f"{str(folder)!r} holds a run of one seed: name another --output-dir for several")
+    runs = {folder / f"seed-{seed}": replace(config, seed=seed) for seed in options.seeds}
+    for path, own in runs.items():
+        if RunFolder(path).config.exists():
+            RunFolder(path).check(fixed_fields(own), options.resume)
+    return runs
 
-    how = {"acting": options.acting, "resume": options.resume, "accept_rounding": options.accept_rounding}
-    variant = train_seeds(config, folder, options.seeds, **how)
+
+def _show_seeds(options: argparse.Namespace) -> None:
+    """Prints the table over seeds and the next commands."""
+    from msgrpo_hub.training.seeds import data_of, find_variants, seed_table
+
+    folder, variants = options.output_dir, find_variants([options.output_dir])
     if options.json:
-        print_json(data_of(variant))
+        print_json([data_of(variant) for variant in variants])
     else:
-        print(seed_table([variant]))
-        print(
-            f"\nThe adapters are in {folder}/seed-N/adapter, the figures in {folder}/{SUMMARY}, the curves in {folder}/{CURVES}"
-        )
-    learned = [seed for seed in options.seeds if "learned_nothing" not in variant.finished[seed]]
-    runs = [shlex.quote(str(run)) for run in (folder, *(folder / f"seed-{seed}" for seed in learned[:1]))]
-    print_next(f"msgrpo curves {runs[0]}", *(f"msgrpo push adapter {run} USER/NAME" for run in runs[1:]))
-
-
-def _push(options: argparse.Namespace) -> None:
-    from msgrpo_hub.hub import push_adapter
-
-    private = getattr(options, "private", None)
-    pushed = push_adapter(options.output_dir, options.push_to_hub, private=private, base=options.base)
-    show_pushed(pushed, quiet=options.json, next_command=f"msgrpo eval {options.push_to_hub} --suite quick")
+        print(f"{seed_table(variants)}\n\nThe adapters are in {folder}/seed-N/adapter")
+    learned = [run.folder for run in variants[0].runs.values() if run.summary and "learned_nothing" not in run.summary]
+    pushes = [f"msgrpo push adapter {shlex.quote(os.path.relpath(path))} USER/NAME" for path in learned[:1]]
+    print_next(f"msgrpo curves {shlex.quote(str(folder))}", *pushes)
 
 
 def show_summary(summary: dict[str, Any], folder: Path) -> None:
@@ -220,40 +240,25 @@ def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[st
 
 
 def train_config(options: argparse.Namespace) -> Any:
-    """The configuration of a preset or a file (with --resume, of the run itself), changed by the flags."""
+    """The configuration of a preset or a file, or with --resume of the run itself, changed by the flags."""
     from dataclasses import asdict
 
     from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
-    from msgrpo_hub.training.seed_sets import set_folders
+    from msgrpo_hub.training.run_folder import seed_folders
 
-    runs = [options.output_dir]
-    if options.seeds:
-        runs = [*(options.output_dir / f"seed-{seed}" for seed in options.seeds), *set_folders(options.output_dir)]
-    own = next((run / "config.toml" for run in runs if (run / "config.toml").exists()), options.output_dir / "config.toml")
     flags = given_fields(options, TrainConfig)
     if options.preset is not None and options.config:
         raise UserError("--preset and --config are both given: expected one of them")
-    if options.preset is not None:
-        base = preset(options.preset)
-    elif options.config:
-        base = load_config(options.config, typed=flags)
-    else:
-        base = _begun(options, own, flags) or TrainConfig()
+    base = preset(options.preset) if options.preset is not None else TrainConfig()
+    with TemporaryDirectory() as temporary:
+        path = options.config
+        if options.resume and path is None and options.preset is None:
+            runs = [options.output_dir, *seed_folders(options.output_dir)]
+            path = next((run / "config.toml" for run in runs if (run / "config.toml").exists()), None)
+            if path is None and options.checkpoint_repo:
+                from msgrpo_hub.hub.checkpoints import fetch_config
+
+                fetched = fetch_config(options.checkpoint_repo, Path(temporary))
+                path = fetched if fetched.exists() else None
+        base = load_config(path, typed=flags) if path else base
     return from_values(asdict(base) | flags)
-
-
-def _begun(options: argparse.Namespace, own: Path, flags: dict[str, Any]) -> Any:
-    """The configuration of the run to resume: that of the folder, else that of the repository on the Hub, else None."""
-    from msgrpo_hub.training.config import load_config
-
-    if not options.resume:
-        return None
-    if own.exists():
-        return load_config(own, typed=flags)
-    if not options.checkpoint_repo:
-        return None
-    from msgrpo_hub.hub.checkpoints import fetch_config
-
-    with TemporaryDirectory() as folder:
-        there = fetch_config(options.checkpoint_repo, Path(folder))
-        return load_config(there, typed=flags) if there.exists() else None

@@ -24,7 +24,7 @@ from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, check_fields
 from msgrpo_hub.games import Game, Split, base_game, episode_seed, is_remote, make_game, stream
-from msgrpo_hub.games.splits import Splits
+from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 
 HARNESS = 3

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgrpo_hub.episode import Group
 from msgrpo_hub.games import episode_seed
@@ -14,7 +14,7 @@ from msgrpo_hub.storage.tables import Rollout
 from msgrpo_hub.storage.update_rules import UpdateRules
 
 if TYPE_CHECKING:
-    from msgrpo_hub.credit import Selection
+    from msgrpo_hub.msgrpo import Selection
 
 ROUNDING = 1e-5
 """Tolerance of advantages, relative to 1 or to their size: they are computed in float32."""
@@ -98,15 +98,15 @@ def _recomputed_problems(update: int, groups: Sequence[Sequence[Rollout]], rules
 
 def _selection(update: int, groups: Sequence[Sequence[Rollout]], rules: UpdateRules) -> Selection:
     """What the run must have computed; a credit that is not built in has given what is stored."""
-    from msgrpo_hub.credit import CREDITS, CreditContext, FunctionCredit, as_credit, select
-    from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, SAMPLERS, sample_top
+    from msgrpo_hub.credit import CREDITS, CreditContext
+    from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, SAMPLERS, sample_top, select
 
     played = [
         Group(game_id=group[0].episode.game_id, seed=group[0].episode.seed, episodes=tuple(rollout.episode for rollout in group))
         for group in groups
     ]
     stored = [[rollout.step_advantages for rollout in group] for group in groups]
-    credit = as_credit(CREDITS.get(rules.credit, FunctionCredit(lambda *_: stored)))  # type: ignore[arg-type]
+    credit: Any = CREDITS.get(rules.credit, lambda *_: stored)
     context = CreditContext(format_penalty=rules.format_penalty, scale=ADVANTAGE_SCALES[rules.advantage_scale], update=update)
     return select(played, credit, SAMPLERS.get(rules.sampler, sample_top), context, rules.selected_per_group, rules.seed)
 

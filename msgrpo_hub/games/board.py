@@ -1,18 +1,21 @@
-"""Cells, directions and their text, shared by both games.
+"""Cells, directions and the text of a board, shared by the games.
 
 A cell is (row, column), counted from (0, 0) at the top left. The order of the actions is gymnasium's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
+from typing import Any, ClassVar, Literal
 
 Cell = tuple[int, int]
+View = Literal["full", "coordinates", "grid"]
+"""The parts of an observation: the list of coordinates, the grid, or both."""
 
 DIRECTIONS: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
-"""Action name → (change of row, change of column)."""
+"""Action → (change of row, change of column)."""
 
 MOVES = "Up and Down change the row by one, Left and Right change the column by one."
 CELL_RULES = ("A cell is (row, column); (0, 0) is the top left.", MOVES)
@@ -38,7 +41,7 @@ def inside(cell: Cell, rows: int, columns: int) -> bool:
 
 
 def cells_text(cells: Iterable[Cell]) -> str:
-    """Cells in reading order as text.
+    """Cells as text, in the given order.
 
     >>> cells_text([(1, 2), (0, 3)]), cells_text([])
     ('(1, 2) (0, 3)', 'none')
@@ -55,6 +58,12 @@ def grid_rows(rows: int, columns: int, symbols: Mapping[Cell, str], empty: str =
     return ["".join(symbols.get((row, column), empty) for column in range(columns)) for row in range(rows)]
 
 
+def observation(facts: Sequence[str], grid: Sequence[str], view: View) -> str:
+    """The text observation: lines of coordinates, then the grid, as far as the view shows them."""
+    drawn = ["Grid:", *(" ".join(row) for row in grid)]
+    return "\n".join([*(facts if view != "grid" else []), *(drawn if view != "coordinates" else [])])
+
+
 def canonical(rows: Sequence[str]) -> str:
     """One text for a board, its mirror images and its quarter turns: the first of them in alphabetical order.
 
@@ -68,7 +77,7 @@ def canonical(rows: Sequence[str]) -> str:
 
 @cache
 def _images(rows: int, columns: int) -> list[Callable[[str], tuple[str, ...]]]:
-    """Functions that take the cells of a board in the order of its eight images; of a rectangle, the four that lie flat."""
+    """Functions that reorder the cells of a board into its eight images; of a rectangle, the four with the longer side flat."""
     cells = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
     images: list[Callable[[str], tuple[str, ...]]] = []
     for turned in (cells, cells[::-1]):
@@ -77,3 +86,31 @@ def _images(rows: int, columns: int) -> list[Callable[[str], tuple[str, ...]]]:
                 images.append(itemgetter(*(cell for row in turned for cell in row)))
             turned = [list(column) for column in zip(*turned[::-1], strict=True)]
     return images
+
+
+class SquareBoard:
+    """A game on a square board with the four directions as actions."""
+
+    size: int
+    actions = tuple(DIRECTIONS)
+    directions: ClassVar[Mapping[str, Cell]] = DIRECTIONS
+
+    @property
+    def rows(self) -> int:
+        return self.size
+
+    @property
+    def columns(self) -> int:
+        return self.size
+
+    def grid(self, state: Any) -> list[str]:
+        raise NotImplementedError
+
+    def board(self, state: Any) -> str:
+        """The symbols of a board, equal for mirrored and turned boards."""
+        return canonical(self.grid(state))
+
+    def moves(self, cell: Cell, blocked: Collection[Cell] = ()) -> tuple[str, ...]:
+        """The actions that lead from a cell to a cell of the board that is not blocked."""
+        ahead = {action: neighbour(cell, action) for action in self.actions}
+        return tuple(action for action, end in ahead.items() if inside(end, self.size, self.size) and end not in blocked)

@@ -14,14 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from msgrpo_hub.errors import unknown
-from msgrpo_hub.games.game import Game, render_text
-from msgrpo_hub.games.planes import planes
+from msgrpo_hub.games.game import Game, planes, render_text
 from msgrpo_hub.games.registry import FURTHER, game_ids, make_game
-from msgrpo_hub.games.seeds import Split
-from msgrpo_hub.games.splits import SHARES, Splits
+from msgrpo_hub.games.seeds import SHARES, Split, Splits
 from msgrpo_hub.games.variants import base_game
 
-NAMESPACE = "msgrpo_hub"
 Observation = str | npt.NDArray[np.float32]
 
 
@@ -29,8 +26,8 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
     """One game, observed as the text of a language agent or as one-hot planes for a network.
 
     The initial state and the dynamics both use the environment's own generator, as usual in gymnasium. Initial states come
-    from training boards, unless another split is named, so what learns here can be tested on any suite. `info` has
-    `legal_actions` (names) and `action_mask` (1 where the action is legal, in the order of the action space).
+    from training boards, unless another split is named. `info` has `legal_actions` (names) and `action_mask` (1 where the
+    action is legal, in the order of the action space).
 
     >>> env = TextGameEnv("FrozenLake-NotSlippery-v1", render_mode="ansi")
     >>> observation, info = env.reset(seed=1)
@@ -60,30 +57,33 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
             game_id: a registered game.
             observation: `text`, or `tensor`: float32 planes (symbols, rows, columns), one for each symbol of the grid.
             render_mode: `ansi` draws the board with characters.
-            split: where the boards of initial states belong: `train`, `validation` or `test`.
+            split: the split of the initial boards: `train`, `validation` or `test`.
 
         Raises:
             UserError: the game, observation, render mode or split is unknown.
         """
         self.game: Game = make_game(game_id)
-        if observation not in ("text", "tensor"):
-            raise unknown("observation", observation, ["text", "tensor"])
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise unknown("render mode", render_mode, self.metadata["render_modes"])
-        if split not in SHARES:
-            raise unknown("split", split, SHARES)
+        modes: list[str] = self.metadata["render_modes"]
+        for kind, name, known in (
+            ("observation", observation, ["text", "tensor"]),
+            ("render mode", render_mode or modes[0], modes),
+            ("split", split, [*SHARES]),
+        ):
+            if name not in known:
+                raise unknown(kind, name, known)
         self.observation, self.render_mode, self.split = observation, render_mode, split
         self._splits = Splits(base_game(self.game))
         self.state: Any = None
         self.action_space = gymnasium.spaces.Discrete(len(self.game.actions))
-        space: gymnasium.Space[Any] = text_space(self.game) if observation == "text" else planes_space(self.game)
-        self.observation_space = space
+        shape = (len(self.game.symbols), self.game.rows, self.game.columns)
+        box = gymnasium.spaces.Box(0.0, 1.0, shape, np.float32)
+        self.observation_space: gymnasium.Space[Any] = text_space(self.game) if observation == "text" else box
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Samples an initial state."""
         super().reset(seed=seed, options=options)
         self.state = self._splits.initial_state(self.split, self.np_random)
-        return self._observe(), self._info()
+        return self._seen()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Plays one turn. Raises `ValueError` before a reset, after the end, and for an action outside the space."""
@@ -93,33 +93,28 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
             raise ValueError(f"{self.game.id}: action {action!r} is not in {self.action_space}")
         after = self.game.step(self.state, self.game.actions[int(action)], self.np_random)
         self.state = after.state
-        return self._observe(), after.reward, after.terminated, after.truncated, self._info()
+        observation, info = self._seen()
+        return observation, after.reward, after.terminated, after.truncated, info
 
     def render(self) -> str | None:
         """The board as text, or None without a render mode."""
         return render_text(self.game, self.state) if self.render_mode == "ansi" else None
 
-    def _observe(self) -> Observation:
-        return self.game.observe(self.state) if self.observation == "text" else planes(self.game, self.state)
-
-    def _info(self) -> dict[str, Any]:
+    def _seen(self) -> tuple[Observation, dict[str, Any]]:
+        """The observation and the info of the current state."""
         legal = self.game.legal_actions(self.state)
         mask = np.array([action in legal for action in self.game.actions], dtype=np.int8)
-        return {"legal_actions": legal, "action_mask": mask}
+        observation = self.game.observe(self.state) if self.observation == "text" else planes(self.game, self.state)
+        return observation, {"legal_actions": legal, "action_mask": mask}
 
 
 def text_space(game: Game) -> gymnasium.spaces.Text:
     """A space of all text observations of a game; its largest length is an upper bound."""
     labels = sum(len(name) + 24 for name in game.symbols.values())
-    # A cell is listed twice if the player stands on the goal or in a hole.
+    # A cell is listed twice if the player is on the goal or in a hole.
     cells = (game.rows * game.columns + 1) * len(f"({game.rows}, {game.columns}) ")
     charset = {*string.ascii_letters, *string.digits, *" (),:\n", *game.symbols}
     return gymnasium.spaces.Text(labels + cells + 2 * game.rows * game.columns, charset=frozenset(charset))
-
-
-def planes_space(game: Game) -> gymnasium.spaces.Box:
-    """The space of `planes`."""
-    return gymnasium.spaces.Box(0.0, 1.0, (len(game.symbols), game.rows, game.columns), np.float32)
 
 
 def register_games() -> None:
@@ -128,7 +123,7 @@ def register_games() -> None:
     There is no `max_episode_steps`, since a game truncates its own episodes.
     """
     for game_id in [*game_ids(), *FURTHER]:
-        name = f"{NAMESPACE}/{game_id}"
+        name = f"msgrpo_hub/{game_id}"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})
 

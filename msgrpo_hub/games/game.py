@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeGuard, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+
+from msgrpo_hub.games.board import Cell
 
 State = TypeVar("State")
-View = Literal["full", "coordinates", "grid"]
-"""What the text observation contains: the list of coordinates, the grid, or both."""
+Posture = Literal["", "goal", "hole"]
+"""How a player without a body is drawn: standing, beside the flag of the goal, or in a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,9 @@ class Game(Protocol):
     """A text game (a TSMG of the paper without its text policy): S, A, P, R and the text observation O.
 
     A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action":
-    the player does nothing, and the rest of the game continues. A game may also have `board(state)`, `common_boards` (see
-    `games.splits`) and `return_range`. One whose rules run elsewhere has `recorded_states` (see `is_remote`), and may have
-    `sessions()`: a context for the time of a rollout, after which nothing is open.
+    the player does nothing, and the rest of the game continues. Optional members: `board(state)` and `common_boards` (see
+    `games.seeds`), `return_range`, and for rules that run on a server `recorded_states` (see `is_remote`) and `sessions()`,
+    the context of a rollout.
     """
 
     @property
@@ -103,30 +106,82 @@ class Solvable(Game, Protocol):
         """P(s', r | s, a) as (probability, transition) pairs; `step` samples one of them. Raises `ValueError` as `step` does."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Body:
+    """A moving body that covers several cells."""
+
+    cells: tuple[Cell, ...]
+    """From head to tail."""
+    alive: bool = True
+    """Whether it is alive."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """What a grid does not show of a state, for drawing and path finding. Cells are those of the displayed board."""
+
+    player: Cell
+    """The cell of the player, or of its head."""
+    under: str = "."
+    """The symbol under a player without a body, which the grid hides."""
+    posture: Posture = ""
+    """The posture of a player without a body."""
+    bodies: tuple[Body, ...] = ()
+    """The bodies on the board, the player's first; empty for a player without one."""
+    wanted: frozenset[Cell] = frozenset()
+    """The cells worth going to."""
+    blocked: frozenset[Cell] = frozenset()
+    """The cells never to enter."""
+    contested: frozenset[Cell] = frozenset()
+    """The cells that an opponent may enter this turn."""
+
+
+class HasScene(Game, Protocol):
+    """A game that describes its states as scenes. Other games are drawn from their grids and symbols."""
+
+    @property
+    def directions(self) -> Mapping[str, Cell]:
+        """Action → its move on the board, as (rows, columns)."""
+
+    @property
+    def pictures(self) -> Mapping[str, str]:
+        """Grid symbol → the name of its drawing (see `rendering.board_art`)."""
+
+    def scene(self, state: Any) -> Scene:
+        """The scene of a state."""
+
+
+def has_scene(game: Game) -> TypeGuard[HasScene]:
+    """Whether a game describes its states as scenes."""
+    return callable(getattr(game, "scene", None))
+
+
 def is_solvable(game: Game) -> TypeGuard[Solvable]:
     """Whether a game has `outcomes`, so that its exact values can be computed."""
     return callable(getattr(game, "outcomes", None))
 
 
 def is_remote(game: Game) -> bool:
-    """Whether the rules of a game run elsewhere, so that a stored episode cannot be played again here.
+    """Whether the rules of a game run on a server, so that a stored episode cannot be replayed.
 
-    Such a game has `recorded_states(episode)`: its states as far as the record tells them, one more than there are steps. Its
-    boards are not known before they are played, so its splits differ by their seeds alone.
+    Such a game has `recorded_states(episode)`: its states as far as the record shows them, one more than there are steps. Its
+    boards are unknown before they are played, so its splits differ only by their seeds.
     """
     return callable(getattr(game, "recorded_states", None))
 
 
-def check_action(game: Game, action: str | None) -> None:
-    """Raises `ValueError` for an action that the game does not have."""
+def check_turn(game: Game, action: str | None, ended: bool) -> None:
+    """Raises `ValueError` for an action that the game does not have, or if the episode has ended."""
     if action is not None and action not in game.actions:
         raise ValueError(f"{game.id} has no action {action!r}: expected one of {', '.join(game.actions)}, or None")
+    if ended:
+        raise ValueError(f"{game.id}: the episode has ended; start another with initial_state")
 
 
 def return_range(game: Game) -> tuple[float, float]:
     """The smallest and largest return of an episode: the game's own `return_range`, else the bounds from its rewards.
 
-    A game should have its own: the bounds from its rewards are far too wide where a reward comes once, as a death does.
+    The bounds from the rewards are far too wide for a reward that comes once, such as a death.
 
     >>> from msgrpo_hub.games import make_game
     >>> return_range(make_game("FrozenLake-NotSlippery-v1")), return_range(make_game("Snake-Solo-v1"))
@@ -138,9 +193,15 @@ def return_range(game: Game) -> tuple[float, float]:
 
 
 def render_text(game: Game, state: Any) -> str:
-    """The board as text in a frame; of a game whose rules run elsewhere, its observation."""
+    """The board as text in a frame; the observation of a game whose rules run on a server."""
     if is_remote(game):
         return game.observe(state)
     line = "─" * (2 * game.columns + 1)
     rows = [f"│ {' '.join(row)} │" for row in game.grid(state)]
     return "\n".join([f"┌{line}┐", *rows, f"└{line}┘"])
+
+
+def planes(game: Game, state: Any) -> npt.NDArray[np.float32]:
+    """The grid as one-hot planes (symbols, rows, columns): plane k is 1 where the grid has the k-th of `game.symbols`."""
+    rows = np.array([list(row) for row in game.grid(state)])
+    return np.stack([rows == symbol for symbol in game.symbols]).astype(np.float32)

@@ -1,15 +1,10 @@
-"""How a lake is drawn: gymnasium's way, without loading gymnasium, and the ways of other projects.
-
-A way is an object with `draw(size, frozen, rng)`, which gives the holes, the start and the goal. `frozen` is the chance that a
-cell is ice.
-"""
+"""How lakes are sampled: gymnasium's generator, without loading gymnasium, and those of other projects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Protocol
 
 import numpy as np
 
@@ -19,40 +14,29 @@ Lake = tuple[tuple[Cell, ...], Cell, Cell]
 """The holes in reading order, the start and the goal."""
 
 
-class Maps(Protocol):
-    """A way to draw lakes."""
-
-    def __hash__(self) -> int:
-        """Games are hashable, and so are their parts."""
-
-    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
-        """Samples a lake of `size` × `size` cells whose goal can be reached."""
-
-    def common(self, size: int) -> Sequence[Lake]:
-        """The lakes that come up more than once in ten draws, or nearly so; they are training boards."""
-
-
 @dataclass(frozen=True)
-class GymnasiumMaps:
-    """From the top left to the bottom right; the map is gymnasium's `generate_random_map` for a seed."""
+class Maps:
+    """gymnasium's `generate_random_map`: from the top left to the bottom right."""
 
-    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
+    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
+        """Samples a lake of `size` × `size` cells whose goal can be reached; a cell is ice with probability `frozen`."""
         return _lake(random_map(size, frozen, seed=int(rng.integers(2**31))))
 
     def common(self, size: int) -> Sequence[Lake]:
+        """The lakes with about a tenth of the probability or more; they are training boards."""
         return [((), (0, 0), (size - 1, size - 1))]
 
 
-GYMNASIUM = GymnasiumMaps()
+GYMNASIUM = Maps()
 
 
 @dataclass(frozen=True)
-class GivenMap:
+class GivenMap(Maps):
     """Always the same lake, from rows in gymnasium's letters."""
 
     rows: tuple[str, ...]
 
-    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
+    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
         return _lake(self.rows)
 
     def common(self, size: int) -> Sequence[Lake]:  # noqa: ARG002
@@ -60,16 +44,16 @@ class GivenMap:
 
 
 @dataclass(frozen=True)
-class CountedHoles:
-    """From the top left to the bottom right with so many holes, all arrangements equally likely (TextArena)."""
+class CountedHoles(Maps):
+    """From the top left to the bottom right with a given number of holes; all arrangements are equally likely (TextArena)."""
 
     count: int
 
-    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
+    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
         while True:
             ice = np.ones(size * size, bool)
             ice[1 + rng.choice(size * size - 2, self.count, replace=False)] = False
-            if _is_connected(ice.tolist(), size, 0, size * size - 1):
+            if is_connected(ice.tolist(), size, 0, size * size - 1):
                 return _holes(ice, size), (0, 0), (size - 1, size - 1)
 
     def common(self, size: int) -> Sequence[Lake]:  # noqa: ARG002
@@ -77,10 +61,10 @@ class CountedHoles:
 
 
 @dataclass(frozen=True)
-class RandomEnds:
-    """Start and goal are any two cells, drawn again with the holes until a path joins them (RAGEN, ROLL, VAGEN)."""
+class RandomEnds(Maps):
+    """Start and goal are any two cells, sampled with the holes until a path connects them (RAGEN, ROLL, VAGEN)."""
 
-    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
+    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
         while True:
             ice = rng.random(size * size) < frozen
             start, goal = rng.choice(size * size, 2, replace=False).tolist()
@@ -89,26 +73,26 @@ class RandomEnds:
                 return _holes(ice, size), divmod(start, size), divmod(goal, size)
 
     def accepts(self, ice: list[bool], size: int, start: int, goal: int) -> bool:
-        """Whether a lake is kept."""
-        return _is_connected(ice, size, start, goal)
+        """Whether a lake is used."""
+        return is_connected(ice, size, start, goal)
 
     def common(self, size: int) -> Sequence[Lake]:
-        """All lakes of 2 × 2 cells: they are six, too few to divide, so all splits share them."""
+        """All lakes of 2 × 2 cells: six are too few to divide, so all splits share them."""
         lakes = permutations([(0, 0), (0, 1), (1, 0), (1, 1)]) if size == 2 else ()
         return [(lake[2 : 2 + holes], lake[0], lake[1]) for lake in lakes for holes in range(3)]
 
 
 @dataclass(frozen=True)
 class RllmMaps(RandomEnds):
-    """Random ends, ice of a random chance, and a depth-first search that gives up on long paths (rLLM, Trinity-RFT)."""
+    """Random ends, a random share of ice, and a depth-first search that gives up on long paths (rLLM, Trinity-RFT)."""
 
     ice: tuple[float, float] = (0.6, 0.85)
-    """The chance that a cell is ice lies between these, equally likely."""
+    """The probability that a cell is ice is uniform between these."""
     depth: int = 8
-    """Cells further along a path of the search are not searched from. So some lakes with a short path are refused."""
+    """The search does not continue from cells further along its path, so it refuses some lakes with a short path."""
 
-    def draw(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
-        return super().draw(size, float(rng.uniform(*self.ice)), rng)
+    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
+        return super().sample(size, float(rng.uniform(*self.ice)), rng)
 
     def accepts(self, ice: list[bool], size: int, start: int, goal: int) -> bool:
         frontier, seen = [(divmod(start, size), 0)], set()
@@ -145,16 +129,16 @@ def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     frozen = frozen_probability / (frozen_probability + (1 - frozen_probability))  # as `Generator.choice` normalises it
     while True:
-        ice = [draw < frozen for draw in rng.random(size * size).tolist()]
+        ice = [number < frozen for number in rng.random(size * size).tolist()]
         ice[0] = ice[-1] = True
-        if _is_connected(ice, size, 0, size * size - 1):
+        if is_connected(ice, size, 0, size * size - 1):
             cells = "".join("F" if frozen else "H" for frozen in ice)
             rows = f"S{cells[1:-1]}G"
             return [rows[start : start + size] for start in range(0, size * size, size)]
 
 
-def _is_connected(ice: list[bool], size: int, start: int, goal: int) -> bool:
-    """Whether a path over the ice joins two cells; a set of cells is the bits of one integer."""
+def is_connected(ice: list[bool], size: int, start: int, goal: int) -> bool:
+    """Whether a path over the ice connects two cells. A set of cells is the bits of one integer."""
     open_cells = sum(1 << cell for cell, frozen in enumerate(ice) if frozen)
     row = (1 << size) - 1
     not_first = sum((row - 1) << first for first in range(0, size * size, size))

@@ -9,10 +9,9 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import check
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
-from msgrpo_hub.games.published_lakes import LAKES
+from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RandomEnds, RllmMaps
 from msgrpo_hub.games.snake import APPLE, Item, Snake
-from msgrpo_hub.games.table_game import TableGame
-from msgrpo_hub.games.toy_text import CliffWalking, Taxi
+from msgrpo_hub.games.table_game import CliffWalking, TableGame, Taxi
 from msgrpo_hub.games.variants import make_variant
 
 GROUP = "msgrpo_hub.games"
@@ -22,48 +21,66 @@ _POISON = replace(APPLE, reward=-1.0)
 _BANANA = Item("banana", "B", 3, 1.0)
 _FIRE = Item("fire", "F", 3, -1.0, grows=False)
 
-GAMES: dict[str, Game] = {
-    game.id: game
-    for game in (
-        FrozenLake("FrozenLake-NotSlippery-v1"),
-        FrozenLake("FrozenLake-NotSlippery20-v1", horizon=20),
-        FrozenLake("FrozenLake-Slippery-v1", frozen_probability=0.9, slippery=True, horizon=15),
-        FrozenLake("FrozenLake-BigSlippery-v1", size=6, frozen_probability=0.9, slippery=True, horizon=40),
-        FrozenLake("FrozenLake-Exactly8-v1", exactly=True),
-        Snake("Snake-Standard-v1"),
-        Snake("Snake-Short-v1", horizon=8),
-        Snake("Snake-Solo-v1", size=6, items=(replace(APPLE, count=3),), has_opponent=False, death_reward=-1.0),
-        Snake("Snake-PoisonApple-v1", items=(_POISON,)),
-        Snake("Snake-DoubleApple-v1", items=(replace(APPLE, reward=2.0),)),
-        Snake("Snake-Banana-v1", items=(replace(APPLE, count=3), replace(_BANANA, reward=10.0))),
-        Snake("Snake-PoisonAppleBanana-v1", items=(replace(_POISON, count=3), _BANANA)),
-        Snake("Snake-Fire-v1", items=(APPLE, _FIRE)),
-        Snake("Snake-DownHill-v1", down_hill=True),
-    )
-}
+_GAMES: list[Game] = [
+    FrozenLake("FrozenLake-NotSlippery-v1"),
+    FrozenLake("FrozenLake-NotSlippery20-v1", horizon=20),
+    FrozenLake("FrozenLake-Slippery-v1", frozen_probability=0.9, slippery=True, horizon=15),
+    FrozenLake("FrozenLake-BigSlippery-v1", size=6, frozen_probability=0.9, slippery=True, horizon=40),
+    FrozenLake("FrozenLake-Exactly8-v1", exactly=True),
+    Snake("Snake-Standard-v1"),
+    Snake("Snake-Short-v1", horizon=8),
+    Snake("Snake-Solo-v1", size=6, items=(replace(APPLE, count=3),), has_opponent=False, death_reward=-1.0),
+    Snake("Snake-PoisonApple-v1", items=(_POISON,)),
+    Snake("Snake-DoubleApple-v1", items=(replace(APPLE, reward=2.0),)),
+    Snake("Snake-Banana-v1", items=(replace(APPLE, count=3), replace(_BANANA, reward=10.0))),
+    Snake("Snake-PoisonAppleBanana-v1", items=(replace(_POISON, count=3), _BANANA)),
+    Snake("Snake-Fire-v1", items=(APPLE, _FIRE)),
+    Snake("Snake-DownHill-v1", down_hill=True),
+]
 
-TOY_TEXT: dict[str, TableGame] = {
-    game.id: game
-    for game in (
-        TableGame("CliffWalking-Gymnasium-v1", CliffWalking(), horizon=20),
-        TableGame("Taxi-Gymnasium-v1", Taxi(), horizon=30),
-    )
-}
+_OTHER_WORDS: list[FrozenLake] = [
+    FrozenLake("FrozenLake-Sought-v1", task="Find the way to the goal and stay out of the holes."),
+    FrozenLake("FrozenLake-Untold-v1", task=" ".join(["The weather is nice today."] * 3)),
+    FrozenLake(
+        "FrozenLake-Trap-v1",
+        goal_reward=-1.0,
+        task="The goal is a trap: stay on the ice, and do not fall into a hole.",
+    ),
+    FrozenLake("FrozenLake-KeepAway-v1", goal_reward=-1.0, task="Keep away from the goal and from every hole."),
+]
+"""The lake in other words, with words that say nothing, and with a goal to avoid: to train on beside the lake itself."""
+
+_4x4 = GivenMap(("SFFF", "FHFH", "FFFH", "HFFG"))
+_8x8 = GivenMap(("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"))
+_ENDS, _SIZES = RandomEnds(), range(2, 10)
+
+_PUBLISHED: list[FrozenLake] = [
+    FrozenLake("FrozenLake-Gymnasium-4x4-v1", slippery=True, horizon=100, maps=_4x4),
+    FrozenLake("FrozenLake-Gymnasium-8x8-v1", size=8, slippery=True, horizon=200, maps=_8x8),
+    FrozenLake("FrozenLake-RAGEN1-v1", slippery=True, horizon=10, maps=_ENDS),
+    FrozenLake("FrozenLake-RAGEN2-v1", frozen_probability=0.9, horizon=10, maps=_ENDS),
+    FrozenLake("FrozenLake-RAGEN2-Slippery-v1", frozen_probability=0.9, slippery=True, success_rate=0.8, horizon=10, maps=_ENDS),
+    FrozenLake("FrozenLake-ROLL-v1", horizon=10, maps=_ENDS),
+    FrozenLake("FrozenLake-VAGEN-v1", horizon=25, maps=_ENDS),
+    FrozenLake("FrozenLake-TextArena-v1", horizon=100, maps=CountedHoles(3)),
+    FrozenLake("FrozenLake-TextArena-Hardcore-v1", size=5, horizon=100, maps=CountedHoles(6)),
+    *(FrozenLake(f"FrozenLake-rLLM-{n}x{n}-v1", size=n, horizon=10, maps=RllmMaps()) for n in _SIZES),
+    *(FrozenLake(f"FrozenLake-rLLM-Slippery-{n}x{n}-v1", size=n, slippery=True, horizon=10, maps=RllmMaps()) for n in _SIZES),
+    *(FrozenLake(f"FrozenLake-rLLM-Cookbook-{n}x{n}-v1", size=n, horizon=2 * n, maps=RllmMaps(depth=50)) for n in _SIZES),
+]
+"""Frozen Lake with the settings of other projects. The guide names their sources, and what their games have besides."""
+
+_TABLES: list[TableGame] = [CliffWalking("CliffWalking-Gymnasium-v1", horizon=20), Taxi("Taxi-Gymnasium-v1", horizon=30)]
 """gymnasium ends Taxi after 200 turns and CliffWalking never; these horizons leave time for optimal play."""
 
-_TOLD: dict[str, tuple[float, str]] = {
-    "FrozenLake-Sought-v1": (1.0, "Find the way to the goal and stay out of the holes."),
-    "FrozenLake-Untold-v1": (1.0, " ".join(["The weather is nice today."] * 3)),
-    "FrozenLake-Trap-v1": (-1.0, "The goal is a trap: stay on the ice, and do not fall into a hole."),
-    "FrozenLake-KeepAway-v1": (-1.0, "Keep away from the goal and from every hole."),
-}
-TOLD_OTHERWISE: dict[str, Game] = {
-    name: FrozenLake(name, goal_reward=reward, task=task) for name, (reward, task) in _TOLD.items()
-}
-"""The dry lake in other words, with words that say nothing, and with a goal to avoid: to train on beside it."""
-
-FURTHER: dict[str, Game] = {**TOLD_OTHERWISE, **LAKES, **TOY_TEXT}
-"""Id → game that stands in no suite: the lake told otherwise, with others' settings, and environments of gymnasium."""
+GAMES: dict[str, Game] = {game.id: game for game in _GAMES}
+"""Id → game, for the games that suites and tables use."""
+LAKES: dict[str, FrozenLake] = {game.id: game for game in _PUBLISHED}
+"""Id → published lake."""
+TABLE_GAMES: dict[str, TableGame] = {game.id: game for game in _TABLES}
+"""Id → game of gymnasium's toy text."""
+FURTHER: dict[str, Game] = {**{game.id: game for game in _OTHER_WORDS}, **LAKES, **TABLE_GAMES}
+"""Id → game that is in no suite."""
 
 
 def make_game(game_id: str) -> Game:
@@ -79,17 +96,17 @@ def make_game(game_id: str) -> Game:
 
 
 def game_ids() -> list[str]:
-    """The registered ids but `FURTHER`, then those of other packages, without loading their games."""
+    """The registered ids except `FURTHER`, then those of other packages, without loading their games."""
     return [*GAMES, *sorted(entry_points(group=GROUP).names - GAMES.keys())]
 
 
 def all_games() -> dict[str, Game]:
-    """Id → game: the registered ones, and those of other packages."""
+    """Id → game, for `game_ids`."""
     return {game_id: make_game(game_id) for game_id in game_ids()}
 
 
 def _game_of_another_package(name: str) -> Game:
-    """The game of an entry point, which must have the id that it is registered under."""
+    """The game of an entry point, whose id must be the name of the entry point."""
     points = entry_points(group=GROUP)
     if name not in points.names:
         raise unknown("game", name, [*GAMES, *sorted(points.names)], "(`msgrpo games` lists all)", further=FURTHER)

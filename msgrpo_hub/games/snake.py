@@ -6,16 +6,14 @@ move, tails included. With "no action" (⊥), the snake stays where it is and th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
 import numpy as np
 
-from msgrpo_hub.games.board import CELL_RULES, DIRECTIONS, Cell, canonical, cells_text, grid_rows, inside, neighbour
-from msgrpo_hub.games.game import Game, Transition, View, check_action
-from msgrpo_hub.games.scene import Body, Scene
+from msgrpo_hub.games.board import CELL_RULES, Cell, SquareBoard, View, cells_text, grid_rows, inside, neighbour, observation
+from msgrpo_hub.games.game import Body, Game, Scene, Transition, check_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +24,7 @@ class Item:
     symbol: str
     count: int
     reward: float
-    plural: str = ""
     grows: bool = True
-
-    @property
-    def title(self) -> str:
-        return (self.plural or f"{self.name}s").capitalize()
 
     @property
     def rule(self) -> str:
@@ -59,7 +52,7 @@ class SnakeState:
 
 
 @dataclass(frozen=True)
-class Snake:
+class Snake(SquareBoard):
     """Collect items and stay alive. The episode ends when either snake is dead, or at the horizon."""
 
     id: str
@@ -71,17 +64,7 @@ class Snake:
     down_hill: bool = False
     view: View = "full"
 
-    actions = tuple(DIRECTIONS)
-    directions = DIRECTIONS
     instructions = "You steer a snake. Collect as much reward as you can and stay alive."
-
-    @property
-    def rows(self) -> int:
-        return self.size
-
-    @property
-    def columns(self) -> int:
-        return self.size
 
     @cached_property
     def symbols(self) -> dict[str, str]:
@@ -90,7 +73,7 @@ class Snake:
 
     @cached_property
     def pictures(self) -> dict[str, str]:
-        """An apple of negative reward is drawn as a poison apple, whatever the rules call it."""
+        """Grid symbol → the name of its drawing; an apple with a negative reward is drawn as a poison apple."""
         poison = {item.symbol: "poison apple" for item in self.items if item.name == "apple" and item.reward < 0}
         return {**self.symbols, **poison}
 
@@ -101,7 +84,7 @@ class Snake:
 
     @cached_property
     def return_range(self) -> tuple[float, float]:
-        """The worst or best item on every turn, the last of which may be a death instead: a snake dies once."""
+        """The worst or best item on every turn; the last turn may be a death instead, since a snake dies once."""
         rewards = [0.0, *(item.reward for item in self.items)]
         low, high = min(rewards), max(rewards)
         return (self.horizon - 1) * low + min(low, self.death_reward), (self.horizon - 1) * high + max(high, self.death_reward)
@@ -122,25 +105,19 @@ class Snake:
 
     def initial_state(self, rng: np.random.Generator) -> SnakeState:
         total = 1 + self.has_opponent + sum(item.count for item in self.items)
-        indices = rng.permutation(self.rows * self.columns)[:total].tolist()
-        cells = [divmod(index, self.columns) for index in indices]
+        indices = rng.permutation(self.size * self.size)[:total].tolist()
+        cells = [divmod(index, self.size) for index in indices]
         snake, opponent = (cells.pop(),), ((cells.pop(),) if self.has_opponent else ())
         items = tuple(tuple(sorted(cells.pop() for _ in range(item.count))) for item in self.items)
         return SnakeState(snake, opponent, items)
 
-    def board(self, state: SnakeState) -> str:
-        """Snakes and items by their symbols, the same for mirrored and turned boards; what an item gives has no part in it."""
-        return canonical(self.grid(state))
-
     def step(self, state: SnakeState, action: str | None, rng: np.random.Generator) -> Transition[SnakeState]:
-        check_action(self, action)
-        if state.terminal or state.turn >= self.horizon:
-            raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
+        check_turn(self, action, state.terminal or state.turn >= self.horizon)
         head = neighbour(state.snake[0], action) if action else None
         other = self._opponent_head(state, rng)
         occupied = {*state.snake, *state.opponent}
-        alive = head is None or (inside(head, self.rows, self.columns) and head not in occupied and head != other)
-        opponent_alive = other is None or (inside(other, self.rows, self.columns) and other not in occupied and other != head)
+        alive = head is None or (inside(head, self.size, self.size) and head not in occupied and head != other)
+        opponent_alive = other is None or (inside(other, self.size, self.size) and other not in occupied and other != head)
         reward = 0.0 if alive else self.death_reward
         after = replace(state, turn=state.turn + 1, alive=alive, opponent_alive=opponent_alive)
         if self.down_hill:
@@ -160,11 +137,11 @@ class Snake:
         if not state.opponent:
             return None
         cells = [neighbour(state.opponent[0], action) for action in self.actions]
-        open_cells = [cell for cell in cells if inside(cell, self.rows, self.columns) and cell not in state.opponent] or cells
+        open_cells = [cell for cell in cells if inside(cell, self.size, self.size) and cell not in state.opponent] or cells
         return open_cells[int(rng.integers(len(open_cells)))]
 
     def _eat(self, state: SnakeState, cell: Cell) -> tuple[SnakeState, Item | None]:
-        """Removes the item on a cell, if any, from the board."""
+        """Removes the item on a cell from the board; also returns the item, or None for an empty cell."""
         eaten = next((item for item, cells in zip(self.items, state.items, strict=True) if cell in cells), None)
         return replace(state, items=tuple(tuple(c for c in cells if c != cell) for cells in state.items)), eaten
 
@@ -175,7 +152,7 @@ class Snake:
         kinds = {cell: kind for kind, cells in enumerate(state.items) for cell in cells}
         for cell in sorted(kinds, reverse=True):
             below = neighbour(cell, "Down")
-            if inside(below, self.rows, self.columns) and below not in taken:
+            if inside(below, self.size, self.size) and below not in taken:
                 taken.remove(cell)
                 taken.add(below)
                 rolled[kinds[cell]].append(below)
@@ -190,7 +167,7 @@ class Snake:
         taken = {*state.snake, *state.opponent, *(c for cells in state.items for c in cells)}
         items = []
         for item, cells in zip(self.items, state.items, strict=True):
-            free = [(r, c) for r in range(self.rows) for c in range(self.columns) if (r, c) not in taken]
+            free = [(r, c) for r in range(self.size) for c in range(self.size) if (r, c) not in taken]
             missing = min(item.count - len(cells), len(free))
             new = [free[i] for i in rng.permutation(len(free))[:missing].tolist()]
             taken.update(new)
@@ -201,15 +178,14 @@ class Snake:
         lines = [f"Your head: {cells_text(state.snake[:1])}", f"Your body: {cells_text(state.snake[1:])}"]
         if self.has_opponent:
             lines += [f"Opponent head: {cells_text(state.opponent[:1])}", f"Opponent body: {cells_text(state.opponent[1:])}"]
-        lines += [f"{item.title}: {cells_text(cells)}" for item, cells in zip(self.items, state.items, strict=True)]
-        grid = ["Grid:", *(" ".join(row) for row in self.grid(state))]
-        return "\n".join((lines if self.view != "grid" else []) + (grid if self.view != "coordinates" else []))
+        lines += [f"{item.name.capitalize()}s: {cells_text(cells)}" for item, cells in zip(self.items, state.items, strict=True)]
+        return observation(lines, self.grid(state), self.view)
 
     def grid(self, state: SnakeState) -> list[str]:
         items = {cell: item.symbol for item, cells in zip(self.items, state.items, strict=True) for cell in cells}
         opponent = dict(zip(state.opponent, "X" + "x" * len(state.opponent), strict=False))
         snake = dict(zip(state.snake, "@" + "#" * len(state.snake), strict=False))
-        return grid_rows(self.rows, self.columns, {**items, **opponent, **snake})
+        return grid_rows(self.size, self.size, {**items, **opponent, **snake})
 
     def scene(self, state: SnakeState) -> Scene:
         bodies = (Body(cells=state.snake, alive=state.alive), Body(cells=state.opponent, alive=state.opponent_alive))
@@ -222,14 +198,10 @@ class Snake:
         )
 
     def legal_actions(self, state: SnakeState) -> tuple[str, ...]:
-        return self._moves_avoiding(state, state.snake)
+        return self.moves(state.snake[0], state.snake)
 
     def safe_actions(self, state: SnakeState) -> tuple[str, ...]:
-        return self._moves_avoiding(state, (*state.snake, *state.opponent))
-
-    def _moves_avoiding(self, state: SnakeState, cells: Sequence[Cell]) -> tuple[str, ...]:
-        ahead = {action: neighbour(state.snake[0], action) for action in self.actions}
-        return tuple(action for action, cell in ahead.items() if inside(cell, self.rows, self.columns) and cell not in cells)
+        return self.moves(state.snake[0], (*state.snake, *state.opponent))
 
     def succeeded(self, state: SnakeState) -> bool:
         """Whether the player is alive at the end."""
@@ -237,10 +209,10 @@ class Snake:
 
 
 def is_snake(game: Game) -> TypeGuard[Snake]:
-    """Whether a game is Snake, for code that works only on Snake."""
+    """Whether a game is Snake."""
     return isinstance(game, Snake)
 
 
 def _moved(body: tuple[Cell, ...], head: Cell, eaten: Item | None) -> tuple[Cell, ...]:
-    """A snake after its move: it loses its tail, unless it ate an item that makes it grow."""
+    """The body after a move: the tail leaves its cell, unless the snake ate an item that makes it grow."""
     return (head, *(body if eaten is not None and eaten.grows else body[:-1]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -72,28 +72,6 @@ class Values:
         return float(self.q[self.rows[state], -1 if action is None else self.actions.index(action)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """All outcomes of one turn. Shapes: n states, K outcomes of all their actions, W = A + 1 columns of q."""
-
-    states: Mapping[Any, int]
-    """State → its row among the n states of this turn."""
-    cells: list[int] = field(default_factory=list)
-    """The entry of q that an outcome belongs to: W · row + column; (K,)."""
-    chances: list[float] = field(default_factory=list)
-    """Probability of each outcome; (K,)."""
-    rewards: list[float] = field(default_factory=list)
-    """Reward of each outcome; (K,)."""
-    ahead: list[int] = field(default_factory=list)
-    """The row of the next state among those of the next turn, −1 if the episode ends; (K,)."""
-
-    def expected(self, width: int, next_values: Floats) -> Floats:
-        """Σ P(s', r | s, a) (r + v(s')), shape (n, W), from the values v of the next turn's states."""
-        returns = np.array(self.rewards) + np.append(next_values, 0.0)[self.ahead]  # −1 is the appended 0
-        sums = np.bincount(self.cells, np.array(self.chances) * returns, len(self.states) * width)
-        return np.asarray(sums, np.float64).reshape(-1, width)
-
-
 def solve(game: Solvable, start: Any) -> Values:
     """Solves a game from one state.
 
@@ -102,28 +80,12 @@ def solve(game: Solvable, start: Any) -> Values:
     Raises:
         UserError: the game has too many states, or outcomes that continue after its horizon.
     """
-    turns, width = _expand(game, start), len(game.actions) + 1
-    q: list[Floats] = []
-    uniform: list[Floats] = [np.zeros(0)]
-    for turn in reversed(turns):  # q and uniform hold the later turns, the next one last
-        q.append(turn.expected(width, q[-1][:, :-1].max(axis=1) if q else np.zeros(0)))
-        uniform.append(turn.expected(width, uniform[-1])[:, :-1].mean(axis=1))
-    states = [state for turn in turns for state in turn.states]
-    table = np.concatenate(q[::-1])
-    return Values(
-        rows={state: row for row, state in enumerate(states)},
-        actions=tuple(game.actions),
-        q=table,
-        optimal=table[:, :-1].max(axis=1),
-        uniform=np.concatenate(uniform[:0:-1]),
-    )
-
-
-def _expand(game: Solvable, start: Any) -> list[_Turn]:
-    """The states reachable from a start, turn by turn, with the outcomes of all their actions."""
-    options = (*game.actions, None)
-    turns: list[_Turn] = []
-    states, count = {start: 0}, 0
+    # 1) Expand the reachable states turn by turn. `turns` has, for each turn with n states and K outcomes of all their actions,
+    #    the states and four arrays of length K: the entry of q that an outcome belongs to, its probability, its reward, and the
+    #    row of the next state in the next turn, or -1 if the episode ends.
+    options, count = (*game.actions, None), 0
+    turns: list[tuple[dict[Any, int], tuple[Any, ...]]] = []
+    states = {start: 0}
     while states:
         count += len(states)
         if count > LARGEST:
@@ -132,25 +94,41 @@ def _expand(game: Solvable, start: Any) -> list[_Turn]:
             raise UserError(
                 f"the outcomes of {game.id} continue after its {game.horizon} turns: expected `truncated` on the last"
             )
-        turn = _Turn(states)
         following: dict[Any, int] = {}
+        outcomes = []
         for row, state in enumerate(states):
             for column, action in enumerate(options):
                 for chance, after in game.outcomes(state, action):
                     ended = after.terminated or after.truncated
                     ahead = -1 if ended else following.setdefault(after.state, len(following))
-                    turn.cells.append(row * len(options) + column)
-                    turn.chances.append(chance)
-                    turn.rewards.append(after.reward)
-                    turn.ahead.append(ahead)
-        turns.append(turn)
+                    outcomes.append((row * len(options) + column, chance, after.reward, ahead))
+        turns.append((states, tuple(map(np.array, zip(*outcomes, strict=True)))))
         states = following
-    return turns
+
+    # 2) Compute the values backwards, from the last turn. `later` are the values of the next turn.
+    tables: list[Floats] = []
+    uniform: list[Floats] = []
+    for states, (cells, chances, rewards, ahead) in reversed(turns):
+        expected = []
+        for later in (tables[-1][:, :-1].max(axis=1), uniform[-1]) if tables else (np.zeros(0), np.zeros(0)):
+            returns = rewards + np.append(later, 0.0)[ahead]  # -1 is the appended 0
+            sums = np.bincount(cells, chances * returns, len(states) * len(options))
+            expected.append(np.asarray(sums, np.float64).reshape(-1, len(options)))
+        tables.append(expected[0])
+        uniform.append(expected[1][:, :-1].mean(axis=1))
+    table = np.concatenate(tables[::-1])
+    return Values(
+        rows={state: row for row, state in enumerate(state for states, _ in turns for state in states)},
+        actions=tuple(game.actions),
+        q=table,
+        optimal=table[:, :-1].max(axis=1),
+        uniform=np.concatenate(uniform[::-1]),
+    )
 
 
 @lru_cache(maxsize=64)
 def _latest(game: Solvable) -> deque[Values]:  # noqa: ARG001
-    """The most recently computed values of a game."""
+    """The most recent values of a game."""
     return deque(maxlen=KEPT)
 
 
@@ -171,27 +149,17 @@ def values_at(game: Game, state: Any) -> Values:
     return found
 
 
-def optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
-    """All optimal actions, in the game's order. Raises `UserError` for a game that is not solvable."""
-    return best_actions(values_at(game, state), state, game.actions)
-
-
 def best_actions(values: Values, state: Any, actions: Iterable[str]) -> tuple[str, ...]:
     """The best of some actions, including ties."""
     worth = {action: values.of(state, action) for action in actions}
     return tuple(action for action in worth if worth[action] >= max(worth.values()) - TIE)
 
 
-def soonest_optimal_action(game: Game, state: Any) -> str:
-    """The first of `soonest_optimal_actions`. Raises `UserError` for a game that is not solvable."""
-    return soonest_optimal_actions(game, state)[0]
-
-
 def soonest_optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
     """The optimal actions that leave the most turns to spare. Raises `UserError` for a game that is not solvable.
 
-    With turns to spare, walking in circles is as good as walking to the goal. Among equally good actions, these are the ones
-    that would still be best after a turn without an action, and so on.
+    With turns to spare, a detour is worth as much as the direct way. Among equally good actions, these would still be best
+    after a turn without an action, and so on.
     """
     values, best = values_at(game, state), game.actions
     assert is_solvable(game)
@@ -216,7 +184,7 @@ def random_value(game: Game, seed: int) -> float:
 
 
 def silent_value(game: Solvable, seed: int) -> float:
-    """The expected return of the player `silent`, which never acts, from the initial state of an episode seed.
+    """The expected return of the player `silent`, which never acts, starting from the initial state of an episode seed.
 
     >>> from msgrpo_hub.games import make_game
     >>> silent_value(make_game("FrozenLake-Slippery-v1"), 0)

@@ -1,80 +1,35 @@
-"""Environments of other packages as text games: one adapter for tables, to which each environment brings words of its own.
+"""Games whose rules are gymnasium's table `P`, in words: Cliff Walking and Taxi. They are solved exactly.
 
-A table says what an action can lead to from a position, with which chance and reward. So these games are solved exactly, like
-all others. `toy_text.py` has environments of gymnasium.
+A subclass of `TableGame` adds another environment: its words, and how a position is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
 
 import numpy as np
 
-from msgrpo_hub.games.game import Transition, View, check_action
+from msgrpo_hub.games.board import CELL_RULES, Cell, View, cells_text, grid_rows, observation
+from msgrpo_hub.games.game import Transition, check_turn
 
-Way = tuple[float, Any, float, bool]
+Outcome = tuple[float, Any, float, bool]
 """(probability, next position, reward, whether the episode ends), as in gymnasium's `P`."""
 
 
-class Environment(Protocol):
-    """The table of an environment, and the words that tell it. A position is hashable and tells everything but the turn."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the board."""
-
-    @property
-    def columns(self) -> int:
-        """The number of columns of the board."""
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The names of the actions."""
-
-    @property
-    def instructions(self) -> str:
-        """The task in a sentence or two."""
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules, without the horizon and the legend of the grid."""
-
-    @property
-    def symbols(self) -> Mapping[str, str]:
-        """Grid symbol → its meaning."""
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """The smallest and largest reward of one turn."""
-
-    @property
-    def danger(self) -> float:
-        """A reward as low as this is what a careful player avoids."""
-
-    def start(self, rng: np.random.Generator) -> Any:
-        """Samples the position of a new episode."""
-
-    def ways(self, position: Any, action: str | None, turn: int) -> Sequence[Way]:
-        """What an action, or none, can lead to on a turn; turns count from 0."""
-
-    def ended(self, position: Any) -> bool:
-        """Whether an episode has ended in a position."""
-
-    def won(self, position: Any) -> bool:
-        """Whether an episode that ends in a position is a success."""
-
-    def lines(self, position: Any) -> list[str]:
-        """A position in words, one fact a line."""
-
-    def grid(self, position: Any) -> list[str]:
-        """The board of a position."""
+@cache
+def _environment(path: str) -> Any:
+    """An environment of gymnasium. Only its table is used."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)()
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A position of an environment, and how many turns have passed."""
+    """A position of an environment, and the number of turns played."""
 
     position: Any
     turn: int = 0
@@ -82,67 +37,77 @@ class TableState:
 
 @dataclass(frozen=True)
 class TableGame:
-    """A game whose rules are the table of an environment."""
+    """A game with gymnasium's table. A position is gymnasium's number of a state.
+
+    For a table from elsewhere, a subclass overrides `start` and `table`.
+    """
 
     id: str
-    environment: Environment
     horizon: int
     view: View = "full"
 
-    @property
-    def rows(self) -> int:
-        return self.environment.rows
-
-    @property
-    def columns(self) -> int:
-        return self.environment.columns
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        return self.environment.actions
-
-    @property
-    def instructions(self) -> str:
-        return self.environment.instructions
-
-    @property
-    def symbols(self) -> Mapping[str, str]:
-        return self.environment.symbols
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        return self.environment.reward_range
+    environment: ClassVar[str]
+    """`module:class` of the environment, which has `P` and `initial_state_distrib`."""
+    rows: ClassVar[int]
+    columns: ClassVar[int]
+    actions: ClassVar[tuple[str, ...]]
+    """Names of the actions, in the order of the table."""
+    instructions: ClassVar[str]
+    facts: ClassVar[tuple[str, ...]]
+    """The rules, without the horizon and the legend of the grid."""
+    symbols: ClassVar[Mapping[str, str]]
+    reward_range: ClassVar[tuple[float, float]]
+    idle_reward: ClassVar[float] = 0.0
+    """The reward of a turn without an action, which leaves the position as it is."""
 
     @property
     def return_range(self) -> tuple[float, float]:
-        """Bounds of the return of an episode: the environment's own `return_range(horizon)`, else those of one reward."""
-        own: Callable[[int], tuple[float, float]] | None = getattr(self.environment, "return_range", None)
-        return own(self.horizon) if own else self.reward_range
+        low, high = self.reward_range
+        return min(low, low * self.horizon), max(high, high * self.horizon)
 
     @property
     def rules(self) -> tuple[str, ...]:
         legend = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in self.symbols.items())
-        return *self.environment.rules, f"The game ends after {self.horizon} turns.", f"In the grid {legend}."
+        return *self.facts, f"The game ends after {self.horizon} turns.", f"In the grid {legend}."
+
+    def start(self, rng: np.random.Generator) -> Any:
+        """Samples the position of a new episode."""
+        chances = _environment(self.environment).initial_state_distrib
+        return int(rng.choice(len(chances), p=chances))
+
+    def table(self, position: Any, action: str) -> Sequence[Outcome]:
+        """The outcomes of an action."""
+        outcomes = _environment(self.environment).P[position][self.actions.index(action)]
+        return [(chance, int(after), float(reward), bool(ended)) for chance, after, reward, ended in outcomes]
+
+    def ended(self, position: Any) -> bool:
+        """Whether the episode ends in a position, which is then a success."""
+        raise NotImplementedError
+
+    def lines(self, position: Any) -> list[str]:
+        """A position in words, one fact a line."""
+        raise NotImplementedError
+
+    def drawn(self, position: Any) -> list[str]:
+        """The grid of a position."""
+        raise NotImplementedError
 
     def initial_state(self, rng: np.random.Generator) -> TableState:
-        return TableState(self.environment.start(rng))
+        return TableState(self.start(rng))
 
     def board(self, state: TableState) -> str:
-        """The start in words: what belongs to training is not in the test."""
-        return "\n".join(self.environment.lines(state.position))
+        """The start in words."""
+        return "\n".join(self.lines(state.position))
 
     def outcomes(self, state: TableState, action: str | None) -> list[tuple[float, Transition[TableState]]]:
-        """P(s', r | s, a) as (probability, transition) pairs, from the environment's table."""
-        check_action(self, action)
-        if self.environment.ended(state.position) or state.turn >= self.horizon:
-            raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
-        return [(way[0], self._transition(state.turn + 1, *way[1:])) for way in self._ways(state, action)]
-
-    def _ways(self, state: TableState, action: str | None) -> Sequence[Way]:
-        return self.environment.ways(state.position, action, state.turn)
-
-    def _transition(self, turn: int, position: Any, reward: float, ended: bool) -> Transition[TableState]:
-        return Transition(TableState(position, turn), float(reward), bool(ended), not ended and turn >= self.horizon)
+        """P(s', r | s, a) as (probability, transition) pairs, from the table."""
+        check_turn(self, action, self.ended(state.position) or state.turn >= self.horizon)
+        turn = state.turn + 1
+        idle: list[Outcome] = [(1.0, state.position, self.idle_reward, False)]
+        return [
+            (chance, Transition(TableState(after, turn), reward, ended, not ended and turn >= self.horizon))
+            for chance, after, reward, ended in (idle if action is None else self.table(state.position, action))
+        ]
 
     def step(self, state: TableState, action: str | None, rng: np.random.Generator) -> Transition[TableState]:
         outcomes = self.outcomes(state, action)
@@ -150,21 +115,121 @@ class TableGame:
         return outcomes[int(rng.choice(len(outcomes), p=chances)) if len(outcomes) > 1 else 0][1]
 
     def observe(self, state: TableState) -> str:
-        lines = self.environment.lines(state.position)
-        grid = ["Grid:", *(" ".join(row) for row in self.grid(state))]
-        return "\n".join((lines if self.view != "grid" else []) + (grid if self.view != "coordinates" else []))
+        return observation(self.lines(state.position), self.drawn(state.position), self.view)
 
     def grid(self, state: TableState) -> list[str]:
-        return self.environment.grid(state.position)
+        return self.drawn(state.position)
 
     def legal_actions(self, state: TableState) -> tuple[str, ...]:
         """The actions that can change the position."""
-        return tuple(a for a in self.actions if any(after != state.position for _, after, _, _ in self._ways(state, a)))
+        at = state.position
+        return tuple(action for action in self.actions if any(after != at for _, after, _, _ in self.table(at, action)))
 
     def safe_actions(self, state: TableState) -> tuple[str, ...]:
-        """The legal actions that cannot lead into danger."""
-        ways = {action: self._ways(state, action) for action in self.legal_actions(state)}
-        return tuple(a for a in ways if all(reward > self.environment.danger for _, _, reward, _ in ways[a]))
+        """The legal actions that cannot give the lowest reward."""
+        worst = {action: min(reward for _, _, reward, _ in self.table(state.position, action)) for action in self.actions}
+        return tuple(action for action in self.legal_actions(state) if worst[action] > self.reward_range[0])
 
     def succeeded(self, state: TableState) -> bool:
-        return self.environment.won(state.position)
+        return self.ended(state.position)
+
+
+@dataclass(frozen=True)
+class CliffWalking(TableGame):
+    """Walk along the cliff: a fall costs 100 and leads back to the start (Sutton & Barto, 2nd edition, example 6.6)."""
+
+    environment = "gymnasium.envs.toy_text.cliffwalking:CliffWalkingEnv"
+    rows = 4
+    columns = 12
+    actions = ("Up", "Right", "Down", "Left")
+    instructions = "Walk to the goal in as few turns as you can. Do not fall off the cliff."
+    symbols: ClassVar[Mapping[str, str]] = {".": "free", "@": "you", "C": "cliff", "G": "goal"}
+    reward_range = (-100.0, -1.0)
+    idle_reward = -1.0
+    facts = (
+        *CELL_RULES,
+        "A move off the board leaves you where you are.",
+        "Every turn gives -1. The cliff gives -100 and takes you back to the start. The goal ends the game.",
+    )
+    goal: ClassVar[Cell] = (3, 11)
+    cliff: ClassVar[tuple[Cell, ...]] = tuple((3, column) for column in range(1, 11))
+
+    def ended(self, position: int) -> bool:
+        return divmod(position, self.columns) == self.goal
+
+    def lines(self, position: int) -> list[str]:
+        you = divmod(position, self.columns)
+        return [f"You: {cells_text([you])}", f"Goal: {cells_text([self.goal])}", f"Cliff: {cells_text(self.cliff)}"]
+
+    def drawn(self, position: int) -> list[str]:
+        symbols = {**dict.fromkeys(self.cliff, "C"), self.goal: "G", divmod(position, self.columns): "@"}
+        return grid_rows(self.rows, self.columns, symbols)
+
+
+@dataclass(frozen=True)
+class Taxi(TableGame):
+    """Take a passenger from one stand to another (Dietterich, 2000). The grid has a column between any two columns of cells."""
+
+    environment = "gymnasium.envs.toy_text.taxi:TaxiEnv"
+    rows = 5
+    columns = 9
+    actions = ("South", "North", "East", "West", "Pickup", "Dropoff")
+    instructions = "You drive a taxi. Drive to the passenger, pick up, drive to the destination, and drop off there."
+    symbols: ClassVar[Mapping[str, str]] = {
+        ".": "road",
+        "@": "your taxi",
+        "P": "the waiting passenger",
+        "D": "the destination",
+        **{name: f"the stand {name}" for name in "RGYB"},
+        ":": "a way between two cells",
+        "|": "a wall between two cells",
+    }
+    reward_range = (-10.0, 20.0)
+    idle_reward = -1.0
+    facts = (
+        "A cell is (row, column) from (0, 0) at the top left to (4, 4); between two cells of a row is a way or a wall.",
+        "South and North change the row by one, East and West change the column by one.",
+        "A move into a wall or off the board leaves you where you are.",
+        "Pickup takes in a passenger who waits where you are. Dropoff lets the passenger out at a stand.",
+        "Every turn gives -1. Pickup without a passenger there, and Dropoff away from the stands or of nobody, give -10 instead.",
+        "Dropoff at the destination gives 20 instead and ends the game.",
+    )
+    stands: ClassVar[Mapping[str, Cell]] = {"R": (0, 0), "G": (0, 4), "Y": (4, 0), "B": (4, 3)}
+    walls: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (1,), 1: (1,), 3: (0, 2), 4: (0, 2)}
+    """Row → the columns with a wall on their right."""
+
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return -10.0 * self.horizon, 19.0  # a delivery takes at least two turns: -1, then 20
+
+    def _decoded(self, position: int) -> tuple[Cell, str, str]:
+        """The cell of the taxi, the passenger's stand ("" in the taxi), and the destination."""
+        position, destination = divmod(position, 4)
+        taxi, passenger = divmod(position, 5)
+        stands = [*self.stands, ""]
+        return divmod(taxi, 5), stands[passenger], stands[destination]
+
+    def ended(self, position: int) -> bool:
+        _, passenger, destination = self._decoded(position)
+        return passenger == destination
+
+    def lines(self, position: int) -> list[str]:
+        taxi, passenger, destination = self._decoded(position)
+        at = f"at {passenger} {cells_text([self.stands[passenger]])}" if passenger else "in the taxi"
+        stands = " ".join(f"{name} {cells_text([cell])}" for name, cell in self.stands.items())
+        walls = [f"({row}, {column})" for row, columns in self.walls.items() for column in columns]
+        return [
+            f"Taxi: {cells_text([taxi])}",
+            f"Passenger: {at}",
+            f"Destination: {destination} {cells_text([self.stands[destination]])}",
+            f"Stands: {stands}",
+            f"Walls on the right of: {' '.join(walls)}",
+        ]
+
+    def drawn(self, position: int) -> list[str]:
+        taxi, passenger, destination = self._decoded(position)
+        symbols = {cell: name for name, cell in self.stands.items()} | {self.stands[destination]: "D"}
+        symbols |= ({self.stands[passenger]: "P"} if passenger else {}) | {taxi: "@"}
+        edges = [["|" if c in self.walls.get(r, ()) else ":" for c in range(5)] for r in range(5)]
+        rows = grid_rows(5, 5, symbols)
+        return ["".join(cell + edge for cell, edge in zip(rows[r], edges[r], strict=True))[: self.columns] for r in range(5)]

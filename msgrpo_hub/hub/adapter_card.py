@@ -14,8 +14,8 @@ from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.games import Game, splits_of
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.training.config import CHOICES, TrainConfig
-from msgrpo_hub.training.curriculum import parse_games
-from msgrpo_hub.training.paper import Origin, of_game, origin_of
+from msgrpo_hub.training.presets import Origin, of_game, origin_of
+from msgrpo_hub.training.starts import parse_games
 
 LOCAL = "folder:"
 """Beginning of the published name of a local adapter; the hash of its content follows."""

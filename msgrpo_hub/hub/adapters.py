@@ -40,7 +40,7 @@ from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.rollout_log import run_origin
-from msgrpo_hub.training.seed_sets import records
+from msgrpo_hub.training.seeds import records
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""

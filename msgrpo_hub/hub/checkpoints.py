@@ -27,7 +27,7 @@ from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, uploa
 from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
-from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 
@@ -187,7 +187,7 @@ def check_same_run(config: TrainConfig, repo_id: str, token: str | None = None) 
     with TemporaryDirectory() as folder:
         if fetch_config(repo_id, Path(folder), token).exists():
             try:
-                RunFolder(Path(folder)).check_run(config, resume=True)
+                RunFolder(Path(folder)).check(fixed_fields(config), resume=True)
             except UserError as error:
                 held = str(error).partition(": ")[0].replace(repr(folder), repr(repo_id))
                 raise UserError(f"{held}: expected the same configuration, or the name of another repository") from error

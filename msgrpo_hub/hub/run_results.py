@@ -25,10 +25,10 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import TrainConfig, stored_config
-from msgrpo_hub.training.curriculum import parse_games
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.seed_sets import figures, set_folders, siblings
+from msgrpo_hub.training.run_folder import RunFolder, seed_folders
+from msgrpo_hub.training.seeds import figures, siblings
+from msgrpo_hub.training.starts import parse_games
 
 RESULTS = "results"
 """Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` writes its results."""
@@ -74,7 +74,7 @@ def read_run(path: Path) -> FinishedRun:
     missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
     if missing:
         hint = "give the folder of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
-        hint = f"give that of one seed, such as {set_folders(path)[0]}" if set_folders(path) else hint
+        hint = f"give that of one seed, such as {seed_folders(path)[0]}" if seed_folders(path) else hint
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
     config = stored_config(folder.config)
     summary = _summary(folder.summary)

@@ -16,7 +16,7 @@ import numpy as np
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.games import Transition, stream
-from msgrpo_hub.games.game import check_action
+from msgrpo_hub.games.game import check_turn
 from msgrpo_hub.interop.openenv_client import connect
 from msgrpo_hub.interop.openenv_sessions import Lost, Session, Sessions, Shown
 
@@ -148,9 +148,7 @@ class OpenEnvGame:
         return OpenEnvState(seed=seed, member=None, actions=(), observation=self._told(start))
 
     def step(self, state: OpenEnvState, action: str | None, rng: np.random.Generator) -> Transition[OpenEnvState]:
-        check_action(self, action)
-        if state.ended or state.turn >= self.horizon:
-            raise ValueError(f"{self.id}: the episode has ended; start another with initial_state")
+        check_turn(self, action, state.ended or state.turn >= self.horizon)
         member = int(rng.integers(_SEEDS)) if state.member is None else state.member
         state = replace(state, member=member)
         actions = (*state.actions, action)

@@ -20,7 +20,7 @@ from pydantic import Field
 from msgrpo_hub import __version__
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import Split, episode_seed
-from msgrpo_hub.games.splits import SHARES
+from msgrpo_hub.games.seeds import SHARES
 from msgrpo_hub.interop.session import GameSession, Turn, environment_name
 
 SESSIONS = 256

@@ -16,7 +16,7 @@ from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number, check
 from msgrpo_hub.games import Game, Split, episode_seed, make_game, splits_of, stream
-from msgrpo_hub.games.splits import split_of
+from msgrpo_hub.games.seeds import split_of
 from msgrpo_hub.rollout import Play
 
 

@@ -19,7 +19,7 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
-from msgrpo_hub.games.planes import planes
+from msgrpo_hub.games.game import planes
 
 Floats = npt.NDArray[np.float32]
 
@@ -32,7 +32,7 @@ def centred(game: Game, board: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
     Args:
         game: the rules.
-        board: planes (K symbols, R rows, C columns), from `games.planes.planes`.
+        board: planes (K symbols, R rows, C columns), from `games.game.planes`.
 
     Returns:
         Zeros and ones ((K − 1) · (2R − 1) · (2C − 1),): all planes except the player's, shifted. Off the board every plane is 0,

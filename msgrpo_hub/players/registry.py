@@ -15,8 +15,7 @@ from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists, split_
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Game, base_game
-from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.scene import has_scene
+from msgrpo_hub.games.game import has_scene, is_solvable
 from msgrpo_hub.games.snake import is_snake
 from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.dqn import load_dqn, trained_games

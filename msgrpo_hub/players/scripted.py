@@ -14,9 +14,8 @@ import numpy as np
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import Cell, inside, moved
-from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.scene import HasScene, Scene, has_scene
-from msgrpo_hub.games.solving import soonest_optimal_action
+from msgrpo_hub.games.game import HasScene, Scene, has_scene, is_solvable
+from msgrpo_hub.games.solving import soonest_optimal_actions
 
 
 def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
@@ -24,7 +23,7 @@ def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
     if not is_solvable(game):
         other = "greedy" if has_scene(game) else "random-safe"
         raise UserError(f"{game.id} has no exact optimum: use the player {other!r} instead of 'optimal'")
-    return soonest_optimal_action(game, state)
+    return soonest_optimal_actions(game, state)[0]
 
 
 def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001

@@ -16,9 +16,8 @@ import numpy as np
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.game import Game, has_scene
 from msgrpo_hub.games.registry import GAMES
-from msgrpo_hub.games.scene import has_scene
 from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState, is_snake
 
 PLAY_REQUEST = request_text(THINK_ACTION.request, list(DIRECTIONS))

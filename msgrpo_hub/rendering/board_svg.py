@@ -1,7 +1,7 @@
 """Boards as SVG, in units of one cell: the ground, the pieces that appear and disappear, and the moving bodies.
 
 Any game is drawn from its grid and its symbols alone. A grid does not have the order of a snake's cells, so bodies are
-drawn from the game's scenes (see `games.scene`): a dash that slides along the path of the head. Variants are drawn as players
+drawn from the game's scenes (see `games.game`): a dash that slides along the path of the head. Variants are drawn as players
 see them: mirrored, turned, or with other symbols.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import Cell
-from msgrpo_hub.games.scene import Posture, Scene, has_scene
+from msgrpo_hub.games.game import Posture, Scene, has_scene
 from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rendering.board_art import FACES, PENGUIN, shape
 from msgrpo_hub.rendering.timeline import Timeline, spans

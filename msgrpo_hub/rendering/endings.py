@@ -7,7 +7,7 @@ from typing import Any
 
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import inside, moved
-from msgrpo_hub.games.scene import HasScene, has_scene
+from msgrpo_hub.games.game import HasScene, has_scene
 from msgrpo_hub.rendering.board_svg import moves
 
 

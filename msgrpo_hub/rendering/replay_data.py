@@ -12,8 +12,7 @@ from typing import Any
 from msgrpo_hub.episode import Episode, Step, StepScore
 from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.board import Cell
-from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.scene import Scene, has_scene
+from msgrpo_hub.games.game import Scene, has_scene, is_solvable
 from msgrpo_hub.games.solving import soonest_optimal_actions
 from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rendering.board_art import FACES, PENGUIN, shape

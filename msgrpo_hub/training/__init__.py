@@ -1,4 +1,4 @@
-"""Training: the only room that changes weights. It loads torch when one of its names is used."""
+"""Training: everything that changes weights. Torch loads when a name is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays the episodes of an update: the engine of this process, or vLLM servers that are given the adapter."""
+"""Rollouts of updates: by the engine of this process, by vLLM servers that load the adapter, or by a teacher."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ EpisodeKey = tuple[str, int, int]
 """(game id, seed of the initial state, member of its group)."""
 
 LARGEST_RATIO = 2.0
-"""Where the ratio p / p_old is truncated if p_old is not the trainer's own: truncated importance sampling (Yao et al. 2025)."""
+"""Limit of the ratio p / p_old if servers computed p_old: truncated importance sampling (Yao et al. 2025)."""
 
 LARGEST_K3 = 0.05
-"""Nats per token by which the distribution of servers may differ from the trainer's (k3); no update is learned from beyond it."""
+"""Largest k3 distance between the distributions of servers and trainer, in nats per token; the trainer refuses a larger one."""
 
 _PROBES = 2
 _IN_FLIGHT = 256
-"""Most episodes in flight per server."""
+"""Maximum concurrent episodes per server."""
 _ROUNDS = 5
 
 
 class Actor(Protocol):
-    """Plays episodes with the weights as they are."""
+    """Plays episodes with the current weights."""
 
     name: str
-    """As the run records it."""
+    """Its name in the record of the run."""
     is_exact: bool
-    """Whether replies have the trainer's own probabilities. Otherwise their distance is measured, and ratios are truncated."""
+    """Whether p_old is the trainer's own. Otherwise the trainer measures the distance and truncates ratios."""
 
     def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:
-        """Those of an update's episodes that this process plays."""
+        """The episodes of an update that this process plays."""
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
-        """Plays episodes; they come in any order."""
+        """Plays episodes. Returns them in any order."""
 
     def close(self) -> None:
-        """Gives back what it holds; the run has ended."""
+        """Releases its resources at the end of the run."""
 
 
 MakeActor = Callable[[LanguageModel], Actor]
@@ -72,7 +72,7 @@ MakeActor = Callable[[LanguageModel], Actor]
 
 @dataclass
 class EngineActor:
-    """Acts in this process, all episodes of a game in lockstep."""
+    """Plays in this process, all episodes of a game in lockstep."""
 
     agent: Policy
     name: str = "engine"
@@ -94,16 +94,16 @@ class EngineActor:
 
 @dataclass
 class VllmActor:
-    """Acts on vLLM servers, which get every version of the adapter under a new name. The first process asks them for all."""
+    """Plays on vLLM servers, which load every version of the adapter under a new name. Only the first process plays."""
 
     agent: LanguageModel
     servers: Sequence[VllmServer]
     folder: Path
-    """Where versions of the adapter are written. The servers must see it under the same path."""
+    """Folder for versions of the adapter. The servers must see it under the same path."""
     name: str = "vllm"
     is_exact: bool = False
     pause: float = 1.0
-    """Of the pool."""
+    """Pause of the pool between two checks of a server, in seconds."""
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _versions: int = 0
     _pool: VllmPool | None = None
@@ -113,10 +113,10 @@ class VllmActor:
         return keys if process == 0 else ()
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
-        """Publishes the weights, plays every episode at its own pace, and plays again what a failing server had a part in.
+        """Publishes the weights and plays the episodes concurrently; repeats episodes with replies of a failed server.
 
         Raises:
-            UserError: no server answers, one of them computes with other weights, or they keep failing.
+            UserError: no server responds, a server computes with other weights, or servers keep failing.
         """
         if not keys:
             return []
@@ -133,7 +133,7 @@ class VllmActor:
             if not keys:
                 return played
             names = ", ".join(sorted({url for url, _ in failed}))
-            log.warning("%d episodes are played again, because %s failed meanwhile", len(keys), names)
+            log.warning("%d episodes are played again, because %s failed", len(keys), names)
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:
@@ -142,13 +142,13 @@ class VllmActor:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _publish(self, games: Mapping[str, Game]) -> VllmPool:
-        """Writes the present weights as a new version, and gives it to the servers."""
+        """Writes the current weights as a new version and loads it on the servers."""
         if self._pool is None:
             self._pool = VllmPool(self.servers, probes_of(self.agent, games), pause=self.pause)
         self._versions += 1
         path = self.folder.resolve() / f"v{self._versions}"
         model = cast(PeftModel, self.agent.model)
-        model.save_pretrained(str(path), save_embedding_layers=False)  # else PEFT asks the Hub for the base
+        model.save_pretrained(str(path), save_embedding_layers=False)  # otherwise PEFT asks the Hub for the base
         expected = self._log_probs(self._pool.probes)
         with without_adapter(model):
             others = {"the base alone": self._log_probs(self._pool.probes)}
@@ -164,7 +164,7 @@ class VllmActor:
 
     @torch.no_grad()
     def _log_probs(self, probes: Probes) -> FloatArray:
-        """log p of all tokens of the probes but the first of each, at temperature 1, by the trainer."""
+        """The trainer's log p of the tokens of the probes, without the first of each, at temperature 1."""
         engine, found = self.agent.engine, []
         self.agent.model.eval()
         for ids in probes.token_ids:
@@ -181,7 +181,7 @@ def _play(games: Mapping[str, Game], policy: VllmPolicy, key: EpisodeKey) -> Epi
 
 
 def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
-    """The first prompts of some games, each with a reply."""
+    """The first prompts of some games, each with a reply, to compare servers with the trainer."""
     prompts = [
         build_prompt(game, game.initial_state(stream(seed, "initial_state")), format_of(agent))
         for game in [*games.values()][:_PROBES]
@@ -196,24 +196,24 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
 
 
 def check_distance(k3: float, update: int) -> None:
-    """Raises `UserError` if the servers' distribution is too far from the trainer's to learn from."""
+    """Raises `UserError` if the distance between the distributions of servers and trainer exceeds `LARGEST_K3`."""
     if not k3 <= LARGEST_K3 or math.isnan(k3):
         raise UserError(
             f"the servers sample from another distribution than the trainer computes: {k3:.3g} nats per token apart (k3) in "
-            f"update {update}; expected at most {LARGEST_K3}, so the same base and temperature. Nothing was learned from it; "
-            "continue with --resume"
+            f"update {update}; expected at most {LARGEST_K3}, so the same base and temperature. The weights are "
+            "unchanged; continue with --resume"
         )
 
 
 def actor_of(acting: str, folder: Path) -> MakeActor:
-    """The actor of a name: `engine`, or `vllm:URL[,URL…]`.
+    """Parses an actor: `engine`, or `vllm:URL[,URL…]`.
 
     Args:
         acting: the name.
-        folder: for versions of the adapter, on a disk that the servers see under the same path.
+        folder: for versions of the adapter; servers must see it under the same path.
 
     Raises:
-        UserError: it is neither.
+        UserError: the name is neither.
     """
     if acting == "engine":
         return EngineActor

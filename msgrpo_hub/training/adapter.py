@@ -1,8 +1,9 @@
-"""The model that is trained: a base with a LoRA adapter on all its linear layers, fresh or one to begin with."""
+"""The model to train: a base with a LoRA adapter, new or loaded, and how the adapter is saved."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -12,26 +13,30 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.prompt_formats import find_format
-from msgrpo_hub.downloads.fetching import fetch
+from msgrpo_hub.downloads.fetching import TEMPLATE, fetch
 from msgrpo_hub.downloads.hub_errors import first_line
 from msgrpo_hub.downloads.listing import list_files
-from msgrpo_hub.downloads.names import located, split_revision
+from msgrpo_hub.downloads.names import located, pocket_path, split_revision
+from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
+from msgrpo_hub.models.adapters import RESIZED
+from msgrpo_hub.models.chat_templates import pocket_template
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import prompts_of
+from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.curriculum import parse_games
+from msgrpo_hub.training.starts import parse_games
 
 _MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
-"""Model types whose `out_proj` PEFT refuses to adapt: fused kernels read its weight and pass by the layer."""
+"""Model types whose `out_proj` PEFT refuses to adapt, because fused kernels read its weight directly."""
 
 
 def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
-    """The base with the adapter that will be trained.
+    """The base with the adapter to train.
 
     Raises:
-        UserError: the base or the adapter cannot be loaded, or the adapter is not of this base, rank and alpha.
+        UserError: the base or the adapter cannot be loaded, or the adapter does not fit the base or the configuration.
     """
     if config.init_adapter:
         check_init_adapter(config)
@@ -52,18 +57,37 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     torch.manual_seed(config.seed)
     base = cast(PreTrainedModel, agent.model.get_base_model() if isinstance(agent.model, PeftModel) else agent.model)
     without_dropout(base)
-    adapted = given_adapter(agent, config) if config.init_adapter else fresh_lora(base, config)
+    revision = split_revision(config.model, None)[1]
+    if config.init_adapter:
+        adapted = cast(PeftModel, agent.model)
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.data = parameter.data.float()
+                parameter.requires_grad_(True)
+        settings = adapted.peft_config["default"]
+        settings.inference_mode = False
+        settings.base_model_name_or_path, settings.revision = adapted.config._name_or_path, revision
+    else:
+        adapted = new_lora(
+            base,
+            config.lora_targets,
+            rank=config.lora_rank,
+            alpha=config.lora_alpha,
+            dropout=config.lora_dropout,
+            rslora=config.rslora,
+            revision=revision,
+        )
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        base.disable_input_require_grads()  # only the reentrant kind needs its hooks, with which a model acts by its slow modules
-    return replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets those of torch
+        base.disable_input_require_grads()  # hooks of the reentrant kind only; with them sampling would be slow
+    return replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
 
 
 def training_device(wanted: str, accelerator: Accelerator) -> str:
-    """Where the model is loaded. One process has the choice of `auto`; each of several computes where accelerate places it.
+    """The device of the model. With several processes it is the one that accelerate assigns.
 
     Raises:
-        UserError: several processes were asked onto one kind of device and launched on another.
+        UserError: several processes have another device than the configuration.
     """
     placed = accelerator.device
     if accelerator.num_processes == 1:
@@ -73,49 +97,56 @@ def training_device(wanted: str, accelerator: Accelerator) -> str:
     return str(placed)
 
 
-def fresh_lora(model: PreTrainedModel, config: TrainConfig) -> PeftModel:
-    """The base with fresh LoRA matrices, by default on all linear layers, as the paper has it.
+def new_lora(
+    model: PreTrainedModel,
+    targets: str = "all-linear",
+    *,
+    rank: int = 16,
+    alpha: int = 32,
+    dropout: float = 0.0,
+    rslora: bool = False,
+    revision: str | None = None,
+) -> PeftModel:
+    """The base with new LoRA matrices, by default on all linear layers, as in the paper.
 
-    "All linear layers" is what PEFT means by it: every `nn.Linear` but the output head, and the experts and routers of
-    families whose experts were linear layers before transformers fused them. Other experts and routers that are plain
-    parameters stay frozen, and so does the projection out of a Mamba layer, which PEFT refuses.
+    "All linear layers" has PEFT's meaning: every `nn.Linear` but the output head, and experts and routers that were linear
+    layers before transformers fused them. Other experts and routers stay frozen, and so do Mamba's output projections.
+
+    Args:
+        model: the base.
+        targets: `all-linear`, or names of modules as in `q_proj,v_proj`.
+        rank: of the matrices.
+        alpha: LoRA's alpha.
+        dropout: on LoRA's inputs.
+        rslora: scale by alpha / √rank.
+        revision: of the base, stored with the adapter.
 
     Raises:
-        UserError: PEFT cannot adapt the layers that were asked for.
+        UserError: PEFT cannot adapt these layers.
     """
-    every, named = config.lora_targets == "all-linear", lora_targets(config)
+    every, named = targets == "all-linear", [name.strip() for name in targets.split(",")]
+    excluded = {name.rpartition(".")[2] for name, layer in model.named_modules() if _is_router(layer)}
+    excluded |= {"out_proj"} if model.config.model_type in _MAMBA else set()
     lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
-        use_rslora=config.rslora,
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        use_rslora=rslora,
         target_modules="all-linear" if every else named,
-        exclude_modules=_excluded(model) if every else None,
+        exclude_modules=(sorted(excluded) or None) if every else None,
         task_type="CAUSAL_LM",
-        revision=split_revision(config.model, None)[1],  # of the base: the adapter is loaded on just this commit
+        revision=revision,
     )
     known = sorted({name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)})
     expected = f"expected all-linear, or some of {', '.join(known)}"
     layers = [f".{name}" for name, _ in model.named_modules()]
     if missing := [name for name in named if not every and not any(layer.endswith(f".{name}") for layer in layers)]:
-        raise UserError(f"lora_targets = {config.lora_targets!r}: {config.model!r} has no layer {missing[0]!r}; {expected}")
+        raise UserError(f"lora_targets = {targets!r}: {model.name_or_path!r} has no layer {missing[0]!r}; {expected}")
     try:
         return cast(PeftModel, get_peft_model(model, lora))
     except ValueError as error:
-        raise UserError(
-            f"lora_targets = {config.lora_targets!r} does not fit {config.model!r} ({first_line(error)}): {expected}"
-        ) from error
-
-
-def lora_targets(config: TrainConfig) -> list[str]:
-    """The names in `lora_targets`."""
-    return [name.strip() for name in config.lora_targets.split(",")]
-
-
-def _excluded(model: PreTrainedModel) -> list[str] | None:
-    """What PEFT's all-linear would adapt and must not: see `_MAMBA`, and routers that are a kind of linear layer of their own."""
-    routers = {name.rpartition(".")[2] for name, layer in model.named_modules() if _is_router(layer)}
-    return sorted(routers | ({"out_proj"} if model.config.model_type in _MAMBA else set())) or None
+        reason = first_line(error)
+        raise UserError(f"lora_targets = {targets!r} does not fit {model.name_or_path!r} ({reason}): {expected}") from error
 
 
 def _is_router(layer: nn.Module) -> bool:
@@ -124,7 +155,7 @@ def _is_router(layer: nn.Module) -> bool:
 
 
 def without_dropout(model: PreTrainedModel) -> None:
-    """Switches off the base's own dropout: acting has none, and learning must see the same distribution."""
+    """Switches off the base's own dropout, so that training has the distribution that rollouts sample from."""
     for path, layer in model.named_modules():
         if isinstance(layer, nn.Dropout) and "lora_dropout" not in path:
             layer.p = 0.0
@@ -134,7 +165,7 @@ def without_dropout(model: PreTrainedModel) -> None:
 
 
 def learning_mode(model: nn.Module) -> None:
-    """What `model.train()` does, but for routers, which would draw experts instead of taking the best: acting does not."""
+    """`model.train()`, except for routers: in training mode they would sample experts instead of taking the best."""
     model.train()
     for layer in model.modules():
         if _is_router(layer):
@@ -142,50 +173,61 @@ def learning_mode(model: nn.Module) -> None:
 
 
 def check_init_adapter(config: TrainConfig) -> None:
-    """Raises `UserError` unless the adapter that a run starts from has the run's rank, layers, prompt format and switches."""
+    """Raises `UserError` unless the adapter to start from has the run's rank, layers, prompt format and template variables."""
+    given = f"init_adapter = {config.init_adapter!r}"
     name, revision = split_revision(config.init_adapter, None)
     found = fetch(list_files(located(name), revision))
     if found.adapter is None:
-        raise UserError(f"init_adapter = {config.init_adapter!r} is not a LoRA adapter: expected adapter_config.json there")
-    own = {
+        raise UserError(f"{given} is not a LoRA adapter: expected adapter_config.json there")
+    stored = {
         "lora_rank": found.adapter.get("r"),
         "lora_alpha": found.adapter.get("lora_alpha"),
         "lora_dropout": float(found.adapter.get("lora_dropout") or 0),
         "rslora": bool(found.adapter.get("use_rslora")),
     }
-    if others := {name: value for name, value in own.items() if getattr(config, name) != value}:
+    switches = found.chat_template_kwargs
+    if others := {name: value for name, value in stored.items() if getattr(config, name) != value}:
         flags = {name: f"--{name.replace('_', '-')} {value}" for name, value in others.items()}
-        flags |= {"rslora": "--rslora" if own["rslora"] else "--no-rslora"} if "rslora" in others else {}
+        flags |= {"rslora": "--rslora" if stored["rslora"] else "--no-rslora"} if "rslora" in others else {}
         raise UserError(
-            f"init_adapter = {config.init_adapter!r} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
+            f"{given} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
             f"expected the same of the run, with {' '.join(flags.values())}"
         )
-    stored = {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
-    run = {
-        "prompt_format": config.prompt_format,
-        "chat_template_kwargs": found.chat_template_kwargs | config.chat_template_kwargs,
-    }
-    if found.prompt_format and (others := {name: value for name, value in stored.items() if run[name] != value}):
+    trained = {"prompt_format": found.prompt_format, "chat_template_kwargs": switches}
+    run = {"prompt_format": config.prompt_format, "chat_template_kwargs": switches | config.chat_template_kwargs}
+    if found.prompt_format and (others := {name: value for name, value in trained.items() if run[name] != value}):
+        with_these = ", ".join(f"{name} {value!r}" for name, value in others.items())
+        raise UserError(f"{given} was trained with {with_these}: expected the same of the run")
+    layers = {layer.strip() for layer in config.lora_targets.split(",")}
+    if config.lora_targets != "all-linear" and layers != {*(found.adapter.get("target_modules") or ())}:
         raise UserError(
-            f"init_adapter = {config.init_adapter!r} was trained with {', '.join(f'{k} {v!r}' for k, v in others.items())}: "
-            "expected the same of the run"
-        )
-    if config.lora_targets != "all-linear" and {*lora_targets(config)} != {*(found.adapter.get("target_modules") or ())}:
-        raise UserError(
-            f"lora_targets = {config.lora_targets!r}, and init_adapter = {config.init_adapter!r} has its own layers: "
-            "expected --lora-targets all-linear, which takes those"
+            f"lora_targets = {config.lora_targets!r}, and {given} has its own layers: expected --lora-targets all-linear, which "
+            "keeps them"
         )
 
 
-def given_adapter(agent: LanguageModel, config: TrainConfig) -> PeftModel:
-    """The adapter that a run starts from, its matrices in float32 and trainable."""
-    adapted = cast(PeftModel, agent.model)
-    for name, parameter in adapted.named_parameters():
-        if "lora_" in name:
-            parameter.data = parameter.data.float()
-            parameter.requires_grad_(True)
-    settings = adapted.peft_config["default"]
-    settings.inference_mode = False
-    settings.base_model_name_or_path = adapted.config._name_or_path
-    settings.revision = split_revision(config.model, None)[1]
-    return adapted
+def save_adapter(agent: LanguageModel, path: Path, prompt_format: str) -> None:
+    """Writes the adapter in PEFT's layout with the settings to play it, each file atomically.
+
+    Args:
+        agent: the model with its adapter.
+        path: the folder of the adapter.
+        prompt_format: name of the prompt format.
+    """
+    model, tokenizer = cast(PeftModel, agent.model), agent.tokenizer
+    beside = path.with_name(f".{path.name}.new")
+    beside.mkdir(exist_ok=True)  # fails if the folder of the run is gone; PEFT would create it
+    resized = model.get_base_model() in RESIZED  # PEFT would ask the Hub
+    model.save_pretrained(str(beside), save_embedding_layers=resized)
+    (beside / "README.md").unlink(missing_ok=True)  # PEFT's template of a card; `msgrpo push` writes a card
+    play = PlaySettings(prompt_format=prompt_format, chat_template_kwargs=dict(agent.chat_template_kwargs))
+    write_json(beside / PLAY_SETTINGS, play.record())
+    if tokenizer.name_or_path != model.config._name_or_path:  # the tokenizer of init_adapter
+        tokenizer.save_pretrained(beside)
+    template = tokenizer.get_chat_template()
+    if tokenizer.name_or_path != str(pocket_path()) or template != pocket_template():  # every installation has pocket's
+        (beside / TEMPLATE).write_text(template, encoding="utf-8")
+    path.mkdir(exist_ok=True)
+    for file in sorted(beside.iterdir()):
+        file.replace(path / file.name)
+    beside.rmdir()

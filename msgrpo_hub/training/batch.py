@@ -1,11 +1,11 @@
 """From selected episodes to token trees: the batch of one optimiser step.
 
-A step of an episode is a sequence of prompt tokens, then reply tokens. Sequences that begin alike share nodes of a tree.
-Tokens with the same context and the same p_old are merged into at most two entries of the loss, one for each sign of the
-advantage, which changes neither the loss nor its gradient:
+A step of an episode is a sequence of prompt tokens, then reply tokens. Sequences with a common beginning share nodes of a
+tree. Tokens with the same context and the same p_old are merged into at most two entries of the loss, one for each sign of
+the advantage, which changes neither the loss nor its gradient:
 
     A = +2, n = 1 ─┐
-    A = +1, n = 1 ─┼─→  A = +1.5, n = 2      (Σ n·A and Σ n of each sign stay what they were)
+    A = +1, n = 1 ─┼─→  A = +1.5, n = 2      (Σ n·A and Σ n of each sign stay the same)
     A = −3, n = 1 ───→  A = −3,   n = 1
 """
 
@@ -27,10 +27,10 @@ from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
 TREE_SIZE = 96
-"""Limit of a tree's size in a narrow model, and the smallest limit in others, in tokens."""
+"""Maximum tokens of a tree in a narrow model, and the minimum of this limit in other models."""
 
 _NARROW = 256
-"""Hidden sizes below it are narrow: attention is then a large part of the cost, and it is dense within a tree."""
+"""Hidden sizes below it are narrow: attention, which is dense within a tree, is then a large part of the cost."""
 
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
@@ -38,7 +38,7 @@ Sums = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One step to learn from. Equal steps, with equal p_old, are one sample whose weights are added."""
+    """One step to learn from. Equal steps with equal p_old are one sample with added weights."""
 
     completion: Completion
     sums: Sums
@@ -53,13 +53,17 @@ class Pack(TokenBatch):
     """A token batch of K generated tokens with its E loss entries."""
 
     tokens: Tensor
-    """(E,) which of the K tokens an entry is about."""
+    """(E,) for each entry, the index of its token among the K."""
     old_log_probs: Tensor
     """(E,) log p_old."""
     advantages: Tensor
     """(E,) A."""
     weights: Tensor
     """(E,) n."""
+
+    def entries(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Tokens, log p_old, advantages and weights of the entries, on a device."""
+        return tuple(part.to(device) for part in (self.tokens, self.old_log_probs, self.advantages, self.weights))
 
 
 def to_samples(selected: Sequence[SelectedEpisode], normalisation: LossNormalisation) -> list[StepSample]:
@@ -84,13 +88,13 @@ def signed_sums(advantage: float, weight: float) -> Sums:
 
 
 def shared_prefix(samples: Sequence[StepSample]) -> int:
-    """The number of prompt tokens that all samples, which are sorted, start with; less than any prompt has."""
+    """The number of prompt tokens that all of the sorted samples share; less than the length of any prompt."""
     prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)
     return min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
 
 
 def largest_tree(samples: Sequence[StepSample], width: int) -> int:
-    """The limit of a tree's size: four times the longest sample behind the shared prefix, in tokens.
+    """The limit of a tree's size in tokens: four times the longest sample after the shared prefix.
 
     Samples with one prompt then share it. Larger trees would save few tokens and cost more attention.
 
@@ -104,7 +108,7 @@ def largest_tree(samples: Sequence[StepSample], width: int) -> int:
 
 
 def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:
-    """Builds trees of the samples, in their order, on a common prefix; at most `token_budget` tokens a pack.
+    """Builds trees of the samples, in their order, on a common prefix, with at most `token_budget` tokens per pack.
 
     A single sample may exceed both sizes. With `tree_size` 0 nothing is shared: each tree is one whole sequence.
     """
@@ -122,8 +126,7 @@ def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE
             nodes = grown
         else:
             nodes = len(tokens)
-            fits = packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget
-            if fits:
+            if packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget:
                 packs[-1].append([sample])
             else:
                 packs.append([[sample]])
@@ -147,11 +150,11 @@ def _build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
 def _entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
     """The entries of the loss: one per token, p_old and sign of the advantage.
 
-    A token without advantage counts for the KL penalty alone: its weight joins an entry of the same token if there is one,
-    and is an entry (0, n) of its own otherwise.
+    The weight of a token without advantage counts in the KL penalty only: it joins an entry of the same token if there is
+    one, and otherwise becomes an entry (0, n).
 
     Args:
-        token: (N,) which token each generated token is.
+        token: (N,) the index of each generated token's node.
         old: (N,) its log p_old.
         sums: (N, 5) as `Sums`.
 

@@ -1,8 +1,7 @@
-"""Checkpoints: one safetensors file, replaced atomically after every update, checked when it is read.
+"""Checkpoints: one safetensors file, replaced atomically after every update and verified on loading.
 
-It holds the adapter, the moments of AdamW and what a credit has learned; with `--keep best` also the best weights so far.
-Nothing else is needed to resume bit for bit: every random stream is a function of (seed, update), so there is no generator
-state to keep.
+It holds the adapter, the moments of AdamW and the state of a learning credit; with `--keep best` also the best weights so
+far. An exact resume needs no generator state, because every random stream is a function of (seed, update).
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ from msgrpo_hub.storage.files import write_atomically
 
 FORMAT = "msgrpo_hub-checkpoint-1"
 
-_CREDIT, _BEST = "credit", "best"
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run has done so far."""
+    """The progress of a run."""
 
     updates: int = 0
     best_update: int = 0
@@ -50,17 +47,16 @@ def save_checkpoint(
     Args:
         path: of the file.
         parameters: of the adapter, by name.
-        optimizer: whose moments are kept.
+        optimizer: AdamW over these parameters.
         progress: of the run.
         run: fingerprint of the configuration.
         credit: the state of a credit that learns.
     """
     tensors = {f"weight/{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{key}/{name}"] = value
-    tensors |= {f"{_CREDIT}/{name}": value.detach() for name, value in (credit or {}).items()}
-    tensors |= {f"{_BEST}/{name}": value for name, value in progress.best_weights.items()}
+        tensors |= {f"{key}/{name}": value for key, value in optimizer.state.get(parameter, {}).items()}
+    tensors |= {f"credit/{name}": value.detach() for name, value in (credit or {}).items()}
+    tensors |= {f"best/{name}": value for name, value in progress.best_weights.items()}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     state = {name: getattr(progress, name) for name in ("updates", "best_update", "best_reward")}
     metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
@@ -71,10 +67,10 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str
 ) -> tuple[Progress, dict[str, Tensor]]:
-    """Puts a checkpoint into the parameters and the optimiser.
+    """Loads a checkpoint into the parameters and the optimiser.
 
     Returns:
-        The progress of the run, and the state of its credit, empty if that learns nothing.
+        The progress of the run, and the state of its credit, empty if the credit does not learn.
 
     Raises:
         UserError: the file is damaged, of another format, or of another run.
@@ -89,26 +85,20 @@ def load_checkpoint(
         raise _refused(path, f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
     if metadata.pop("digest", "") != _digest(metadata, tensors):
         raise _refused(path, "its checksum is wrong, so it is damaged")
-    credit, best = (
-        {name.partition("/")[2]: tensors.pop(name) for name in [*tensors] if name.startswith(f"{part}/")}
-        for part in (_CREDIT, _BEST)
-    )
-    weights = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
-    if metadata["run"] != run or weights != set(parameters):
+    parts: dict[str, dict[str, Tensor]] = {"weight": {}, "credit": {}, "best": {}}
+    for key, tensor in tensors.items():
+        part, _, name = key.partition("/")
+        parts.setdefault(part, {})[name] = tensor
+    weights, credit, best = (parts.pop(part) for part in ("weight", "credit", "best"))
+    if metadata["run"] != run or weights.keys() != parameters.keys():
         raise _refused(path, "it belongs to a run with another configuration")
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(tensors[f"weight/{name}"])
-            moments = {key.split("/", 1)[0]: value for key, value in tensors.items() if key.split("/", 1)[1] == name}
-            moments.pop("weight")
-            if moments:
-                optimizer.state[parameter] = {k: v.clone().to(_place(k, parameter)) for k, v in moments.items()}
+            parameter.copy_(weights[name])
+            moments = {key: values[name].clone() for key, values in parts.items() if name in values}
+            if moments:  # AdamW keeps its step counter on the CPU
+                optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in moments.items()}
     return Progress(**json.loads(metadata["progress"]), best_weights=best), credit
-
-
-def _place(key: str, parameter: nn.Parameter) -> torch.device:
-    """AdamW keeps its step counter on the CPU."""
-    return torch.device("cpu") if key == "step" else parameter.device
 
 
 def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
@@ -120,4 +110,4 @@ def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _refused(path: Path, reason: str) -> UserError:
-    return UserError(f"the checkpoint {str(path)!r} is refused: {reason}; delete it to start again, or name another folder")
+    return UserError(f"cannot load the checkpoint {str(path)!r}: {reason}; delete it to start again, or name another folder")

@@ -1,4 +1,4 @@
-"""What is measured in each update, and where it goes: `metrics.jsonl`, and any tracker of accelerate."""
+"""The metrics of each update and their file, `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -14,54 +14,64 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from msgrpo_hub.credit import StepAdvantages
-from msgrpo_hub.episode import Completion, Episode, Group, known_sum
+from msgrpo_hub.episode import Episode, Group, known_sum
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import misfit
+from msgrpo_hub.msgrpo import StepAdvantages
 
 Metrics = dict[str, float]
+
+_REQUIRED = {"seconds_acting", "seconds_training"}
+"""Metrics of every update."""
 
 
 def play_metrics(
     groups: Sequence[Group], returns: Sequence[Tensor], advantages: StepAdvantages, seconds: float, games: int = 1
 ) -> Metrics:
-    """The figures of acting: rewards, rates per step, entropy per token (nats), and speed.
+    """Metrics of the rollouts: rewards, rates per step, entropy per token (nats), and speed.
 
     Args:
         groups: the groups of an update.
         returns: per group (G,), the composite returns C. Advantages come from their spread within a group.
-        advantages: per group and episode, what the credit gave each step.
-        seconds: spent acting.
-        games: of the run; of several, each game of this update has figures of its own.
+        advantages: per group and episode, the advantage of each step.
+        seconds: duration of the rollouts.
+        games: number of games of the run; with several, each game of this update also has its own reward and success.
     """
     episodes = [episode for group in groups for episode in group.episodes]
     steps = [step for episode in episodes for step in episode.steps]
-    tokens = sum(len(step.completion.token_ids) for step in steps)
-    spreads = [np.std([episode.reward for episode in group.episodes]) for group in groups]
-    near = known_sum([episode.near_draws for episode in episodes])  # servers do not say
+    replies = [step.completion for step in steps]
+    tokens = sum(len(reply.token_ids) for reply in replies)
+    # Servers give no entropies; −Σ log p is an unbiased estimate.
+    entropy = sum(sum(reply.entropies) if reply.entropies else -sum(reply.log_probs) for reply in replies)
+    near = known_sum([episode.near_draws for episode in episodes])
+    by_game: Metrics = {}
+    if games > 1:
+        played = {name: [e for e in episodes if e.game_id == name] for name in dict.fromkeys(e.game_id for e in episodes)}
+        by_game |= {f"reward/{name}": float(np.mean([e.reward for e in own])) for name, own in played.items()}
+        by_game |= {f"success/{name}": float(np.mean([e.success for e in own])) for name, own in played.items()}
     return {
         "reward": float(np.mean([episode.reward for episode in episodes])),
-        "reward_std": float(np.mean(spreads)),
+        "reward_std": float(np.mean([np.std([episode.reward for episode in group.episodes]) for group in groups])),
         "composite_return": float(torch.cat([*returns]).mean()),
         "composite_return_std": float(np.mean([float(of_group.std(correction=0)) for of_group in returns])),
         "success": float(np.mean([episode.success for episode in episodes])),
         "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),
-        "entropy": sum(_entropy(step.completion) for step in steps) / max(tokens, 1),
+        "entropy": entropy / max(tokens, 1),
         **({} if near is None else {"near_draws": float(near)}),
-        "distinct_prompt_ratio": len({step.completion.prompt_ids for step in steps}) / len(steps),
+        "distinct_prompt_ratio": len({reply.prompt_ids for reply in replies}) / len(steps),
         "episodes_per_second": len(episodes) / seconds,
         "tokens_per_second": tokens / seconds,
         "seconds_acting": seconds,
-        **(_by_game(episodes) if games > 1 else {}),
+        **by_game,
     }
 
 
 def ratio_metrics(ratios: Sequence[Tensor], processes: int = 1) -> Metrics:
-    """The 1 % and 99 % quantiles of p_θ / p_old over the tokens of an optimiser step; empty if nothing was sampled.
+    """The 1 % and 99 % quantiles of p_θ / p_old over the tokens of an optimiser step; empty if there are none.
 
-    Before the first step on a batch the ratio is 1 but for rounding: sampling and training compute in another order. In 16 bits
-    this shows how far rounding alone moves the loss.
+    Before the first step on a batch the ratio differs from 1 by rounding only, because sampling and training compute in
+    another order. In 16 bits this shows how far rounding alone moves the loss.
     """
     parts = [*ratios] if processes == 1 else [part for own in gather_object([[*ratios]]) for part in own]
     if not parts:
@@ -71,7 +81,7 @@ def ratio_metrics(ratios: Sequence[Tensor], processes: int = 1) -> Metrics:
 
 
 def teacher_metrics(groups: Sequence[Group]) -> Metrics:
-    """What a teacher reaches. The policy's own figures are missing from an update that is taught: it has not played."""
+    """The teacher's scores. A taught update has no other metrics of play, because the policy has not played."""
     episodes = [episode for group in groups for episode in group.episodes]
     return {
         "teacher_reward": float(np.mean([episode.reward for episode in episodes])),
@@ -79,21 +89,8 @@ def teacher_metrics(groups: Sequence[Group]) -> Metrics:
     }
 
 
-def _entropy(reply: Completion) -> float:
-    """The summed entropies of a reply's tokens; where a server samples, their estimate −Σ log p, which is right in the mean."""
-    return sum(reply.entropies) if reply.entropies else -sum(reply.log_probs)
-
-
-def _by_game(episodes: Sequence[Episode]) -> Metrics:
-    """Reward and success of each game."""
-    games = {name: [e for e in episodes if e.game_id == name] for name in dict.fromkeys(e.game_id for e in episodes)}
-    rewards = {f"reward/{name}": float(np.mean([e.reward for e in of_game])) for name, of_game in games.items()}
-    successes = {f"success/{name}": float(np.mean([e.success for e in of_game])) for name, of_game in games.items()}
-    return rewards | successes
-
-
 def reply_rates(episodes: Sequence[Episode]) -> Metrics:
-    """Shares of steps whose reply was unreadable, cut at the limit, or an action that is not legal."""
+    """Shares of steps whose reply was unparsed, truncated at the limit, or an illegal action."""
     steps = [step for episode in episodes for step in episode.steps]
     return {
         "unreadable_rate": sum(step.status == "unreadable" for step in steps) / len(steps),
@@ -102,24 +99,32 @@ def reply_rates(episodes: Sequence[Episode]) -> Metrics:
     }
 
 
+def mean_over_games(metrics: Metrics) -> Metrics:
+    """Metrics named `METRIC/GAME`, with the mean of each over the games; with one game, its metrics without the game."""
+    names = dict.fromkeys(name.partition("/")[0] for name in metrics)
+    values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
+    means = {name: sum(given) / len(given) for name, given in values.items()}
+    return means | (metrics if len(metrics) > len(means) else {})
+
+
 def memory_mb(device: str) -> float:
-    """Peak memory in MB: of a GPU with memory of its own, else of the process.
+    """Peak memory in MB: of a GPU with its own memory, else of the process.
 
     Args:
-        device: the kind of the device that computes, such as `cpu`.
+        device: the kind of the device, such as `cpu`.
     """
     if device in ("cuda", "xpu"):
         return float(torch.get_device_module(device).max_memory_allocated() / 1e6)
     if sys.platform == "win32":
         return float(psutil.Process().memory_info().peak_wset / 1e6)
-    import resource  # Windows has no such module; elsewhere psutil knows no peak
+    import resource  # Windows has no such module; elsewhere psutil reports no peak
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
-    """Appends one line, and makes sure that it is on the disk."""
+    """Appends one line and syncs it to disk."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(metrics) + "\n")
         file.flush()
@@ -127,45 +132,31 @@ def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
 
 
 def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
-    """The lines of a metrics file, one per update; a torn last line is left out.
+    """The lines of a metrics file, one per update, without a torn last line.
 
     Args:
         path: of the file.
-        updates: how many lines are wanted, all of which must be there; None is all that are there.
+        updates: the number of lines, all of which must exist; None reads all.
 
     Raises:
         UserError: a line is missing or damaged.
     """
     written = path.read_bytes().splitlines()[:updates] if path.exists() else []
-    lines = [_metrics(line, number) for number, line in enumerate(written, start=1)]
-    if lines and lines[-1] is None and updates is None:
-        lines.pop()
-    whole = [line for line in lines if line is not None]
-    if len(whole) < max(len(lines), updates or 0):
-        damaged = next((number for number, line in enumerate(lines, start=1) if line is None), len(lines) + 1)
+    lines: list[Metrics] = []
+    for number, line in enumerate(written, start=1):
+        try:
+            metrics = json.loads(line)
+            whole = metrics["update"] == number and metrics.keys() >= _REQUIRED
+            whole = whole and all(misfit(value, float) == "" for value in metrics.values())
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            whole = False
+        if not whole:
+            break
+        lines.append(metrics)
+    torn = updates is None and len(lines) == len(written) - 1
+    if len(lines) < (updates or len(written)) and not torn:
         raise UserError(
-            f"{str(path)!r} has no readable line of update {damaged}: expected one per update; put the file back, or train "
-            "again in another folder"
+            f"{str(path)!r} has no readable line of update {len(lines) + 1}: expected one per update; put the file back, or "
+            "train again in another folder"
         )
-    return whole
-
-
-def _metrics(line: bytes, update: int) -> Metrics | None:
-    """The figures of an update; None if this is not its line."""
-    try:
-        metrics = json.loads(line)
-        numbers = all(misfit(value, float) == "" for value in metrics.values())
-    except (ValueError, AttributeError, RecursionError):
-        return None
-    return metrics if numbers and metrics.get("update") == update and metrics.keys() >= _SECONDS else None
-
-
-_SECONDS = {"seconds_acting", "seconds_training"}
-
-
-def mean_over_games(metrics: Metrics) -> Metrics:
-    """Metrics named `METRIC/GAME`, with the mean of each over the games; of one game, its metrics alone."""
-    names = dict.fromkeys(name.partition("/")[0] for name in metrics)
-    values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
-    means = {name: sum(given) / len(given) for name, given in values.items()}
-    return means | (metrics if len(metrics) > len(means) else {})
+    return lines

@@ -1,8 +1,8 @@
-"""The episodes of a run, saved while it trains: one shard of each table per update, written before its checkpoint.
+"""Saved rollouts: the episodes of a run, one shard of each table per update, written before its checkpoint.
 
-A kill loses only the update in progress. A run that resumes deletes the shards beyond its checkpoint and plays those updates
-again. Shards are published in blocks of updates. The borders of a block depend on the configuration alone, so a published
-block never changes.
+A kill loses only the current update. A resumed run deletes the shards beyond its checkpoint and repeats those updates. Shards
+are published in blocks of updates. The borders of a block depend on the configuration only, so a published block never
+changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -24,19 +23,19 @@ from msgrpo_hub.storage.shards import shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.storage.update_rules import UpdateRules, with_rules
 from msgrpo_hub.training.callbacks import Callback, Run, Update
-from msgrpo_hub.training.config import TrainConfig, stored_config
-from msgrpo_hub.training.rounding import read_provenance
-from msgrpo_hub.training.run_folder import RunFolder, fingerprint
+from msgrpo_hub.training.config import TrainConfig, fingerprint, stored_config
+from msgrpo_hub.training.provenance import read_provenance
+from msgrpo_hub.training.run_folder import RunFolder
 
 BLOCKS = 32
-"""The most shards that a whole run is published in. Few files load quickly and fit in one commit."""
+"""Maximum number of shards of a published run. Few files load quickly and fit in one commit."""
 
 
 class RolloutLog(Callback):
-    """Saves every training episode: the callback of `save_rollouts`."""
+    """Saves every training episode (`save_rollouts`)."""
 
     def on_start(self, run: Run) -> None:
-        """Deletes what a killed run wrote beyond its checkpoint."""
+        """Deletes the shards beyond the checkpoint of a killed run."""
         self.folder, self.prompt_format = RunFolder(run.folder).rollouts, run.config.prompt_format
         self.rules = update_rules(run.config, RunFolder(run.folder))
         for config in CONFIGS:
@@ -47,7 +46,7 @@ class RolloutLog(Callback):
         check_shards(run.folder, run.updates)
 
     def on_update(self, update: Update) -> None:
-        """Writes the episodes of an update. The table of episodes comes last: a shard counts once it is there."""
+        """Writes the episodes of an update. The table of episodes comes last and completes the shard."""
         selected = {(item.episode.game_id, item.episode.seed, item.episode.member) for item in update.selected}
         rollouts = [
             Rollout(
@@ -72,7 +71,7 @@ def _update(shard: Path) -> int:
 
 
 def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
-    """The shards of a run by their updates. Raises `UserError` if one of the first `updates` is missing."""
+    """Update → its two shards. Raises `UserError` if one of the first `updates` is missing."""
     there = {_update(heads): (heads, steps) for heads, steps in shards(folder) if steps.exists()}
     if missing := {*range(1, updates + 1)} - {*there}:
         raise UserError(
@@ -84,7 +83,7 @@ def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The updates that are published as one shard."""
+    """Updates that are published as one shard."""
 
     name: str
     """`train-<run>-<first update>-<last update>-<hash of the episodes>`, unique to these episodes."""
@@ -92,7 +91,7 @@ class Block:
 
 
 def blocks(folder: Path) -> tuple[Origin, list[Block]]:
-    """The origin of a run's episodes, and its complete blocks. Updates that do not fill a block wait.
+    """The origin of a run's episodes, and its complete blocks.
 
     Raises:
         UserError: the folder holds no run that saved its episodes, or some of them are missing.
@@ -109,17 +108,20 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     for first in range(1, done + 1, size):
         last = min(first + size - 1, config.updates)
         if last <= done:
-            inside = tuple(pieces[update] for update in range(first, last + 1))
-            complete.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{_digest(inside)}", pieces=inside))
+            inside, digest = tuple(pieces[update] for update in range(first, last + 1)), hashlib.sha256(FORMAT.encode())
+            for file in (file for piece in inside for file in piece):
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+            name = f"train-{origin.run}-{first:05d}-{last:05d}-{digest.hexdigest()[:8]}"
+            complete.append(Block(name=name, pieces=inside))
     return origin, complete
 
 
 def run_origin(run: RunFolder) -> Origin:
-    """The origin of a run's training episodes, by the configuration that its folder has."""
+    """The origin of a run's training episodes."""
     config = stored_config(run.config)
     base = public_name(split_revision(config.model, None)[0])
     commit = read_provenance(run.provenance)["base_commit"]
-    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content: the folder's name stays private
+    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content; the name of the folder stays private
     return Origin(
         split="train",
         player="training",
@@ -132,7 +134,7 @@ def run_origin(run: RunFolder) -> Origin:
 
 
 def update_rules(config: TrainConfig, run: RunFolder) -> UpdateRules:
-    """The rules of a run's updates, as they are on this machine."""
+    """The rules of a run's updates on this machine."""
     origin = run_origin(run)
     names = ("seed", "groups", "group_size", "selected_per_group", "format_penalty", "advantage_scale", "credit", "sampler")
     return UpdateRules(
@@ -143,11 +145,3 @@ def update_rules(config: TrainConfig, run: RunFolder) -> UpdateRules:
         torch=version("torch"),
         machine=platform.machine(),
     )
-
-
-def _digest(pieces: Sequence[tuple[Path, Path]]) -> str:
-    digest = hashlib.sha256(FORMAT.encode())
-    for pair in pieces:
-        for path in pair:
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:8]

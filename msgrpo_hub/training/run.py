@@ -14,41 +14,43 @@ from typing import Any
 import pyarrow as pa
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from tqdm import tqdm
 
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
-from msgrpo_hub.downloads.fetching import TEMPLATE
 from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, PlaySettings
-from msgrpo_hub.fields import checked
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import check
 from msgrpo_hub.games import distinct_boards
-from msgrpo_hub.models.adapters import RESIZED
-from msgrpo_hub.models.chat_templates import pocket_template
 from msgrpo_hub.models.devices import on_threads
 from msgrpo_hub.rendering.curves import plot_curves
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.acting import MakeActor, actor_of
-from msgrpo_hub.training.callbacks import Callback, Run
+from msgrpo_hub.training.adapter import save_adapter
+from msgrpo_hub.training.callbacks import Callback, Run, TrackerLog
 from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.memory import check_memory
-from msgrpo_hub.training.metrics import Metrics, append_metrics, read_metrics
-from msgrpo_hub.training.outcome import check_start, outcome
-from msgrpo_hub.training.processes import agreed, check_shared, make_accelerator
-from msgrpo_hub.training.provenance import pin_sources, record
+from msgrpo_hub.training.config import TrainConfig, fingerprint, fixed_fields, to_toml
+from msgrpo_hub.training.machine import agreed, check_memory, make_accelerator
+from msgrpo_hub.training.metrics import append_metrics, read_metrics
+from msgrpo_hub.training.provenance import choose_threads, pin_sources, read_provenance, record
 from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
-from msgrpo_hub.training.rounding import check_rounding, choose_threads, read_provenance, rounding
-from msgrpo_hub.training.run_folder import RunFolder, fingerprint
-from msgrpo_hub.training.run_lock import SignOfLife, locked
-from msgrpo_hub.training.summary import episode_table, left_out, play_test, read_summary, replayed_episode, scores
-from msgrpo_hub.training.trackers import TrackerLog
+from msgrpo_hub.training.run_folder import RunFolder, locked
+from msgrpo_hub.training.summary import (
+    check_start,
+    episode_table,
+    left_out,
+    outcome,
+    play_test,
+    read_summary,
+    replayed_episode,
+    scores,
+)
 from msgrpo_hub.training.trainer import Trainer
 
 
-@checked
 def train(
     config: TrainConfig,
     output_dir: str | Path,
@@ -62,111 +64,68 @@ def train(
     """Trains a LoRA adapter with MS-GRPO and evaluates it.
 
     Args:
-        config: what to train, on what, and how.
+        config: the settings of the run.
         output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights, or
             with `keep` the best), best/ (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and
             summary.json; with `save_rollouts` also rollouts/, the training episodes.
-        acting: who plays the episodes of updates: `engine` in this process, or vLLM servers, as `vllm:URL[,URL…]`. They must see
-            the output folder under the same path. Such a run does not repeat bit for bit.
+        acting: where training episodes are played: `engine` in this process, or vLLM servers, as `vllm:URL[,URL…]`. The servers
+            must see the output folder under the same path. Such a run is not reproducible bit for bit.
         resume: continue the run in that folder, or start a new one. A finished run returns its summary.
-        accept_rounding: resume also where threads, batches, processes, device or versions are not those that the run began with.
-            Its adapter may then differ from that of an uninterrupted run; summary.json says so.
+        accept_rounding: resume even with other threads, batches, processes, device or versions. The adapter may then differ
+            from the adapter of an uninterrupted run; summary.json says so.
         show_progress: draw a progress bar on standard error.
-        callbacks: called beside the training, in the first process; see `Callback`.
+        callbacks: called in the first process; see `Callback`.
 
     Returns:
-        The summary that is also written to summary.json; empty in all processes but the first.
+        The content of summary.json; empty in all processes but the first.
 
     Raises:
-        UserError: bad input, an unusable folder, or a diverged run; what was saved stays as it was.
+        UserError: bad input, an unusable folder, or a diverged run; saved updates stay.
     """
+    check("config", config, TrainConfig)
+    check("output_dir", output_dir, str | Path)
     folder = RunFolder(Path(output_dir))
     make_actor = actor_of(acting, folder.acting)
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
-    accelerator = make_accelerator(config, folder)
+    accelerator = make_accelerator(config.device, config.report_to, folder.path)
+    main = accelerator.is_main_process
     with ExitStack() as held:
         held.enter_context(on_threads(None))
+
+        # 1) the folder, which one run holds at a time, and the state of that run
         with agreed(accelerator):
-            if accelerator.is_main_process:
+            if main:
                 for callback in callbacks:
                     callback.before_start(folder.path)
-                folder.check(config, resume)
+                folder.check(fixed_fields(config), resume)
                 held.enter_context(locked(folder.path, made))
         with agreed(accelerator):
-            check_shared(folder, accelerator)
+            seen = (folder.path.is_dir(), folder.summary.exists(), folder.updates())
+            if accelerator.num_processes > 1 and len({*gather_object([seen])}) > 1:
+                raise UserError(f"the processes do not see the same files in {str(folder.path)!r}: expected a shared disk")
         if folder.summary.exists():
-            return read_summary(folder.summary) if accelerator.is_main_process else {}
-        trainer, progress = _prepared(config, folder, accelerator, make_actor, accept_rounding)
-        called = [*_own_callbacks(config, folder, accelerator), *callbacks] if accelerator.is_main_process else []
-        try:
-            with folder.disk_errors():
-                with agreed(accelerator):
-                    for callback in called:
-                        callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
-                progress = _learn(trainer, folder, progress, called, show_progress)
-                summary = _finish(trainer, folder, progress) if accelerator.is_main_process else {}
-                for callback in called:
-                    callback.on_end(summary)
-                return summary
-        finally:
-            trainer.actor.close()
-            accelerator.end_training()
+            return read_summary(folder.summary) if main else {}
+        trainer = _trainer(config, folder, accelerator, make_actor, accept_rounding)
+        held.callback(accelerator.end_training)
+        held.callback(trainer.actor.close)
+        held.enter_context(folder.disk_errors())
+        with agreed(accelerator):
+            progress = _resume(trainer, config, folder)
+        rollouts = [RolloutLog()] if config.save_rollouts else []
+        own = [*rollouts, *([TrackerLog(accelerator)] if accelerator.log_with else [])]
+        called = [*own, *callbacks] if main else []
+        with agreed(accelerator):
+            for callback in called:
+                callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
+            lines = read_metrics(folder.metrics, progress.updates) if main else []
+            text = "".join(json.dumps(line) + "\n" for line in lines)  # without updates beyond the checkpoint
+            if main:
+                write_atomically(folder.metrics, lambda beside: beside.write_text(text, encoding="utf-8"))
 
-
-def _prepared(
-    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, make_actor: MakeActor, accept_rounding: bool
-) -> tuple[Trainer, Progress]:
-    """A trainer in the state that the run is in; the folder now belongs to this run."""
-    pinned, provenance = pin_sources(config, folder.provenance)
-    trainer = Trainer(pinned, accelerator, make_actor)
-    settings = trainer.model.peft_config["default"]
-    base = Path(str(settings.base_model_name_or_path)).resolve()
-    if is_folder(base) and base != pocket_path().resolve():  # so that it is found from any folder, and a change is noticed
-        settings.base_model_name_or_path, settings.revision = str(base), provenance.base_commit
-    choose_threads(config, folder.provenance, trainer.agent.model.num_parameters())
-    device, engine = trainer.model.device.type, trainer.chosen_engine()
-    now = rounding(config, accelerator.num_processes, device, engine, trainer.actor.name)
-    with agreed(accelerator), folder.disk_errors():
-        if accelerator.is_main_process:
-            check_memory(config, trainer.agent, trainer.starts.games.values())
-            check_rounding(now, folder.provenance, accept_rounding)
-            folder.claim(config)
-            if not folder.provenance.exists():
-                record(provenance, folder.provenance, device, engine, now)
-    with agreed(accelerator):
-        progress = _resumed(trainer, folder)
-    return trainer, progress
-
-
-def _own_callbacks(config: TrainConfig, folder: RunFolder, accelerator: Accelerator) -> list[Callback]:
-    rollouts: list[Callback] = [RolloutLog()] if config.save_rollouts else []
-    return [SignOfLife(folder.path), *rollouts, *([TrackerLog(accelerator)] if accelerator.log_with else [])]
-
-
-def _resumed(trainer: Trainer, folder: RunFolder) -> Progress:
-    """Puts the checkpoint of a run that resumes in place, and says how far it was."""
-    if not folder.checkpoint.exists():
-        return Progress()
-    run = fingerprint(trainer.config)
-    progress, credit = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, run)
-    if isinstance(trainer.credit, LearningCredit):
-        trainer.credit.load_state_dict(credit)
-    return progress
-
-
-def _learn(
-    trainer: Trainer, folder: RunFolder, progress: Progress, callbacks: Sequence[Callback], show_progress: bool
-) -> Progress:
-    """Runs the remaining updates; after each, the metrics and the checkpoint are safe on the disk."""
-    config, main, lines = trainer.config, trainer.accelerator.is_main_process, list[Metrics]()
-    if main:
-        lines = read_metrics(folder.metrics, progress.updates)
-        kept = "".join(json.dumps(line) + "\n" for line in lines)
-        write_atomically(folder.metrics, lambda beside: beside.write_text(kept, encoding="utf-8"))
-    bar = tqdm(
-        total=config.updates, initial=progress.updates, desc="training", unit="update", disable=not (main and show_progress)
-    )
-    with bar:
+        # 2) the remaining updates; after each, metrics and checkpoint are on the disk
+        hidden = not (main and show_progress)
+        bar = tqdm(total=config.updates, initial=progress.updates, desc="training", unit="update", disable=hidden)
+        held.enter_context(bar)
         for index in range(progress.updates + 1, config.updates + 1):
             update = trainer.update(index)
             progress = replace(progress, updates=index)
@@ -174,122 +133,130 @@ def _learn(
                 started = time.monotonic()
                 update.metrics.update(trainer.evaluate())
                 update.metrics["seconds_validating"] = time.monotonic() - started
-                progress = _keep_best(trainer, folder, progress, update.metrics["validation_reward"])
-            for callback in callbacks:
+                if update.metrics["validation_reward"] > progress.best_reward:
+                    progress = _keep(trainer, config, folder, progress, update.metrics["validation_reward"])
+            for callback in called:
                 callback.on_update(update)
             if main:
                 append_metrics(folder.metrics, update.metrics)
-                _save(trainer, folder, progress)
+                credit = trainer.method.credit
+                state = credit.state_dict() if isinstance(credit, LearningCredit) else None
+                save_checkpoint(
+                    folder.checkpoint, trainer.parameters, trainer.optimizer, progress, fingerprint(config), credit=state
+                )
             bar.update()
             lines.append(update.metrics)
-            with agreed(trainer.accelerator):
+            with agreed(accelerator):
                 if main:
                     check_start(config, lines)
             shown = ("loss",) if index <= config.taught else ("reward", "success")
             bar.set_postfix({name: f"{update.metrics[name]:.2f}" for name in shown})
+        bar.close()
+
+        # 3) adapter, curves, table and replay
+        summary = _finish(trainer, config, folder, progress) if main else {}
+        for callback in called:
+            callback.on_end(summary)
+        return summary
+
+
+def _trainer(
+    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, make_actor: MakeActor, accept_rounding: bool
+) -> Trainer:
+    """Loads the model and claims the folder for this run."""
+    began = read_provenance(folder.provenance)
+    pinned, sources = pin_sources(config, began)
+    trainer = Trainer.from_config(pinned, accelerator, make_actor)
+    agent = trainer.agent
+    settings = trainer.model.peft_config["default"]
+    base = Path(str(settings.base_model_name_or_path)).resolve()
+    if is_folder(base) and base != pocket_path().resolve():  # absolute, and with the hash of the folder as its revision
+        settings.base_model_name_or_path, settings.revision = str(base), sources["base_commit"]
+    choose_threads(config.threads, began, agent.model.num_parameters())
+    engine = trainer.chosen_engine()
+    with agreed(accelerator), folder.disk_errors():
+        if accelerator.is_main_process:
+            check_memory(
+                agent,
+                trainer.starts.games.values(),
+                episodes=max(
+                    config.groups * config.group_size, config.test_episodes, config.eval_episodes * bool(config.eval_every)
+                ),
+                learned=config.groups * config.selected_per_group,
+                token_budget=config.token_budget,
+                checkpointing=config.gradient_checkpointing,
+            )
+            numeric = {name: getattr(config, name) for name in ("max_rows", "token_budget", "gradient_checkpointing")}
+            numeric |= {"processes": accelerator.num_processes, "acting": trainer.actor.name}
+            folder.claim(to_toml(config))
+            record(folder.provenance, sources, agent.model.device.type, engine, numeric, accept_rounding)
+    return trainer
+
+
+def _resume(trainer: Trainer, config: TrainConfig, folder: RunFolder) -> Progress:
+    """Loads the checkpoint of a run that resumes."""
+    if not folder.checkpoint.exists():
+        return Progress()
+    progress, state = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(config))
+    if isinstance(trainer.method.credit, LearningCredit):
+        trainer.method.credit.load_state_dict(state)
     return progress
 
 
-def _save(trainer: Trainer, folder: RunFolder, progress: Progress) -> None:
-    credit = trainer.credit.state_dict() if isinstance(trainer.credit, LearningCredit) else None
-    save_checkpoint(
-        folder.checkpoint, trainer.parameters, trainer.optimizer, progress, fingerprint(trainer.config), credit=credit
-    )
-
-
-def _keep_best(trainer: Trainer, folder: RunFolder, progress: Progress, reward: float) -> Progress:
-    """Saves the adapter when it is the best so far on the validation episodes."""
-    if reward <= progress.best_reward:
-        return progress
-    save_adapter(trainer, folder.best)
+def _keep(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: Progress, reward: float) -> Progress:
+    """Saves the best adapter so far."""
+    save_adapter(trainer.agent, folder.best, config.prompt_format)
     weights = {name: parameter.detach().cpu().clone() for name, parameter in trainer.parameters.items()}
-    kept = weights if trainer.config.keeps_best else {}
+    kept = weights if config.keeps_best else {}
     return replace(progress, best_update=progress.updates, best_reward=reward, best_weights=kept)
 
 
-def save_adapter(trainer: Trainer, path: Path) -> None:
-    """Writes the adapter in PEFT's layout, each file put in place at once."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.mkdir(exist_ok=True)  # fails where the folder of the run is gone; PEFT would make it anew
-    resized = trainer.model.get_base_model() in RESIZED  # which PEFT would ask the Hub
-    trainer.model.save_pretrained(str(beside), save_embedding_layers=resized)
-    (beside / "README.md").unlink(missing_ok=True)  # PEFT's template for a card: `msgrpo push` writes a card
-    tokenizer, switches = trainer.agent.tokenizer, dict(trainer.agent.chat_template_kwargs)
-    write_json(
-        beside / PLAY_SETTINGS,
-        PlaySettings(prompt_format=trainer.config.prompt_format, chat_template_kwargs=switches).record(),
-    )
-    if tokenizer.name_or_path != trainer.model.config._name_or_path:  # the one beside init_adapter
-        tokenizer.save_pretrained(beside)
-    template = tokenizer.get_chat_template()
-    if tokenizer.name_or_path != str(pocket_path()) or template != pocket_template():  # which is in every installation
-        (beside / TEMPLATE).write_text(template, encoding="utf-8")
-    path.mkdir(exist_ok=True)
-    for file in sorted(beside.iterdir()):
-        file.replace(path / file.name)
-    beside.rmdir()
-
-
-def _kept(trainer: Trainer, progress: Progress) -> int:
-    """Gives the trainer the weights that the run keeps. Returns the update that they are of."""
-    if not trainer.config.keeps_best:
-        return progress.updates
-    with torch.no_grad():
-        for name, parameter in trainer.parameters.items():
-            parameter.copy_(progress.best_weights[name])
-    return progress.best_update
-
-
-def _finish(trainer: Trainer, folder: RunFolder, progress: Progress) -> dict[str, Any]:
-    """Adapter, curves, final tables and replay."""
-    config, adapter_update = trainer.config, _kept(trainer, progress)
-    save_adapter(trainer, folder.adapter)
-    metrics = read_metrics(folder.metrics)
+def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: Progress) -> dict[str, Any]:
+    """Writes adapter, curves, test episodes, replay and summary."""
+    # 1) the weights to keep, and the curves
+    if config.keeps_best:
+        with torch.no_grad():
+            for name, parameter in trainer.parameters.items():
+                parameter.copy_(progress.best_weights[name])
+    save_adapter(trainer.agent, folder.adapter, config.prompt_format)
+    metrics, started = read_metrics(folder.metrics), time.monotonic()
     write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside))
-    started = time.monotonic()
+
+    # 2) the final table of every game; the first game at the top of the summary
+    games, adapter = trainer.starts.games, trainer.agent
     summary: dict[str, Any] = {"model": config.model, "seed": config.seed, "episodes": config.test_episodes}
-    if config.test_episodes:
-        summary |= _test(trainer, folder)
+    tables, played = list[dict[str, Any]](), {}
+    for name, game in games.items() if config.test_episodes else ():
+        seeds = trainer.starts.test(name)
+        played[name] = play_test(game, adapter, seeds, config.eval_temperature)
+        rows = {player.name: scores(game, player) for player in played[name]}
+        table = {"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows}
+        tables.append(table | ({"left_out": unknown} if (unknown := left_out(game)) else {}))
+    if not tables:
+        summary["game"] = next(iter(games))
     else:
-        summary["game"] = next(iter(trainer.starts.games))
-    summary |= _seconds(metrics, time.monotonic() - started)
-    summary |= {"adapter_update": adapter_update, "best_update": progress.best_update}
+        first, *others = tables
+        origin = replace(run_origin(folder), split="test", temperature=config.eval_temperature)
+        everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])
+        write_atomically(folder.test_episodes, partial(write_table, everything))
+
+        # 3) a replay of the adapter where it gains most on the base
+        by_name = {player.name: player for player in played[first["game"]]}
+        index = replayed_episode(by_name["base"], by_name["adapter"])
+        pair = [(name, by_name[name].sampled[index]) for name in ("base", "adapter")]
+        drawn = replay_svg(games[first["game"]], pair, find_format(config.prompt_format, may_import=True))
+        write_atomically(folder.replay, lambda beside: beside.write_text(drawn, encoding="utf-8"))
+        summary |= first | ({"other_games": others} if others else {}) | {"replayed_test_episode": index}
+
+    # 4) the summary
+    acting, training = (sum(line[f"seconds_{part}"] for line in metrics) for part in ("acting", "training"))
+    evaluating = time.monotonic() - started + sum(line.get("seconds_validating", 0.0) for line in metrics)
+    summary |= {"seconds_acting": acting, "seconds_training": training, "seconds_evaluating": evaluating}
+    summary |= {"seconds": acting + training + evaluating}
+    summary |= {"adapter_update": progress.best_update if config.keeps_best else progress.updates}
+    summary |= {"best_update": progress.best_update}
     summary |= outcome(config, metrics, trainer.parameters)
     summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
     write_json(folder.summary, summary, sort_keys=False)
     return summary
-
-
-def _test(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
-    """The final table of every game, and a replay of the first. A run of several games has the others under `other_games`."""
-    config, played, tables = trainer.config, {}, {}
-    for name, game in trainer.starts.games.items():
-        played[name] = play_test(game, trainer.agent, trainer.starts.test(name), config.eval_temperature)
-        rows = {player.name: scores(game, player) for player in played[name]}
-        boards, unknown = distinct_boards(name, tuple(trainer.starts.test(name))), left_out(game)
-        table = {"game": name, "boards": boards, "players": list(rows), **rows}
-        tables[name] = table | ({"left_out": unknown} if unknown else {})
-    first, *others = trainer.starts.games
-    origin = replace(run_origin(folder), split="test", temperature=config.eval_temperature)
-    everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])
-    write_atomically(folder.test_episodes, partial(write_table, everything))
-    by_name = {player.name: player for player in played[first]}
-    shown = replayed_episode(by_name["base"], by_name["adapter"])
-    pair = [(name, by_name[name].sampled[shown]) for name in ("base", "adapter")]
-    svg = replay_svg(trainer.starts.games[first], pair, find_format(config.prompt_format, may_import=True))
-    write_atomically(folder.replay, lambda beside: beside.write_text(svg, encoding="utf-8"))
-    more = {"other_games": [tables[name] for name in others]} if others else {}
-    return tables[first] | {"replayed_test_episode": shown} | more
-
-
-def _seconds(metrics: list[Metrics], evaluating: float) -> dict[str, float]:
-    evaluating += sum(line.get("seconds_validating", 0.0) for line in metrics)
-    acting = sum(line["seconds_acting"] for line in metrics)
-    training = sum(line["seconds_training"] for line in metrics)
-    return {
-        "seconds_acting": acting,
-        "seconds_training": training,
-        "seconds_evaluating": evaluating,
-        "seconds": acting + training + evaluating,
-    }

@@ -1,119 +1,262 @@
-"""Trains one configuration with several seeds, one after another, each in a folder of its own.
-
-A set of seeds is resumed as a single run is: finished seeds are not run again, and an interrupted one continues bit for bit.
-"""
+"""Runs that differ in their seed: grouped into variants, with figures over seeds, a table and curves."""
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from msgrpo_hub.downloads.names import exists
+import numpy as np
+import numpy.typing as npt
+
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
-from msgrpo_hub.storage.files import disk_errors, write_atomically, write_json
-from msgrpo_hub.training.acting import actor_of
-from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.run import train
-from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.run_lock import locked
-from msgrpo_hub.training.seed_lines import seed_lines
-from msgrpo_hub.training.seed_sets import Variant, data_of, find_variants, is_run, set_folders
+from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, OverSeeds, over_seeds
+from msgrpo_hub.evaluation.tables import aligned
+from msgrpo_hub.fields import check
+from msgrpo_hub.games import make_game
+from msgrpo_hub.games.game import return_range
+from msgrpo_hub.rendering.seed_curves import SeedLines
+from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
+from msgrpo_hub.training.metrics import Metrics, read_metrics
+from msgrpo_hub.training.run_folder import SEED, RunFolder, seed_folders
+from msgrpo_hub.training.starts import parse_games
+from msgrpo_hub.training.summary import read_summary
 
-SUMMARY, CURVES = "seeds.json", "curves.png"
-"""The summary and the curves over the seeds, in the folder of the set."""
+FIGURES = ("reward", "success", "reward_greedy", "success_greedy")
 
-
-def train_seeds(
-    config: TrainConfig,
-    output_dir: Path,
-    seeds: Sequence[int],
-    *,
-    acting: str = "engine",
-    resume: bool = False,
-    accept_rounding: bool = False,
-    show_progress: bool = True,
-) -> Variant:
-    """Trains a configuration with several seeds and sums them up.
-
-    Args:
-        config: of all runs; its own seed counts for nothing.
-        output_dir: gets one folder per seed, `seed-0` and so on, with what `train` writes; seeds.json and curves.png.
-        seeds: the training seeds, each once.
-        acting: as of `train`.
-        resume: go on with a set that is there: train what is missing.
-        accept_rounding: as of `train`.
-        show_progress: draw a progress bar for every seed on standard error, and name the seeds that are finished.
-
-    Returns:
-        All runs of the set, also those of other seeds that it had before.
-
-    Raises:
-        UserError: the folder holds other runs or is in use, or a seed failed; finished seeds are safe.
-    """
-    actor_of(acting, output_dir)  # a wrong name fails before anything is written
-    configs = {seed: replace(config, seed=seed) for seed in seeds}
-    made = [output_dir] * (not exists(output_dir))
-    check_set(output_dir, configs, resume)
-    with locked(output_dir, made):
-        for number, (seed, own) in enumerate(configs.items(), start=1):
-            try:
-                folder = output_dir / f"seed-{seed}"
-                how = {"acting": acting, "accept_rounding": accept_rounding, "show_progress": show_progress}
-                train(own, folder, resume=True, **how)  # type: ignore[arg-type]
-            except UserError as error:
-                raise UserError(f"seed {seed} failed: {error}; {state_of(output_dir, configs)}") from error
-            except KeyboardInterrupt as end:
-                end.add_note(state_of(output_dir, configs))
-                raise
-            gc.collect()  # the next seed needs the memory of this one's model
-            variant = write_summary(output_dir)
-            if show_progress:
-                print(f"seed {seed} is finished, {number} of {len(configs)}", file=sys.stderr)
-    return variant
+Summary = Mapping[str, Any]
+Floats = npt.NDArray[np.float64]
 
 
-def check_set(folder: Path, configs: Mapping[int, TrainConfig], resume: bool) -> None:
-    """Checks, before anything is written, that a folder can hold a set: its runs differ in their seed alone.
+@dataclass(frozen=True, kw_only=True)
+class SeedRun:
+    """A run of one training seed."""
 
-    Args:
-        folder: of the set.
-        configs: by seed.
-        resume: whether these runs may have begun.
+    folder: Path
+    config: TrainConfig
+    metrics: Sequence[Metrics]
+    """One per finished update."""
+    summary: Summary | None
+    """None while the run is not finished."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Runs with the same settings and different seeds."""
+
+    name: str
+    runs: Mapping[int, SeedRun]
+    """By training seed, in ascending order."""
+
+    @property
+    def finished(self) -> dict[int, Summary]:
+        """The summaries of its finished runs by seed."""
+        return {seed: run.summary for seed, run in self.runs.items() if run.summary is not None}
+
+
+def find_variants(folders: Iterable[Path]) -> list[Variant]:
+    """Groups the runs in some folders into variants: by the folder of `seed-0`, `seed-1`, …, and by their settings.
+
+    A variant of `seed-N` folders has the name of their folder, another variant the settings that differ between variants.
 
     Raises:
-        UserError: it holds other runs, or cannot be written.
+        UserError: a folder holds no run, or a variant has two runs of one seed.
     """
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise UserError("several seeds under a launcher such as torchrun: expected one process, or one seed")
-    if RunFolder(folder).config.exists():
-        raise UserError(f"{str(folder)!r} holds a run of one seed: name another --output-dir for several")
-    for seed, config in configs.items():
-        RunFolder(folder / f"seed-{seed}").check_run(config, resume)
-    for path in set_folders(folder):  # also those of other seeds
-        seed = int(path.name.removeprefix("seed-"))
-        RunFolder(path).check_run(replace(next(iter(configs.values())), seed=seed), resume=True)
-    RunFolder(folder).check_writable()
+    paths: dict[Path, None] = {}
+    for folder in folders:
+        found = list(folder.glob("metrics.jsonl")) or folder.rglob("metrics.jsonl")
+        inside = sorted(path.parent.resolve() for path in found if RunFolder(path.parent).config.exists())
+        if not inside:
+            raise UserError(f"{str(folder)!r} holds no run: expected the output of `msgrpo train`, or a folder of them")
+        paths |= dict.fromkeys(inside)
+    groups: dict[tuple[Path | None, str], dict[int, SeedRun]] = {}
+    for path in paths:
+        run = read_seed_run(path)
+        place = path.parent if SEED.fullmatch(path.name) else None
+        seeds = groups.setdefault((place, repr(sorted(settings(run.config).items()))), {})
+        if other := seeds.get(run.config.seed):
+            raise UserError(
+                f"two runs of seed {run.config.seed} with the same settings, {str(other.folder)!r} and {str(path)!r}: "
+                "expected one run per training seed; name one of them"
+            )
+        seeds[run.config.seed] = run
+    every = [settings(next(iter(runs.values())).config) for runs in groups.values()]
+    differing = [name for name in every[0] if any(values[name] != every[0][name] for values in every)]
+    places = [place or next(iter(runs.values())).folder for (place, _), runs in groups.items()]
+    above = os.path.commonpath([str(place.parent) for place in places])
+    variants = []
+    for place, values, ((parent, _), runs) in zip(places, every, groups.items(), strict=True):
+        by_settings = ", ".join(f"{name} {values[name]}" for name in differing)
+        name = os.path.relpath(place, above) if parent or not by_settings else by_settings
+        name += f", {by_settings}" if places.count(place) > 1 else ""
+        variants.append(Variant(name=name, runs=dict(sorted(runs.items()))))
+    return variants
 
 
-def state_of(folder: Path, configs: Mapping[int, TrainConfig]) -> str:
-    """What of a set is finished, and what to do."""
-    runs = {seed: RunFolder(folder / f"seed-{seed}") for seed in configs}
-    begun = {seed: run.updates() for seed, run in runs.items() if not run.summary.exists()}
-    rest = [f"seed {seed} has {updates} of {configs[seed].updates} updates" for seed, updates in begun.items() if updates]
-    return "; ".join([f"{len(runs) - len(begun)} of {len(runs)} seeds are finished", *rest, "continue with --resume"])
+def read_seed_run(path: Path) -> SeedRun:
+    """A run, finished or not."""
+    folder = RunFolder(path)
+    summary = read_summary(folder.summary) if folder.summary.exists() else None
+    return SeedRun(folder=path, config=stored_config(folder.config), metrics=read_metrics(folder.metrics), summary=summary)
 
 
-def write_summary(folder: Path) -> Variant:
-    """Writes seeds.json and curves.png over the runs of a set, whether finished or not."""
-    [variant] = find_variants(filter(is_run, set_folders(folder)))
-    with disk_errors(folder, lambda: "the runs themselves are safe there"):
-        write_json(folder / SUMMARY, data_of(variant), sort_keys=False)
-        lines = [seed_lines(variant, "updates")]
-        if has_curves(lines):
-            write_atomically(folder / CURVES, lambda beside: plot_seed_curves(lines, beside, x_label="updates"))
-    return variant
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """The settings that make two runs one variant."""
+    return {name: value for name, value in fixed_fields(config).items() if name not in ("seed", "save_rollouts")}
+
+
+def siblings(path: Path) -> dict[int, Summary]:
+    """The summaries by seed of the finished runs beside `path` with its settings, itself included; empty if it is alone."""
+    path = path.resolve()
+    if not SEED.fullmatch(path.name) or not RunFolder(path).config.exists():
+        return {}
+    own = settings(stored_config(RunFolder(path).config))
+    runs = [read_seed_run(one) for one in seed_folders(path.parent)]
+    same = {run.config.seed: run.summary for run in runs if run.summary and settings(run.config) == own}
+    return dict(sorted(same.items())) if len(same) > 1 else {}
+
+
+# ---- figures
+
+
+def tables_of(summary: Summary) -> dict[str, Mapping[str, Any]]:
+    """The final table of every game of a run; empty for a run without test episodes."""
+    return {table["game"]: table for table in (summary, *summary.get("other_games", ())) if "players" in table}
+
+
+def figures(summaries: Mapping[int, Summary], player: str = "adapter") -> dict[str, dict[str, OverSeeds]]:
+    """Game → figure (reward, success, and both greedy) → its values over the training seeds.
+
+    Args:
+        summaries: by training seed, of finished runs of one configuration.
+        player: whose figures.
+    """
+    tables = {seed: tables_of(summary) for seed, summary in summaries.items()}
+    found: dict[str, dict[str, OverSeeds]] = {}
+    for game in next(iter(tables.values()), {}):
+        if not all(player in own.get(game, {}) for own in tables.values()):
+            continue
+        for name in FIGURES:
+            values = {seed: own[game][player].get(name) for seed, own in tables.items()}
+            for value in values.values():
+                check(name, value, float, " in the results of a run")
+            found.setdefault(game, {})[name] = over_seeds(values, bounds_of(game, name))
+    return found
+
+
+def bounds_of(game: str, figure: str) -> tuple[float, float] | None:
+    """The smallest and the largest possible value of a figure."""
+    return (0.0, 1.0) if figure.startswith("success") else return_range(make_game(game))
+
+
+def data_of(variant: Variant) -> dict[str, Any]:
+    """A variant as plain data: its runs, and the figures of every player over its seeds."""
+    tables = [table for summary in variant.finished.values() for table in tables_of(summary).values()]
+    runs = {}
+    for seed, run in variant.runs.items():
+        told = ("adapter_update", "best_update", "learned_nothing", "rewards_taught_nothing", "seconds")
+        done = {"folder": run.folder.name, "updates": len(run.metrics), "finished": run.summary is not None}
+        runs[seed] = done | {name: run.summary[name] for name in told if run.summary and name in run.summary}
+    players = dict.fromkeys(name for table in tables for name in table["players"])
+    of_players = {player: records(figures(variant.finished, player)) for player in players}
+    config = next(iter(variant.runs.values())).config
+    return {"variant": variant.name, "settings": settings(config), "runs": runs, "players": of_players}
+
+
+def records(games: Mapping[str, Mapping[str, OverSeeds]]) -> dict[str, Any]:
+    """Figures of games as plain data."""
+    return {game: {name: figure.record() for name, figure in of_game.items()} for game, of_game in games.items()}
+
+
+def seed_table(variants: Sequence[Variant]) -> str:
+    """One block per game, with a line per variant and per player that is equal in all runs; then remarks."""
+    finished = {variant.name: variant.finished for variant in variants if variant.finished}
+    adapters = {name: figures(summaries) for name, summaries in finished.items()}
+    blocks, remarks = [], []
+    for game in dict.fromkeys(game for of_games in adapters.values() for game in of_games):
+        own = {name: of_games[game] for name, of_games in adapters.items() if game in of_games}
+        same = all(of["reward"].by_seed == of["success"].by_seed for of in own.values())
+        names = ["reward"] if same else ["reward", "success"]
+        head = [("reward = success" if same else name, "std", "worst", "best", "greedy") for name in names]
+        rows = [["", "seeds", *(cell for part in head for cell in part)]]
+        summary = next(iter(finished[next(iter(own))].values()))
+        for player in tables_of(summary)[game]["players"]:
+            if player == "adapter":
+                for label, of in own.items():
+                    cells = [cell for name in names for cell in _cells(of[name], of[f"{name}_greedy"])]
+                    rows.append([label, str(len(of["reward"].by_seed)), *cells])
+                continue
+            every = [played[game] for summaries in finished.values() if game in (played := figures(summaries, player))]
+            values = {(name, value) for of in every for name, figure in of.items() for value in figure.by_seed.values()}
+            if every and len(values) == len(every[0]):  # the same in all runs of all variants
+                means = [(f"{every[0][name].mean:z.3f}", f"{every[0][f'{name}_greedy'].mean:z.3f}") for name in names]
+                rows.append([player, "", *(cell for mean, greedy in means for cell in (mean, "", "", "", greedy))])
+        title = (
+            f"{game}, {summary['episodes']} test episodes per run; means over training seeds with 95 % intervals over the seeds"
+        )
+        blocks.append(f"{title}\n{aligned(rows)}")
+    for variant in variants:
+        for seed, run in variant.runs.items():
+            if run.summary is None:
+                remarks.append(f"{variant.name}, seed {seed}: {len(run.metrics)} of {run.config.updates} updates")
+            elif why := run.summary.get("learned_nothing"):
+                remarks.append(f"{variant.name}, seed {seed} learned nothing: {why}")
+            elif why := run.summary.get("rewards_taught_nothing"):
+                remarks.append(f"{variant.name}, seed {seed} learned from its teacher alone: {why}")
+        if 0 < len(variant.finished) < FEWEST_SEEDS:
+            remarks.append(f"{variant.name}: an interval needs {FEWEST_SEEDS} finished seeds")
+    return "\n".join(["\n\n".join(blocks), *remarks]).strip()
+
+
+def _cells(sampled: OverSeeds, greedy: OverSeeds) -> list[str]:
+    values = sampled.by_seed.values()
+    std = "–" if sampled.std is None else f"{sampled.std:.3f}"
+    return [str(sampled), std, f"{min(values):z.3f}", f"{max(values):z.3f}", f"{greedy.mean:z.3f}"]
+
+
+# ---- curves
+
+X_AXES: dict[str, tuple[str, Callable[[SeedRun], Iterable[float]]]] = {
+    "updates": ("updates", lambda run: [line["update"] for line in run.metrics]),
+    "episodes": ("training episodes", lambda run: [run.config.episodes(int(line["update"])) for line in run.metrics]),
+    "seconds": (
+        "seconds of sampling and training",
+        lambda run: np.cumsum([line["seconds_acting"] + line["seconds_training"] for line in run.metrics]),
+    ),
+}
+"""Choice → label of the x axis, and the x of each update of a run."""
+
+
+def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
+    """The rewards of a variant on its first game: in training, in validation, and in the final test.
+
+    Args:
+        variant: some of whose runs have updates.
+        x: a key of `X_AXES`.
+    """
+    config = next(iter(variant.runs.values())).config
+    game, *others = parse_games(config.game)
+    summaries = variant.finished
+
+    def lines(metric: str) -> dict[int, tuple[Floats, Floats]]:
+        found = {}
+        for seed, run in variant.runs.items():
+            values = np.array([line.get(f"{metric}/{game}" if others else metric, np.nan) for line in run.metrics], np.float64)
+            seen = np.isfinite(values)
+            if run.metrics:
+                found[seed] = (np.array([*X_AXES[x][1](run)], np.float64)[seen], values[seen])
+        return found
+
+    players = tables_of(next(iter(summaries.values()))).get(game, {}).get("players", []) if summaries else []
+    means = {name: of[game]["reward"] for name in players if game in (of := figures(summaries, name))}
+    return SeedLines(
+        name=variant.name,
+        game=f"{game} (of several games)" if others else game,
+        training=lines("reward"),
+        validation=lines("validation_reward"),
+        test=means.pop("adapter").by_seed if "adapter" in means else {},
+        references={name: figure.mean for name, figure in means.items()},
+        bounds=bounds_of(game, "reward"),
+    )

@@ -1,8 +1,9 @@
-"""The final table of a run: every player on the same test episodes, with intervals, and which episode the replay shows."""
+"""The end of a run: its final table, the episode of its replay, and the cause if it has learned nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,12 +11,13 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 from peft import PeftModel
+from torch import Tensor
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
-from msgrpo_hub.evaluation.statistics import Interval, mean_interval, wilson
+from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import Game, base_game, episode_seed
 from msgrpo_hub.games.game import is_solvable, return_range
@@ -24,7 +26,15 @@ from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
-from msgrpo_hub.training.metrics import reply_rates
+from msgrpo_hub.training.config import TrainConfig, best_teacher
+from msgrpo_hub.training.metrics import Metrics, reply_rates
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 3
+"""Updates without any advantage after which a run warns."""
+
+# ---- the final table
 
 
 @dataclass(frozen=True)
@@ -36,34 +46,34 @@ class Played:
     greedy: list[Episode]
 
 
+def references(game: Game) -> tuple[list[str], list[str]]:
+    """The scripted players of the table, above and below the models."""
+    solved = is_solvable(base_game(game))
+    return (["silent", "random"], ["optimal"]) if solved else (["silent", "random", "random-safe"], ["greedy"])
+
+
 def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
     """Plays the same test episodes with the scripted players, the base and the adapter.
 
-    The last row is the reference: optimal play if the game can be solved, otherwise the greedy player if it knows the game.
+    The last row is the reference: optimal play if the game is solvable, otherwise the greedy player if it knows the game.
     """
 
     def play(policy: Policy) -> list[Episode]:
         return play_episodes(game, policy, [(seed, 0) for seed in seeds], prompt_format=agent.prompt_format)
 
-    def scripted(name: str, choose: Any) -> Played:
-        episodes = play(ScriptedPolicy(choose))
+    def scripted(name: str) -> Played:
+        episodes = play(ScriptedPolicy(SCRIPTED[name]))
         return Played(name, episodes, episodes)
 
     def model(name: str) -> Played:
         return Played(name, play(replace(agent, temperature=temperature)), play(replace(agent, temperature=0.0)))
 
     before, after = references(game)
-    played = [scripted(name, SCRIPTED[name]) for name in before]
+    played = [scripted(name) for name in before]
     with cast(PeftModel, agent.model).disable_adapter():
         played.append(model("base"))
     played.append(model("adapter"))
-    return played + [scripted(name, SCRIPTED[name]) for name in after if can_play(name, game)]
-
-
-def references(game: Game) -> tuple[list[str], list[str]]:
-    """The scripted players of the table, above the models and below them."""
-    solved = is_solvable(base_game(game))
-    return (["silent", "random"], ["optimal"]) if solved else (["silent", "random", "random-safe"], ["greedy"])
+    return played + [scripted(name) for name in after if can_play(name, game)]
 
 
 def left_out(game: Game) -> list[str]:
@@ -75,32 +85,29 @@ def left_out(game: Game) -> list[str]:
 def scores(game: Game, played: Played) -> dict[str, Any]:
     """A player's row: success and reward, sampled and greedy, each with its 95 % interval, and the rates of its replies.
 
-    A scripted player has no temperature: its sampled and greedy figures come from the same episodes.
+    A scripted player has no temperature: its sampled and greedy figures are the same.
     """
     seed = episode_seed(game.id, "test", 0)
     row: dict[str, Any] = {"episodes": len(played.sampled)}
     for suffix, episodes in (("", played.sampled), ("_greedy", played.greedy)):
         successes = sum(episode.success for episode in episodes)
         rewards = [episode.reward for episode in episodes]
+        share, interval = wilson(successes, len(episodes)), mean_interval(rewards, seed, bounds=return_range(game))
         row[f"success{suffix}"] = successes / len(episodes)
-        row[f"success{suffix}_interval"] = _pair(wilson(successes, len(episodes)))
+        row[f"success{suffix}_interval"] = share and [share.low, share.high]
         row[f"reward{suffix}"] = float(np.mean(rewards))
-        interval = mean_interval(rewards, seed, bounds=return_range(game))
-        row[f"reward{suffix}_interval"], row[f"reward{suffix}_rule"] = _pair(interval), interval and interval.rule
+        row[f"reward{suffix}_interval"] = interval and [interval.low, interval.high]
+        row[f"reward{suffix}_rule"] = interval and interval.rule
     return row | reply_rates(played.sampled)
 
 
-def _pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
-
-
 def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) -> pa.Table:
-    """Every test episode of every player, one row each. The summary's figures follow from it.
+    """Every test episode of every player, one row each.
 
     Args:
-        played: the players' episodes; those of a scripted player are written once, without a temperature.
-        origin: of the run; its temperature is that of sampled play, and greedy play has temperature 0.
-        prompt_format: name of the format that all were asked in.
+        played: the players' episodes; a scripted player's are written once, without a temperature.
+        origin: of the run; its temperature is for sampled play, and greedy play has temperature 0.
+        prompt_format: name of the format of all prompts.
     """
     parts = []
     for player in played:
@@ -115,14 +122,14 @@ def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) 
 
 
 def replayed_episode(base: Played, adapter: Played) -> int:
-    """The index of the test episode that the replay shows: the adapter's largest margin in reward, the first of equals."""
+    """The index of the test episode for the replay: the adapter's largest margin in reward, the first of equals."""
     margins = [a.reward - b.reward for a, b in zip(adapter.sampled, base.sampled, strict=True)]
     return int(np.argmax(margins))
 
 
 def read_summary(path: Path) -> dict[str, Any]:
     """The summary of a finished run. Raises `UserError` if it is damaged."""
-    remedy = "what a finished run writes; delete it, and finish the run again with --resume"
+    remedy = "the summary of a finished run; delete it, and finish the run again with --resume"
     summary = read_json(path, remedy)
     try:
         for name in ("seconds_acting", "seconds_training", "seconds"):
@@ -135,18 +142,86 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def table(summary: dict[str, Any]) -> str:
+def table(summary: Mapping[str, Any]) -> str:
     """A summary as a text table."""
     header = f"{'player':<12}{'success':>24}{'greedy':>9}{'reward':>26}{'greedy':>9}"
     boards = f" on {summary['boards']} boards" if "boards" in summary else ""
     lines = [f"{summary['game']}, {summary['episodes']} test episodes{boards}, 95 % intervals", header, "─" * len(header)]
     for name in summary["players"]:
         row = summary[name]
-        success = f"{row['success']:.3f} {_range(row['success_interval'])}"
-        reward = f"{row['reward']:.3f} {_range(row['reward_interval'])}"
+        cells = []
+        for figure in ("success", "reward"):
+            ends = row[f"{figure}_interval"]
+            cells.append(f"{row[figure]:.3f} " + ("(too few)" if ends is None else f"[{ends[0]:.3f}, {ends[1]:.3f}]"))
+        success, reward = cells
         lines.append(f"{name:<12}{success:>24}{row['success_greedy']:>9.3f}{reward:>26}{row['reward_greedy']:>9.3f}")
     return "\n".join([*lines, *summary.get("left_out", [])])
 
 
-def _range(interval: list[float] | None) -> str:
-    return "(too few)" if interval is None else f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+# ---- runs that learn nothing
+
+
+def outcome(config: TrainConfig, metrics: Sequence[Metrics], weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """The likely cause and the remedy if a run, or its rewards, taught nothing.
+
+    Args:
+        config: of the run.
+        metrics: of all its updates.
+        weights: of the adapter by name. New LoRA matrices B are 0.
+
+    Returns:
+        One line as `learned_nothing`, or as `rewards_taught_nothing` if a teacher taught the adapter; empty if rewards taught
+        something or were not used.
+    """
+    rewarded = [line for line in metrics if "zero_variance_groups" in line]
+    if rewarded and all(line["zero_variance_groups"] >= config.groups for line in rewarded):
+        key = "rewards_taught_nothing" if len(rewarded) < len(metrics) else "learned_nothing"
+        alike = f"in all {len(rewarded) * config.groups} groups every episode had the same return, so there were no advantages"
+        return {key: f"{alike}; {_cause(config, rewarded)}"}
+    if not config.init_adapter and not any(tensor.any() for name, tensor in weights.items() if "lora_A" not in name):
+        return {"learned_nothing": "all matrices B of the adapter are 0, so it equals its base: raise --learning-rate"}
+    return {}
+
+
+def check_start(config: TrainConfig, metrics: Sequence[Metrics]) -> None:
+    """Warns once after three updates in a row without any advantage, unless every episode succeeds.
+
+    Args:
+        config: of the run.
+        metrics: of its updates so far.
+
+    Raises:
+        UserError: the first three updates with rewards had no parsed reply, and more updates follow. A resumed run continues.
+    """
+    rewarded, index = [line for line in metrics if "zero_variance_groups" in line], len(metrics)
+    idle = [line["zero_variance_groups"] >= config.groups for line in rewarded]
+    last = rewarded[-_PATIENCE:]
+    if len(last) < _PATIENCE or not all(idle[-_PATIENCE:]) or all(line["success"] == 1 for line in last):
+        return
+    unparsed = all(line["truncated_rate"] + line["unreadable_rate"] == 1 for line in last)
+    if len(rewarded) == _PATIENCE and index < config.updates and unparsed:
+        raise UserError(
+            f"stopped after update {index}, which is saved, because rewards can teach nothing: {_cause(config, last)}; name "
+            "another --output-dir, or add --resume to continue anyway"
+        )
+    if not any(idle[-_PATIENCE - 1 : -_PATIENCE]):
+        log.warning("updates %d to %d changed nothing: %s", index - _PATIENCE + 1, index, _cause(config, last))
+
+
+def _cause(config: TrainConfig, metrics: Sequence[Metrics]) -> str:
+    """The likely cause of equal returns, with remedies, the most promising first."""
+    names = ("truncated_rate", "unreadable_rate", "success")
+    truncated, unparsed, success = (float(np.mean([line[name] for line in metrics])) for name in names)
+    if truncated + unparsed < 0.5:
+        if success == 1:
+            return "every episode succeeded: take a harder --game"
+        return "the episodes of a group ended alike: raise --temperature or --group-size, or take an easier --game"
+    teach = "start with --teacher auto --taught 20" if best_teacher(config.game) else ""
+    teach = f"raise --taught (it was {config.taught})" if config.taught else teach
+    tokens = f"raise --max-new-tokens (it was {config.max_new_tokens})" if truncated > unparsed else ""
+    bare = config.prompt_format == "action-only"
+    advice = [teach, tokens, "take another --prompt-format"] if bare else [tokens, teach, "take --prompt-format action-only"]
+    return (
+        f"{unparsed:.0%} of the replies could not be parsed and {truncated:.0%} were truncated: "
+        f"{', or '.join(filter(None, [*advice, 'take an easier --game']))}"
+    )

@@ -1,11 +1,11 @@
-"""A teacher for the first updates of a run (ours): replies with the moves of a player that knows the game.
+"""A teacher for behaviour cloning in the first updates of a run (ours): replies with the moves of a scripted player.
 
-The thoughts before a move are the model's own or the teacher's. The teacher's are in the words that `pocket` knows and say where
-the opponent can go, which the thoughts of `pocket` do not: moves that follow from what a thought does not say are hardly learned.
+The thoughts before a move are the model's own or the teacher's. The teacher's use the words of `pocket` and also say where
+the opponent can go: a model hardly learns moves that do not follow from the thought.
 
-Whole replies are taught. Taught the moves alone, at the learning rate of `quickstart`, the built-in base forgets within 20
-updates how its thoughts end. A reply becomes tokens as a whole, since a token may hold the end of the thoughts and the start
-of the action.
+The targets are whole replies. Trained on the moves alone, at the learning rate of `quickstart`, the built-in base forgets
+within 20 updates how its thoughts end. Each reply is tokenised as a whole, since one token may hold the end of the thoughts
+and the start of the action.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import neighbour
-from msgrpo_hub.games.scene import has_scene
+from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.pocket.pretraining_tasks import local_view, thought
 
 Thoughts = Callable[[Game, Any], str]
@@ -36,25 +35,27 @@ Thoughts = Callable[[Game, Any], str]
 
 @dataclass(frozen=True)
 class Teacher:
-    """Replies as a model does, with the move of a scripted player in place of its own.
+    """A policy that replies like the model, with the move of a scripted player.
 
-    The model generates only where its thoughts are used: not if the teacher has thoughts of its own, nor in a format without
-    thoughts. In such a format the move alone is taught, and so it is where the model's reply is truncated or cannot be parsed.
+    The model generates only if its thoughts are used. In a format without thoughts the reply is the move alone, and so it is
+    if the model's reply is truncated or unparsed.
     """
 
     model: LanguageModel
     player: ScriptedPolicy
     thoughts: Thoughts | None = None
-    """The teacher's own; by default they are the model's."""
+    """The teacher's own thoughts; None means the model's."""
 
     @property
     def prompt_format(self) -> PromptFormat:
         return format_of(self.model)
 
-    @property
+    @cached_property
     def generates(self) -> bool:
         """Whether the model's thoughts are used."""
-        return not self.thoughts and has_thoughts(self.prompt_format)
+        wanted = self.prompt_format
+        asks = wanted.name != "action-only" and type(wanted).thought is not PromptFormat.thought
+        return not self.thoughts and asks and getattr(wanted, "parts", None) != ()
 
     @cached_property
     def end(self) -> int:
@@ -74,7 +75,7 @@ class Teacher:
         return [self._reply(prompt, reply, move.text) for prompt, reply, move in zip(prompts, own, moves, strict=True)]
 
     def _reply(self, prompt: Prompt, own: Completion, move: str) -> Completion:
-        whole = own.finish == "stop"  # a reply that was truncated has no end to be taught
+        whole = own.finish == "stop"
         text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions) if whole else move
         if self.thoughts:
             text = f"<think>{self.thoughts(prompt.game, prompt.state)}</think>{move}"
@@ -85,19 +86,11 @@ class Teacher:
                 f"the teacher's reply {text!r} has {len(ids)} tokens with its end, expected at most max_new_tokens = "
                 f"{self.model.max_new_tokens}: raise --max-new-tokens, in another output folder"
             )
-        # A log-probability of 0, and no entropies: the teacher is sure, and nothing was drawn.
         return replace(own, text=text, finish="stop", token_ids=ids, log_probs=(0.0,) * len(ids), entropies=())
 
 
-def has_thoughts(prompt_format: PromptFormat) -> bool:
-    """Whether a format asks for thoughts before the action. `action-only` skips them where a model thinks unasked."""
-    if prompt_format.name == "action-only" or type(prompt_format).thought is PromptFormat.thought:
-        return False
-    return getattr(prompt_format, "parts", None) != ()
-
-
 def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequence[str]) -> str:
-    """A reply with its action exchanged for that of another reply, which is taken as it is where that cannot be done.
+    """A reply with its action replaced by the action of another reply; if that fails, the other reply.
 
     >>> from msgrpo_hub.agent.prompt_formats import THINK_ACTION
     >>> with_move("<think>Left?</think><action>Left</action>", "<action>Down</action>", THINK_ACTION, ["Left", "Down"])
@@ -107,12 +100,12 @@ def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequen
     if own is None or wanted is None:
         return move
     begin = text.casefold().rfind(own.casefold())
-    exchanged = text[:begin] + wanted + text[begin + len(own) :]
-    return exchanged if prompt_format.parse(exchanged, actions) == wanted else move
+    replaced = text[:begin] + wanted + text[begin + len(own) :]
+    return replaced if prompt_format.parse(replaced, actions) == wanted else move
 
 
 def careful_thought(game: Game, state: Any) -> str:
-    """The thought of `pocket`, in which a cell that the opponent's head can enter on this turn holds the opponent.
+    """The thought of `pocket`, with "opponent" for every cell that the opponent's head can enter this turn.
 
     >>> from msgrpo_hub.games import make_game
     >>> from msgrpo_hub.games.snake import SnakeState
@@ -123,8 +116,3 @@ def careful_thought(game: Game, state: Any) -> str:
     scene, seen = game.scene(state), local_view(game, state)
     reached = [action for action in game.actions if neighbour(scene.player, action) in scene.contested]
     return thought(game, state, seen | {action: "opponent" for action in reached if seen[action] not in ("wall", "body")})
-
-
-def teacher_of(name: str, model: LanguageModel, thoughts: Thoughts | None = None) -> Teacher:
-    """The teacher of a name, one of the scripted players."""
-    return Teacher(model, ScriptedPolicy(SCRIPTED[name]), thoughts)

@@ -27,13 +27,14 @@ from dataclasses import replace
 from msgrpo_hub.cli import main
 from msgrpo_hub.training import run
 
-resumed = run._resumed
+load = run.load_checkpoint
 
-def one_too_many(trainer, folder):
-    progress = resumed(trainer, folder)
-    return replace(progress, updates=min(progress.updates + (progress.updates > 0), trainer.config.updates))
+def one_too_many(path, *given):
+    progress, credit = load(path, *given)
+    updates = run.read_metrics(path.with_name("metrics.jsonl"))
+    return replace(progress, updates=min(progress.updates + (progress.updates > 0), len(updates))), credit
 
-run._resumed = one_too_many
+run.load_checkpoint = one_too_many
 main(sys.argv[1:])
 """
 """The `msgrpo` command with a resume that takes the update in progress for a finished one."""

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.trainer import _memory
+from msgrpo_hub.training.trainer import out_of_memory
 from tests.command import Command
 from tests.files import hashes
 
@@ -173,7 +173,7 @@ def test_the_real_command_says_one_line_where_there_is_no_network() -> None:
 
 
 def test_exhausted_gpu_memory_names_the_knob() -> None:
-    with pytest.raises(UserError) as caught, _memory("acting", "--max-rows"):
+    with pytest.raises(UserError) as caught, out_of_memory("sampling", "--max-rows"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nGPU 0 has a total capacity of 8 GiB")
     assert str(caught.value) == (
         "the GPU's memory is exhausted while acting (CUDA out of memory. Tried to allocate 2 GiB.): "

@@ -13,8 +13,8 @@ from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.evaluation.suites import hash_of, task_hash
 from msgrpo_hub.games import GAMES, Game, Transition, board_of, episode_seed, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.games.snake import Item, Snake, SnakeState
-from msgrpo_hub.games.splits import Splits
 from tests.evaluation.frozen_suites import LAKE, SNAKE
 
 # ---- one name, eight games: whatever is changed, the hash changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,10 +11,18 @@ import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
-from msgrpo_hub.games import stream
+from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.game import Transition
 from msgrpo_hub.games.lake_maps import random_map
+from msgrpo_hub.games.registry import LAKES
+from msgrpo_hub.games.solving import optimal_value, random_value
+from msgrpo_hub.games.variants import unchanged
+from msgrpo_hub.players import make_player
+from msgrpo_hub.rollout import play_episodes
+
+TRAP = FrozenLake("trap", goal_reward=-1.0)
+MOVED = LAKES["FrozenLake-RAGEN2-v1"]
 
 
 class Die:
@@ -71,68 +80,56 @@ def test_transitions_equal_gymnasium_s_table_on_500_maps(slippery: bool) -> None
                 assert distribution(game, state, action) == gymnasium_distribution(table[index][a])
 
 
-@pytest.mark.parametrize("slippery", [False, True])
-def test_outcomes_are_what_step_draws_from(slippery: bool) -> None:
-    game = FrozenLake("lake", slippery=slippery, horizon=99)
-    for player in [(0, 0), (1, 1), (2, 3)]:
-        state = LakeState(4, ((1, 2),), player)
-        for action in game.actions:
-            listed = Counter[LakeState]()
-            for probability, after in game.outcomes(state, action):
-                listed[after.state] += probability  # type: ignore[assignment]
-            rng = np.random.default_rng(0)
-            drawn = Counter(game.step(state, action, rng).state for _ in range(1500))
-            assert sum(listed.values()) == 1
-            assert drawn.keys() == listed.keys()
-            # Five standard errors of a share at n = 1500.
-            assert all(abs(drawn[after] / 1500 - float(listed[after])) < 0.065 for after in listed)
+@pytest.mark.parametrize(
+    ("lake", "state", "action", "cell", "reward", "terminated"),
+    [
+        (FrozenLake("lake", slippery=True), LakeState(4, ((0, 1),)), None, (0, 0), 0.0, False),  # no action does not slip
+        (FrozenLake("lake"), LakeState(4, ()), "Left", (0, 0), 0.0, False),  # a move off the board stays
+        (FrozenLake("lake"), LakeState(4, (), (3, 2), 7), "Right", (3, 3), 1.0, True),  # the goal, on the last turn
+        (FrozenLake("lake"), LakeState(4, ((1, 0),)), "Down", (1, 0), 0.0, True),  # a hole
+        (TRAP, LakeState(4, ((3, 2),), (2, 3)), "Down", (3, 3), -1.0, True),  # a goal to avoid
+        (TRAP, LakeState(4, ((3, 2),), (2, 2)), "Down", (3, 2), 0.0, True),
+        (MOVED, LakeState(4, ((0, 0),), (2, 2), given_goal=(2, 1)), "Left", (2, 1), 1.0, True),  # a goal elsewhere
+    ],
+)
+def test_one_step_by_hand(
+    lake: FrozenLake, state: LakeState, action: str | None, cell: tuple[int, int], reward: float, terminated: bool
+) -> None:
+    after = lake.step(state, action, np.random.default_rng(0))
+    assert after == Transition(replace(state, player=cell, turn=state.turn + 1), reward, terminated, False)
+    assert lake.succeeded(after.state) == (reward > 0 or (lake is TRAP and not terminated))
 
 
-def test_no_action_stays_and_does_not_slip() -> None:
-    game, state = FrozenLake("lake", slippery=True), LakeState(4, ((0, 1),))
-    assert game.outcomes(state, None) == [(1.0, Transition(LakeState(4, ((0, 1),), (0, 0), 1), 0.0, False, False))]
-    assert {game.step(state, None, np.random.default_rng(seed)).state.player for seed in range(50)} == {(0, 0)}
-
-
-def test_a_move_off_the_board_stays_and_costs_a_turn() -> None:
-    after = FrozenLake("lake").step(LakeState(4, ()), "Left", np.random.default_rng(0))
-    assert (after.state, after.reward) == (LakeState(4, (), (0, 0), 1), 0.0)
-
-
-def test_the_goal_gives_one_and_ends_the_episode_even_on_the_last_turn() -> None:
-    game = FrozenLake("lake", horizon=8)
-    after = game.step(LakeState(4, (), (3, 2), 7), "Right", np.random.default_rng(0))
-    assert (after.reward, after.terminated, after.truncated) == (1.0, True, False)
-    assert game.succeeded(after.state)
-
-
-def test_a_hole_gives_nothing_and_ends_the_episode() -> None:
-    game = FrozenLake("lake")
-    after = game.step(LakeState(4, ((1, 0),)), "Down", np.random.default_rng(0))
-    assert (after.reward, after.terminated, after.truncated) == (0.0, True, False)
-    assert not game.succeeded(after.state)
-
-
-def test_every_map_has_a_free_start_and_goal_and_the_share_of_holes_asked_for() -> None:
-    game = FrozenLake("lake", frozen_probability=0.8)
-    lakes = [game.initial_state(stream(seed, "initial_state")) for seed in range(500)]
-    assert all((0, 0) not in lake.holes and lake.goal not in lake.holes for lake in lakes)
-    # 14 cells at 0.2 are 2.8 holes; maps without a way are thrown away, which leaves fewer.
-    assert 2.0 < np.mean([len(lake.holes) for lake in lakes]) < 2.8
-
-
-def test_observation_of_a_hand_made_lake() -> None:
+def test_observation_and_actions_of_a_hand_made_lake() -> None:
     assert FrozenLake("lake", size=3).observe(LakeState(3, ((0, 2), (1, 1)), (1, 0))) == (
         "You: (1, 0)\nGoal: (2, 2)\nHoles: (0, 2) (1, 1)\nGrid:\n. . O\n@ O .\n. . G"
     )
-
-
-def test_legal_and_safe_actions_of_a_hand_made_lake() -> None:
     game, state = FrozenLake("lake", size=3), LakeState(3, ((1, 1),), (1, 0))
-    assert game.legal_actions(state) == ("Down", "Right", "Up")
-    assert game.safe_actions(state) == ("Down", "Up")
+    assert (game.legal_actions(state), game.safe_actions(state)) == (("Down", "Right", "Up"), ("Down", "Up"))
+    assert TRAP.safe_actions(LakeState(4, ((3, 2),), (2, 3))) == ("Left", "Up")
 
 
-def test_only_slippery_ice_says_so_in_the_rules() -> None:
-    assert any("slippery" in rule for rule in FrozenLake("lake", slippery=True).rules)
-    assert not any("slippery" in rule for rule in FrozenLake("lake").rules)
+def test_exactly_eight_shows_the_turns_left_and_pays_only_on_the_last_turn() -> None:
+    game = FrozenLake("lake", exactly=True)
+    for turns, way in {6: ["Down"] * 3 + ["Right"] * 3, 8: ["Left", "Up"] + ["Down"] * 3 + ["Right"] * 3}.items():
+        state = LakeState(4, ())
+        for turn, action in enumerate(way):
+            assert game.observe(state).startswith(f"Turns left: {8 - turn}\n")
+            after = game.step(state, action, np.random.default_rng(0))
+            state = after.state
+        assert (after.reward, after.terminated, game.succeeded(state)) == (float(turns == 8), True, turns == 8)
+
+
+def test_success_on_the_trap_is_to_end_on_the_ice() -> None:
+    episodes = play_episodes(TRAP, make_player("random-safe"), [(seed, 0) for seed in range(20)])
+    assert {(episode.success, episode.truncated, episode.reward) for episode in episodes} == {(True, True, 0.0)}
+    assert optimal_value(TRAP, 1) == 0.0 > random_value(TRAP, 1)
+
+
+@pytest.mark.parametrize("told", ["Sought", "Untold", "Trap", "KeepAway"])
+def test_lakes_in_other_words_differ_only_in_their_task_and_the_reward_of_the_goal(told: str) -> None:
+    game, lake = make_game(f"FrozenLake-{told}-v1"), make_game("FrozenLake-NotSlippery-v1")
+    state = lake.initial_state(stream(1, "initial_state"))
+    assert tuple(rule.replace("gives -1", "gives 1") for rule in game.rules) == lake.rules == unchanged(game).rules
+    assert game.instructions != lake.instructions
+    assert (game.observe(state), game.horizon, game.actions) == (lake.observe(state), lake.horizon, lake.actions)

@@ -6,13 +6,10 @@ its table `P`, exact fractions, and nothing of ours but the numbers under test.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
-from threading import Barrier
 from typing import Any
 
 import gymnasium
@@ -20,13 +17,11 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent.policy import Chooser
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import GAMES, episode_seed, make_game, solving, stream
+from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.solving import optimal_value, random_value, solve
 from msgrpo_hub.players.registry import SCRIPTED
-from msgrpo_hub.players.scripted import choose_optimal
 
 LAKES = [game_id for game_id, game in GAMES.items() if isinstance(game, FrozenLake)]
 RNG = np.random.default_rng(0)
@@ -90,20 +85,6 @@ def test_values_of_every_map_equal_the_sum_over_gymnasiums_trajectories(best: bo
         assert solved == pytest.approx(float(summed(table_of(size, holes, slippery), 0, turns, best, exactly)), abs=1e-9)
 
 
-@pytest.mark.parametrize("holes", [((0, 1),), ((0, 2), (1, 1)), ((1, 0), (2, 1))])
-@pytest.mark.parametrize("slippery", [False, True])
-def test_every_action_value_equals_the_sum_over_gymnasiums_trajectories(holes: tuple[Cell, ...], slippery: bool) -> None:
-    game, table = FrozenLake("lake", size=3, slippery=slippery, horizon=3), table_of(3, holes, slippery)
-    for turns in (1, 2, 3):
-        for cell in range(9):
-            state = LakeState(3, holes, divmod(cell, 3), turn=3 - turns)
-            if not state.terminal:
-                values = solve(game, state)
-                sums = [float(summed_after(table, cell, action, turns, best=True)) for action in range(4)]
-                assert values.q[values.rows[state], :4].tolist() == pytest.approx(sums, abs=1e-9)
-                assert values.blind(state) == pytest.approx(float(summed(table, cell, turns, best=False)), abs=1e-9)
-
-
 def test_two_turns_on_the_smallest_slippery_lake_are_what_they_are_by_hand() -> None:
     # 2×2 without holes. Beside the goal, three of the four actions may go there, each with chance 1/3. From the start, Down
     # and Right each come to a cell beside the goal with chance 2/3.
@@ -157,68 +138,4 @@ def test_play_on_every_lake_earns_the_exact_value(game_id: str, player: str, val
     assert abs(standard_errors(rewards, worth)) < 3
 
 
-@pytest.mark.parametrize("game_id", LAKES)
-def test_no_scripted_player_is_above_the_optimum(game_id: str) -> None:
-    game, episodes = lake(game_id), [(seed, member) for seed in starts(game_id) for member in range(3)]
-    optimum = [optimal_value(game, seed) for seed, _ in episodes]
-    above = {}
-    for name, choose in SCRIPTED.items():
-        try:
-            rewards = [played_reward(game, choose, *episode) for episode in episodes]
-        except UserError:  # a player of another game
-            continue
-        above[name] = standard_errors(rewards, optimum)
-    assert set(above) >= {"random", "random-safe", "greedy", "optimal"}
-    assert max(above.values()) < 3
-
-
-def test_a_reward_that_is_too_good_is_noticed() -> None:
-    game, seeds = lake("FrozenLake-Slippery-v1"), [episode_seed("FrozenLake-Slippery-v1", "validation", i) for i in range(50)]
-    assert standard_errors([1.0] * 50, [optimal_value(game, seed) for seed in seeds]) > 3
-
-
-@pytest.mark.parametrize("game_id", LAKES)
-def test_the_optimal_player_is_worth_the_optimum_exactly(game_id: str) -> None:
-    """Its own value, by following what it chooses from every state it can come to: no simulation, no maximum."""
-    game = lake(game_id)
-    for index in range(5):
-        seed = episode_seed(game_id, "validation", index)
-        start = game.initial_state(stream(seed, "initial_state"))
-        worth: dict[LakeState, Fraction] = {}
-
-        def value(state: LakeState, worth: dict[LakeState, Fraction] = worth) -> Fraction:
-            if state.terminal or state.turn == game.horizon:
-                return Fraction(0)
-            if state not in worth:
-                outcomes = game.outcomes(state, choose_optimal(game, state, RNG))
-                sums = (int(after.reward) + value(after.state) for _, after in outcomes)
-                worth[state] = sum(sums, Fraction(0)) / len(outcomes)  # equally likely
-            return worth[state]
-
-        assert float(value(start)) == pytest.approx(optimal_value(game, seed), abs=1e-12)
-
-
 # ---- threads
-
-
-class Together(deque[Any]):
-    """Whoever appends goes on when two have appended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.both = Barrier(2, timeout=60)
-
-    def append(self, values: Any) -> None:
-        super().append(values)
-        self.both.wait()
-
-
-def test_threads_that_solve_at_once_get_the_values_of_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    latest = Together()
-    monkeypatch.setattr(solving, "_latest", lambda game: latest)  # noqa: ARG005
-    game = make_game(LAKES[0])
-    starts = [game.initial_state(stream(seed, "initial_state")) for seed in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda start: solving.values_at(game, start), starts))
-    assert [start in values.rows for start, values in zip(starts, found, strict=True)] == [True, True]
-    assert [starts[1 - place] in values.rows for place, values in enumerate(found)] == [False, False]

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game, stream
-from msgrpo_hub.games.environment import TextGameEnv
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes, replayed_states
 from tests.games.reading_player import (
@@ -96,25 +95,6 @@ def test_an_action_moves_the_player_on_the_shown_board_as_the_shown_rules_say(ga
     assert moved > 20
 
 
-@pytest.mark.parametrize("id", [id for id in IDS if id.startswith((LAKE + ":", "Snake-Solo-v1:", "Snake-Fire-v1:"))])
-def test_legal_and_safe_actions_of_a_variant_are_those_that_a_step_bears_out(id: str) -> None:
-    game = make_game(id)
-    for seed in range(4):
-        for state in visited(game, seed):
-            legal, safe = game.legal_actions(state), game.safe_actions(state)
-            assert [a for a in game.actions if a in legal] == list(legal)
-            assert [a for a in game.actions if a in safe] == list(safe)
-            for action in game.actions:
-                after = game.step(state, action, np.random.default_rng(1)).state
-                if "Lake" in id:
-                    assert (action in legal) == (after.player != state.player)
-                    assert (action in safe) == (action in legal and after.player not in state.holes)
-                elif not state.opponent:
-                    assert (action in legal) == (action in safe) == after.alive
-                elif action not in safe:
-                    assert not after.alive
-
-
 @pytest.mark.parametrize("game_id", [LAKE, SNAKE])
 def test_a_reflected_board_is_a_mirror_image_and_a_rotated_one_a_quarter_turn(game_id: str) -> None:
     plain = make_game(game_id)
@@ -123,15 +103,6 @@ def test_a_reflected_board_is_a_mirror_image_and_a_rotated_one_a_quarter_turn(ga
         for variant, image in (("reflected", np.fliplr(board)), ("rotated", np.rot90(board))):
             shown = np.array([list(row) for row in make_game(f"{game_id}:{variant}").grid(state)])
             assert (shown == image).all()
-
-
-@pytest.mark.parametrize("game_id", [LAKE, SNAKE])
-def test_a_partial_view_shows_its_part_and_hides_the_other(game_id: str) -> None:
-    plain, coordinates, grid = (make_game(f"{game_id}{view}") for view in ("", ":coordinates", ":grid"))
-    for state in visited(plain, 3):
-        assert f"{coordinates.observe(state)}\n{grid.observe(state)}" == plain.observe(state)
-        assert "(" not in grid.observe(state)
-        assert "Grid" not in coordinates.observe(state)
 
 
 def test_the_body_of_a_snake_is_told_from_its_head_on_and_other_cells_in_reading_order() -> None:
@@ -182,29 +153,3 @@ def test_no_word_of_the_plain_rules_is_left_where_it_would_be_false(game_id: str
     old = [f"{symbol} is {name}" for symbol, name in make_game(game_id).symbols.items()]
     assert not [legend for legend in old if legend in system_of(f"{game_id}:other-symbols")]
     assert system_of(f"{game_id}:reflected") == system_of(f"{game_id}:rotated") == system_of(game_id)
-
-
-def test_exactly_eight_shows_the_turns_left_and_pays_on_the_last_turn_alone() -> None:
-    game = make_game("FrozenLake-Exactly8-v1")
-    start = next(s for seed in range(99) if not (s := game.initial_state(stream(seed, "initial_state"))).holes)
-    ways = {6: ["Down"] * 3 + ["Right"] * 3, 8: ["Left", "Up"] + ["Down"] * 3 + ["Right"] * 3}
-    for turns, way in ways.items():
-        state, rng = start, np.random.default_rng(0)
-        for turn, action in enumerate(way):
-            assert f"Turns left: {8 - turn}\n" in build_prompt(game, state).user
-            after = game.step(state, action, rng)
-            state = after.state
-        assert (after.reward, after.terminated, game.succeeded(state)) == (float(turns == 8), True, turns == 8)
-
-
-@pytest.mark.parametrize("id", IDS)
-def test_gymnasium_can_hold_every_observation_of_a_variant(id: str) -> None:
-    text, planes = TextGameEnv(id), TextGameEnv(id, observation="tensor")
-    for env in (text, planes):
-        observation, info = env.reset(seed=4)
-        while True:
-            assert env.observation_space.contains(observation)
-            action = int(np.flatnonzero(info["action_mask"])[0]) if info["action_mask"].any() else 0
-            observation, _, terminated, truncated, info = env.step(np.int64(action))
-            if terminated or truncated:
-                break

@@ -40,14 +40,14 @@ def train_until(update: int, *arguments: object) -> None:
 
     from msgrpo_hub.training.trainer import Trainer
 
-    learn, updates = Trainer.learn, itertools.count(1)
+    gradient, updates = Trainer.gradient, itertools.count(1)
 
     def learn_or_die(*given: Any) -> Any:
         if next(updates) == update:
             os.kill(os.getpid(), signal.SIGKILL)
-        return learn(*given)
+        return gradient(*given)
 
-    Trainer.learn = learn_or_die  # type: ignore[method-assign]
+    Trainer.gradient = learn_or_die  # type: ignore[method-assign]
     msgrpo("train", *arguments)
 
 

@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import render_text, stream
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.splits import Splits
+from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.interop import openenv_sessions
 from msgrpo_hub.interop.openenv_game import OpenEnvGame, as_text
 from msgrpo_hub.models.vllm_policy import at_own_pace

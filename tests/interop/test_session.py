@@ -10,7 +10,7 @@ from msgrpo_hub.agent import ScriptedPolicy, build_prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, make_game, splits_of, stream
-from msgrpo_hub.games.splits import split_of
+from msgrpo_hub.games.seeds import split_of
 from msgrpo_hub.interop.session import GameSession
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups

@@ -13,9 +13,8 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.engine_check import eager
 from msgrpo_hub.models.sampling import Sample, TokenIds
-from msgrpo_hub.training.adapter import fresh_lora, without_dropout
+from msgrpo_hub.training.adapter import new_lora, without_dropout
 from msgrpo_hub.training.batch import TREE_SIZE, StepSample, pack, signed_sums
-from msgrpo_hub.training.config import TrainConfig
 from tests.families import VOCABULARY, tiny_model
 
 END = frozenset(range(250, VOCABULARY))
@@ -66,7 +65,7 @@ def acting_error(model: Any, samples: Sequence[Sample]) -> float:
 def training(base: Any, samples: Sequence[Sample]) -> dict[str, float]:
     """Log-probabilities and gradients of LoRA on all linear layers, against one forward pass for each sequence."""
     without_dropout(base)
-    model = fresh_lora(base, TrainConfig(lora_rank=2, lora_alpha=4))
+    model = new_lora(base, rank=2, alpha=4)
     torch.manual_seed(0)
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -27,6 +27,7 @@ from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.loading import load, one_line, rngs
 from tests.tiny import SIZE
+from tests.training.trainers import learn
 
 
 def reply_alike(one: LanguageModel, other: LanguageModel, prompts: list[Prompt]) -> bool:
@@ -51,12 +52,12 @@ def check_two_updates(model: str, **options: Any) -> None:
     """Acts and learns twice. With advantages of 1 and ½ and one step the loss is −¾ exactly if training sees acting's weights."""
     sizes: dict[str, Any] = {"groups": 1, "group_size": 2, "selected_per_group": 2, "max_new_tokens": 4, "beta": 0.0}
     config = TrainConfig(model=model, learning_rate=1e-2, loss_normalisation="episode-mean", **sizes, **options)
-    trainer = Trainer(config, Accelerator(cpu=True))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True))
     before = {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
     for index in (1, 2):
         [group] = trainer.act([(config.game, 7)])
         shares = zip(group.episodes, (1.0, 0.5), strict=True)
-        metrics = trainer.learn([SelectedEpisode(episode, (share,) * len(episode.steps)) for episode, share in shares], index)
+        metrics = learn(trainer, [SelectedEpisode(e, (share,) * len(e.steps)) for e, share in shares], index)
         assert metrics["loss"] == pytest.approx(-0.75, abs=1e-4)
         assert metrics["gradient_norm"] > 0
     assert {parameter.dtype for parameter in trainer.parameters.values()} == {torch.float32}

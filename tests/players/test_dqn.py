@@ -19,8 +19,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.games.planes import planes
-from msgrpo_hub.games.splits import split_of
+from msgrpo_hub.games.game import planes
+from msgrpo_hub.games.seeds import split_of
 from msgrpo_hub.players.dqn import centred, load_dqn, read_network, trained_games
 from msgrpo_hub.rollout import play_episodes
 

@@ -17,12 +17,16 @@ from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.games.snake import APPLE, Snake, SnakeState
-from msgrpo_hub.games.solving import optimal_actions, optimal_value, random_value, solve
+from msgrpo_hub.games.solving import best_actions, optimal_value, random_value, solve, values_at
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random, choose_random_safe
 from msgrpo_hub.rollout import play_episodes
 
 RNG = np.random.default_rng(0)
 """The reference players draw nothing from it."""
+
+
+def optimal_actions(game: Game, state: LakeState) -> tuple[str, ...]:
+    return best_actions(values_at(game, state), state, game.actions)
 
 
 def held_out(game: Game, count: int) -> list[int]:

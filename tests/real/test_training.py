@@ -47,7 +47,7 @@ def test_two_updates_move_the_adapter_by_finite_gradients(
 def test_a_run_killed_in_its_second_update_goes_on_bit_for_bit(command: Command, training: list[object], run: Path) -> None:
     killed = run.parent / "killed"
     flags = [*training, "--resume", "--output-dir", killed]
-    assert command(*flags, die_at=("Trainer.learn", "call", 2)).code == -signal.SIGKILL
+    assert command(*flags, die_at=("Trainer.gradient", "call", 2)).code == -signal.SIGKILL
     assert updates_safe(killed) == 1
     done = command(*flags)
     assert done.code == 0, done.err

@@ -20,7 +20,7 @@ def stopped(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPath
     """A run that was killed in its third update. Not to be changed: copy it."""
 
     def train(folder: Path) -> None:
-        assert msgrpo("train", *flags, "--output-dir", folder, die_at=("Trainer.learn", "call", 3)).code == -signal.SIGKILL
+        assert msgrpo("train", *flags, "--output-dir", folder, die_at=("Trainer.gradient", "call", 3)).code == -signal.SIGKILL
 
     return once(tmp_path_factory, "stopped-run", train)
 

@@ -15,9 +15,10 @@ from msgrpo_hub.games.game import Game
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.curriculum import parse_games
+from msgrpo_hub.training.config import to_toml
 from msgrpo_hub.training.metrics import append_metrics
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.starts import parse_games
 from msgrpo_hub.training.summary import Played, references, scores
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
@@ -46,7 +47,7 @@ def write_run(folder: Path, seed: int, updates: int = 20, done: int | None = Non
     folder.mkdir(parents=True, exist_ok=True)
     run, noise = RunFolder(folder), np.random.default_rng(seed).normal(size=updates)
     first, *others = parse_games(config.game)
-    run.claim(config)
+    run.claim(to_toml(config))
     run.metrics.touch()
     for index in range(1, (updates if done is None else done) + 1):
         reward = 0.1 + gain * index / updates + 0.05 * float(noise[index - 1])

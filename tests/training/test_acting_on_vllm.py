@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +14,14 @@ import torch
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
-from msgrpo_hub.models.vllm_policy import at_own_pace
 from msgrpo_hub.msgrpo import SelectedEpisode, policy_loss
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
-from msgrpo_hub.training.acting import LARGEST_K3, EngineActor, check_distance
+from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.vllm_loopback import Answered, VllmLoopback, error
-from tests.tiny import save_model, tokenizer_of
 from tests.training.trainers import farthest, weights
 from tests.training.vllm_runs import acting_on, impatient, replies_of
 
@@ -75,19 +72,6 @@ def test_an_update_is_played_by_the_server_with_the_weights_of_the_trainer(
     assert 0 <= update.metrics["sampler_k3"] < 1e-8
     assert update.metrics["entropy"] > 0
     assert "near_draws" not in update.metrics, "a server does not say how near its draws were"
-
-
-def test_requests_carry_token_ids_and_every_setting_that_a_server_might_have_its_own_of(
-    server: VllmLoopback, config: TrainConfig, tmp_path: Path
-) -> None:
-    with acting_on([server], config, tmp_path) as trainer:
-        replies = replies_of(trainer.act(trainer.starts.of_update(1)))
-        ends = sorted(trainer.engine.end_ids)
-    sampled = [body for body in server.of("/v1/completions") if body["max_tokens"] == 2]
-    assert sorted(tuple(body["prompt"]) for body in sampled) == sorted(reply.prompt_ids for reply in replies)
-    expected = {"temperature": 1.25, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "logprobs": 0}
-    expected |= {"stop_token_ids": ends, "ignore_eos": True, "return_token_ids": True}
-    assert all(body | expected == body for body in sampled)
 
 
 def test_every_version_has_a_new_name_and_the_one_before_is_unloaded_and_deleted(
@@ -158,13 +142,6 @@ def test_a_server_of_another_base_is_refused(config: TrainConfig, tmp_path: Path
         assert not [body for body in server.of("/v1/completions") if body["max_tokens"] == 2]
 
 
-def test_a_server_with_another_tokenizer_is_refused(config: TrainConfig, tmp_path: Path) -> None:
-    other = save_model(tmp_path / "other", tokenizer_of([], 300), "qwen2", 0)
-    refused = pytest.raises(UserError, match=r"the tokenizer of 'http://127.0.0.1:\d+' is not that of the base: token ")
-    with VllmLoopback(str(other)) as server, acting_on([server], config, tmp_path / "versions") as trainer, refused:
-        trainer.update(1)
-
-
 @pytest.mark.parametrize("fault", ["ignores_adapters", "stays"])
 def test_an_adapter_that_loads_and_is_not_applied_is_noticed(
     server: VllmLoopback, config: TrainConfig, tmp_path: Path, fault: str
@@ -180,12 +157,6 @@ def test_an_adapter_that_loads_and_is_not_applied_is_noticed(
         with pytest.raises(UserError, match=f"answers with {what}, not with the version 'msgrpo-.*-v2' that it was given"):
             trainer.update(2)
     assert not [body for path, body in server.asked[asked:] if path == "/v1/completions" and body["max_tokens"] == 2]
-
-
-def test_log_probabilities_without_the_temperature_are_noticed(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
-    server.raw_log_probs = True
-    with acting_on([server], config, tmp_path) as trainer, pytest.raises(UserError, match="without the temperature"):
-        trainer.update(1)
 
 
 def test_a_server_that_is_not_vllm_or_takes_no_adapters_is_refused(
@@ -217,15 +188,8 @@ def test_replies_of_another_distribution_are_not_learned_from(server: VllmLoopba
                     parameter.normal_(std=0.5)
         before = weights(trainer)
         with pytest.raises(UserError, match=r"another distribution .* in update 1; expected at most 0.05"):
-            trainer.learn(chosen.selected, 1)
+            trainer.sampler_distance([trainer.packed(chosen.selected)], 1)
         assert farthest(before, weights(trainer)) == 0.0
-
-
-def test_the_limit_of_the_distance_refuses_what_is_no_number() -> None:
-    check_distance(LARGEST_K3, 1)
-    for far in (LARGEST_K3 * 1.01, math.inf, math.nan):
-        with pytest.raises(UserError, match="nats per token apart"):
-            check_distance(far, 1)
 
 
 def test_a_truncated_ratio_weighs_as_much_as_its_limit_and_keeps_its_direction() -> None:
@@ -245,40 +209,14 @@ def test_only_replies_of_servers_have_their_ratio_truncated(server: VllmLoopback
         played = [episode for group in trainer.act(trainer.starts.of_update(1)) for episode in group.episodes]
         packed = trainer.packed([SelectedEpisode(episode, (-1.0,) * len(episode.steps)) for episode in played])[0]
         unlikely = replace(packed, old_log_probs=packed.old_log_probs - 2.0)
-        served = trainer.loss(unlikely).loss.item()
+        served = trainer.gradient([unlikely])["loss"]
         trainer.actor = EngineActor(trainer.agent)
-        own = trainer.loss(unlikely).loss.item()
+        own = trainer.gradient([unlikely])["loss"]
     assert served == pytest.approx(2.0 * packed.weights.sum().item())
     assert own == pytest.approx(math.exp(2.0) * packed.weights.sum().item(), rel=1e-3)
 
 
 # ---- episodes at their own pace
-
-
-def test_a_slow_episode_holds_nobody_up() -> None:
-    """The first item waits until all others are done, which it would prevent if they waited for it."""
-    done, all_others = [], threading.Event()
-
-    def work(item: int) -> int:
-        if item == 0:
-            assert all_others.wait(10)
-        else:
-            done.append(item)
-            if len(done) == 30:
-                all_others.set()
-        return item
-
-    assert at_own_pace(work, range(31), 4) == [*range(31)]
-
-
-def test_the_first_error_ends_all_at_once() -> None:
-    def work(item: int) -> int:
-        if item:
-            threading.Event().wait(60)
-        raise UserError("the server is gone")
-
-    with pytest.raises(UserError, match="the server is gone"):
-        at_own_pace(work, range(8), 8)
 
 
 def test_a_run_waits_for_a_server_only_so_long(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:

@@ -90,23 +90,6 @@ def test_merging_keeps_the_weight_and_the_advantage_of_every_reply(name: str, se
     assert [sample.token_ids for sample in samples] == sorted(sample.token_ids for sample in samples)
 
 
-def test_equal_replies_with_another_p_old_stay_apart() -> None:
-    steps = [step_of((1,), (2, 3), (-0.5, -0.6)), step_of((1,), (2, 3), (-0.5, -0.7)), step_of((1,), (2, 3), (-0.5, -0.6))]
-    samples = to_samples([SelectedEpisode(episode_of(*steps), (1.0, 1.0, -1.0))], LOSS_NORMALISATIONS["token-mean"])
-    assert [(sample.completion.log_probs, sample.sums.round(6).tolist()) for sample in samples] == [
-        ((-0.5, -0.6), [0.166667, 0.166667, -0.166667, 0.166667, 0.0]),
-        ((-0.5, -0.7), [0.166667, 0.166667, 0.0, 0.0, 0.0]),
-    ]
-    (packed,) = pack(samples, 100)
-    assert entries_of(packed) == {
-        (2, -0.5, 1.0): pytest.approx(1 / 3),
-        (2, -0.5, -1.0): pytest.approx(1 / 6),
-        (3, -0.6, 1.0): pytest.approx(1 / 6),
-        (3, -0.6, -1.0): pytest.approx(1 / 6),
-        (3, -0.7, 1.0): pytest.approx(1 / 6),
-    }
-
-
 def entries_of(packed: Pack) -> dict[tuple[int, float, float], float]:
     """(token, log p_old, advantage) → weight, of every entry of the loss."""
     fields = (packed.targets[packed.tokens], packed.old_log_probs, packed.advantages, packed.weights)
@@ -116,14 +99,6 @@ def entries_of(packed: Pack) -> dict[tuple[int, float, float], float]:
     ]
     assert len({row[:3] for row in rows}) == len(rows)
     return {row[:3]: row[3] for row in rows}
-
-
-def test_replies_to_different_prompts_stay_apart_though_they_spell_the_same_tokens() -> None:
-    steps = [step_of((1,), (2, 3)), step_of((1, 2), (3,))]
-    samples = to_samples([SelectedEpisode(episode_of(*steps), (1.0, 1.0))], LOSS_NORMALISATIONS["token-mean"])
-    assert sorted((sample.completion.prompt_ids, sample.sums[1]) for sample in samples) == [((1,), 1 / 3), ((1, 2), 1 / 3)]
-    (packed,) = pack(samples, 100)
-    assert entries_of(packed) == {(2, 0.0, 1.0): pytest.approx(1 / 3), (3, 0.0, 1.0): pytest.approx(2 / 3)}
 
 
 def sample_of(tokens: Ids) -> StepSample:

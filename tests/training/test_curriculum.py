@@ -18,11 +18,10 @@ from transformers import AutoModelForCausalLM
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training import Callback, TrainConfig, train
-from msgrpo_hub.training.curriculum import dealing_order, parse_games
 from msgrpo_hub.training.metrics import read_metrics
-from msgrpo_hub.training.start_states import StartStates
+from msgrpo_hub.training.starts import dealing_order, parse_games
 from tests.tiny import adapted
-from tests.training.trainers import trainer_of
+from tests.training.trainers import starts_of
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +65,8 @@ def test_games_that_cannot_be_dealt_are_refused(text: str, message: str) -> None
 
 
 def test_one_game_has_the_starts_it_always_had(config: TrainConfig) -> None:
-    alone = StartStates(replace(config, game=LAKE))
-    both = StartStates(replace(config, game=f"{LAKE},{SNAKE}"))
+    alone = starts_of(replace(config, game=LAKE))
+    both = starts_of(replace(config, game=f"{LAKE},{SNAKE}"))
     assert {game for game, _ in alone.of_update(1)} == {LAKE}
     assert [game for game, _ in both.of_update(1)] == [LAKE, SNAKE, LAKE, SNAKE]
     assert both.of_update(1)[0] == alone.of_update(1)[0]
@@ -92,16 +91,6 @@ def test_a_run_over_two_games_learns_from_both_and_has_a_table_of_each(config: T
     assert other["game"] == SNAKE
     assert "adapter" in other["players"]
     assert other["adapter"]["episodes"] == summary["adapter"]["episodes"] == 3
-
-
-def test_a_game_that_an_update_plays_alone_has_its_own_figures_too(config: TrainConfig) -> None:
-    trainer = trainer_of(replace(config, game=f"{LAKE},{SNAKE}", groups=1))
-    figures = [trainer.update(index).metrics for index in (1, 2)]
-    assert [{name for name in line if name.startswith("reward/")} for line in figures] in (
-        [{f"reward/{LAKE}"}, {f"reward/{SNAKE}"}],
-        [{f"reward/{SNAKE}"}, {f"reward/{LAKE}"}],
-    )
-    assert all(line["reward"] == line[name] for line in figures for name in line if name.startswith("reward/"))
 
 
 # ---- an adapter to begin with
@@ -147,16 +136,6 @@ def test_an_adapter_of_any_kind_can_be_trained_further_and_loads_again(
     models = [LanguageModel.from_pretrained(config.model, str(tmp_path / name)).model for name in ("given", "run/adapter")]
     first, second = (model(torch.arange(9)[None]).logits for model in models)
     torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
-
-
-def test_the_adapter_that_a_run_began_with_is_trained_further_and_stays_itself(config: TrainConfig, tmp_path: Path) -> None:
-    train(replace(config, updates=1), tmp_path / "first", show_progress=False)
-    given = tmp_path / "first" / "adapter"
-    kept = {path.name: path.read_bytes() for path in given.iterdir()}
-    train(replace(config, init_adapter=str(given), updates=1), tmp_path / "second", show_progress=False)
-    assert {path.name: path.read_bytes() for path in given.iterdir()} == kept
-    before, after = (load_file(tmp_path / run / "adapter" / "adapter_model.safetensors") for run in ("first", "second"))
-    assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
 def test_an_adapter_of_another_rank_or_none_at_all_is_refused_with_what_to_type(config: TrainConfig, tmp_path: Path) -> None:

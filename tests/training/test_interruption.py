@@ -24,8 +24,8 @@ MOMENTS: dict[str, list[tuple[str, tuple[str, str, int], int]]] = {
         ("before the first update", ("Trainer.act", "call", 1), 0),
         ("in the middle of acting", ("FastForward.run", "call", 20), 0),
         ("between acting and training", ("select_episodes", "call", 2), 1),
-        ("between two trees of a gradient", ("Trainer.loss", "return", 1), 1),
-        ("when the weights have moved and nothing is saved", ("Trainer.learn", "return", 3), 3),
+        ("between two trees of a gradient", ("policy_loss", "return", 1), 1),
+        ("when the weights have moved and nothing is saved", ("Trainer.step", "return", 3), 3),
         ("while evaluating", ("Trainer.evaluate", "call", 1), 3),
     ],
     "saving": [
@@ -60,7 +60,7 @@ def test_a_run_killed_at_certain_moments_goes_on_bit_for_bit(
     assert_same_run(tmp_path / "run", finished_run)
 
 
-@pytest.mark.parametrize(("moment", "largest"), [(("Trainer.learn", "call", 3), 30_000), (("_finish", "call", 1), 8_000)])
+@pytest.mark.parametrize(("moment", "largest"), [(("Trainer.gradient", "call", 3), 30_000), (("_finish", "call", 1), 8_000)])
 def test_a_run_killed_in_the_middle_of_writing_weights_goes_on_bit_for_bit(
     moment: tuple[str, str, int], largest: int, msgrpo: Command, flags: list[str], finished_run: Path, tmp_path: Path
 ) -> None:

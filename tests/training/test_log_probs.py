@@ -15,7 +15,7 @@ from msgrpo_hub.models import log_probs
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums
 from tests.tiny import tiny_model
-from tests.training.test_batch import VOCABULARY, Ids, plain_log_probs, random_model, sample_of, slots_of, step_of
+from tests.training.test_batch import VOCABULARY, Ids, plain_log_probs, random_model, slots_of, step_of
 from tests.training.test_batch_gradient import gradient_of, random_rows
 
 pytestmark = pytest.mark.lowest
@@ -46,11 +46,6 @@ def test_log_probs_of_a_pack_are_those_of_each_row_alone(model: PeftModel, seed:
     for (prompt, reply), path, expected in zip(pairs, slots_of(packed), alone, strict=True):
         nodes = path[len(prompt) - 1 - len(packed.prefix) : -1]
         assert [where[pair] for pair in zip(nodes, reply, strict=True)] == pytest.approx(expected.tolist(), abs=1e-5)
-
-
-def test_temperature_zero_scores_as_temperature_one(model: PeftModel) -> None:
-    (packed,) = pack([sample_of((1, 2, 3, 4))], 100)
-    assert torch.equal(token_log_probs(model, packed, 0.0), token_log_probs(model, packed, 1.0))
 
 
 @pytest.fixture(params=[1, 3, 7])

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from peft.tuners.lora import LoraLayer
 from torch import nn
 
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models import LanguageModel
-from msgrpo_hub.training.adapter import fresh_lora, learning_mode, without_dropout
+from msgrpo_hub.training.adapter import learning_mode, new_lora, save_adapter, without_dropout
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.run import save_adapter
 from msgrpo_hub.training.trainer import Trainer
 from tests.families import tiny_model
 
@@ -35,9 +33,9 @@ SMALL = {
 }
 
 
-def adapted(family: str, **options: object) -> set[str]:
+def adapted(family: str, targets: str = "all-linear") -> set[str]:
     """The short names of the layers with LoRA."""
-    model = fresh_lora(tiny_model(family), TrainConfig(lora_rank=2, **options))  # type: ignore[arg-type]
+    model = new_lora(tiny_model(family), targets, rank=2)
     return {name.split(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A" in name}
 
 
@@ -46,9 +44,9 @@ def test_all_linear_layers_but_the_head_are_the_default() -> None:
 
 
 def test_layers_are_chosen_by_name() -> None:
-    assert adapted("llama", lora_targets="q_proj,v_proj") == {"q_proj", "v_proj"}
-    assert adapted("llama", lora_targets="q_proj, v_proj") == {"q_proj", "v_proj"}
-    assert adapted("llama", lora_targets="layers.0.self_attn.q_proj,lm_head") == {"q_proj", "lm_head"}
+    assert adapted("llama", "q_proj,v_proj") == {"q_proj", "v_proj"}
+    assert adapted("llama", "q_proj, v_proj") == {"q_proj", "v_proj"}
+    assert adapted("llama", "layers.0.self_attn.q_proj,lm_head") == {"q_proj", "lm_head"}
 
 
 def test_what_peft_refuses_or_cannot_wrap_stays_frozen() -> None:
@@ -74,17 +72,11 @@ def test_a_name_that_no_layer_has_is_one_line_with_the_names_there_are() -> None
     with pytest.raises(
         UserError, match=r"lora_targets = 'q,v': .* has no layer 'q'; expected all-linear, or some of .*k_proj.*q_p"
     ):
-        adapted("llama", lora_targets="q,v")
+        adapted("llama", "q,v")
     with pytest.raises(UserError, match="has no layer 'v_porj'"):
-        adapted("llama", lora_targets="q_proj,v_porj")
+        adapted("llama", "q_proj,v_porj")
     with pytest.raises(UserError, match=r"does not fit .*expected all-linear"):
-        adapted("llama", lora_targets="self_attn")
-
-
-@pytest.mark.parametrize(("rslora", "scale"), [(False, 8 / 4), (True, 8 / 2)])
-def test_rank_stabilised_lora_divides_by_the_root_of_the_rank(rslora: bool, scale: float) -> None:
-    model = fresh_lora(tiny_model("llama"), TrainConfig(lora_rank=4, lora_alpha=8, rslora=rslora))
-    assert {layer.scaling["default"] for layer in model.modules() if isinstance(layer, LoraLayer)} == {scale}
+        adapted("llama", "self_attn")
 
 
 def test_the_bases_own_dropout_is_off_while_training() -> None:
@@ -97,7 +89,9 @@ def test_the_bases_own_dropout_is_off_while_training() -> None:
 
 
 def weights_after(model: Path, updates: int, **options: object) -> torch.Tensor:
-    trainer = Trainer(TrainConfig(model=str(model), seed=1, learning_rate=1e-2, **SMALL, **options), Accelerator(cpu=True))  # type: ignore[arg-type]
+    trainer = Trainer.from_config(
+        TrainConfig(model=str(model), seed=1, learning_rate=1e-2, **SMALL, **options), Accelerator(cpu=True)
+    )  # type: ignore[arg-type]
     for index in range(1, updates + 1):
         trainer.update(index)
     return torch.cat([parameter.detach().flatten() for parameter in trainer.parameters.values()])
@@ -132,9 +126,9 @@ def test_the_hub_is_not_asked_for_the_base_where_an_adapter_is_saved_or_loaded(
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *file, **_: asked.append(file))
-    trainer = Trainer(TrainConfig(**SMALL, lora_targets=targets), Accelerator(cpu=True))  # type: ignore[arg-type]
+    trainer = Trainer.from_config(TrainConfig(**SMALL, lora_targets=targets), Accelerator(cpu=True))  # type: ignore[arg-type]
     trainer.model.peft_config["default"].base_model_name_or_path = "org/base"
-    save_adapter(trainer, tmp_path / "adapter")
+    save_adapter(trainer.agent, tmp_path / "adapter", "think-action")
     agent = LanguageModel.from_pretrained("pocket", str(tmp_path / "adapter"))
     stored = {name: value for name, value in agent.model.state_dict().items() if "lora_" in name}
     trained = {name: value for name, value in trainer.model.state_dict().items() if "lora_" in name}

@@ -12,9 +12,8 @@ import pytest
 
 from msgrpo_hub.cli import parse
 from msgrpo_hub.evaluation.suites import load_suite
-from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_metadata import render_adapter
-from msgrpo_hub.training import paper
+from msgrpo_hub.training import presets as paper
 from msgrpo_hub.training.config import TrainConfig, preset
 from tests.hub.test_cards import CARD, TABLE
 
@@ -26,24 +25,13 @@ LATER = {"model", "minibatches", "format_penalty", "epsilon_low", "epsilon_up", 
 LATER |= {"eval_temperature", "max_new_tokens", "prompt_format"}
 
 
-@pytest.mark.parametrize("name", paper.PRESETS)
+@pytest.mark.parametrize("name", paper.PAPER_PRESETS)
 def test_every_field_of_a_preset_has_a_label(name: str) -> None:
     settings = paper.preset_settings(name)
     assert set(settings) == set(FIELDS)
     assert not set(paper.SETTINGS) & set(paper.MACHINE)
     assert {setting.origin for setting in settings.values()} == set(paper.ORIGINS)
     assert dataclasses.asdict(preset(name)) == {field: setting.value for field, setting in settings.items()}
-
-
-def test_the_paper_states_this_and_its_authors_later_that_and_the_rest_is_ours() -> None:
-    labels = {field: setting.origin for field, setting in paper.preset_settings("paper-snake").items()}
-    ours = set(FIELDS) - STATED - LATER
-    expected = {**dict.fromkeys(STATED, "paper"), **dict.fromkeys(LATER, LATER_LABEL), **dict.fromkeys(ours, "ours")}
-    assert labels == expected
-    assert {"lora_rank", "learning_rate", "beta", "test_episodes"} < ours
-    of_snake = {name: setting.origin for name, setting in paper.of_game(make_game("Snake-Standard-v1")).items()}
-    assert of_snake == {"horizon": LATER_LABEL, "board": LATER_LABEL, "words of the prompt": "ours"}
-    assert paper.of_game(make_game("Snake-Solo-v1"))["horizon"].origin == "ours"
 
 
 def test_the_scenarios_of_the_paper_are_those_of_its_suite() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.processes import check_launch
+from msgrpo_hub.training.machine import make_accelerator
 from tests.training.conftest import TWO
 from tests.training.interrupted import metrics, updates_safe
 
@@ -25,10 +25,10 @@ ALONE = """
 import os, sys
 from datetime import timedelta
 from msgrpo_hub.cli import main
-from msgrpo_hub.training import processes
+from msgrpo_hub.training import machine
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv.pop(), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), sys.argv.pop())
-processes.TO_MEET = timedelta(seconds=3)
+machine.TO_MEET = timedelta(seconds=3)
 main(sys.argv[1:])
 """
 """One of two processes, whose other never appears, and which waits for three seconds instead of a minute."""
@@ -44,13 +44,13 @@ import os, signal, sys, time
 from msgrpo_hub.cli import main
 from msgrpo_hub.training.trainer import Trainer
 
-def learn(self, selected, index, learn=Trainer.learn):
+def step(self, terms, index, step=Trainer.step):
     if os.environ["RANK"] == "1" and index == 3:
         open("died", "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
-    return learn(self, selected, index)
+    return step(self, terms, index)
 
-Trainer.learn = learn
+Trainer.step = step
 main(sys.argv[1:])
 """
 """A process of torchrun, of which the second is killed in its third update."""
@@ -62,17 +62,14 @@ def free_port() -> int:
     return port
 
 
-def test_a_launcher_that_was_to_start_several_processes_and_started_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "ACCELERATE_MIXED_PRECISION"):
-        monkeypatch.delenv(name, raising=False)
-    check_launch()
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # `accelerate launch` of one process, as it should be
-    check_launch()
+def test_a_launcher_that_started_one_process_instead_of_several_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with pytest.raises(UserError, match=r"several processes and has started one: expected torchrun --nproc-per-node 2"):
-        check_launch()
-    monkeypatch.setenv("RANK", "0")  # torchrun below it
-    check_launch()
+        make_accelerator("cpu", "none", tmp_path)
 
 
 @pytest.mark.slow
@@ -107,7 +104,7 @@ def test_nodes_that_share_no_disk_are_refused_by_one_line(msgrpo: Command, flags
     ended = msgrpo("train", *flags, "--output-dir", "run", program=APART, folder=tmp_path)
     assert ended.code == 2
     assert [line for line in ended.said if line.startswith("error: ")] == [
-        "error: the processes do not see the same files in 'run': expected a disk that all nodes share"
+        "error: the processes do not see the same files in 'run': expected a shared disk"
     ]
     assert "Traceback" not in ended.err
 

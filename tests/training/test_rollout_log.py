@@ -23,7 +23,7 @@ from msgrpo_hub.storage.shards import load_shards
 from msgrpo_hub.storage.tables import Rollout
 from msgrpo_hub.training.callbacks import Run, Update
 from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
-from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
+from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.rollout_log import BLOCKS, RolloutLog, blocks
 
 if TYPE_CHECKING:
@@ -109,15 +109,6 @@ def test_what_is_beyond_the_checkpoint_is_not_published(msgrpo: Command, short: 
     assert ended.code == -signal.SIGKILL
     assert {"default/train-00001.parquet", "default/train-00002.parquet"} <= set(kept(run))
     assert [block.name.split("-")[2:4] for block in blocks(run)[1]] == [["00001", "00001"]]
-
-
-def test_a_run_goes_on_as_it_began_with_keeping_or_without(msgrpo: Command, short: list[str], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    moment = ("Trainer.learn", "call", 2)
-    assert msgrpo("train", *short, "--output-dir", run, die_at=moment).code == -signal.SIGKILL
-    ended = msgrpo("train", "--resume", "--save-rollouts", "--output-dir", run)
-    assert (ended.code, len(ended.said)) == (2, 1)
-    assert "holds a run with save_rollouts = False, not True" in ended.err
 
 
 def test_a_full_disk_is_said_in_one_line_and_the_run_goes_on(
@@ -218,21 +209,6 @@ def test_blocks_are_few_and_their_borders_do_not_depend_on_how_far_it_went(tmp_p
     assert names[:2] == [block.name for block in blocks(tmp_path / "a")[1]]
     assert sorted(names) == names
     assert len(names) <= BLOCKS
-
-
-def test_other_episodes_have_another_name(tmp_path: Path) -> None:
-    [(_, [first]), (_, [again])] = (blocks(make_run(tmp_path / name, 2, 1)) for name in "ab")
-    assert first.name == again.name
-    config = load_config(tmp_path / "b" / "config.toml")
-    keep(tmp_path / "b", config, 1, play_groups(make_game(config.game), ScriptedPolicy(choose_random), [9], 2))
-    assert blocks(tmp_path / "b")[1][0].name.rsplit("-", 1)[0] == first.name.rsplit("-", 1)[0]
-    assert blocks(tmp_path / "b")[1][0].name != first.name
-
-
-def test_selected_episodes_are_told_from_their_siblings(tmp_path: Path) -> None:
-    [rollouts] = load_shards(make_run(tmp_path / "run", 2, 1))
-    assert [(rollout.advantage, rollout.selected) for rollout in rollouts] == [(1.0, False), (-1.0, True)]
-    assert all(rollout.step_advantages == (rollout.advantage,) * len(rollout.episode.steps) for rollout in rollouts)
 
 
 def test_episodes_that_are_gone_are_noticed(tmp_path: Path) -> None:

@@ -1,174 +1,156 @@
-"""`msgrpo train --seeds`: every seed is the run that it would be alone; a set can be interrupted, resumed and enlarged."""
+"""Several seeds: each run is the run that it would be alone; their figures, table and curves over seeds."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import time
-from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from msgrpo_hub.cli.training import add_train, train_config
+from msgrpo_hub.cli import parse
+from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.training.config import TrainConfig, stored_config
-from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.run_lock import locked
-from msgrpo_hub.training.seeds import check_set, state_of
-from tests.files import hashes, once, sha256
-from tests.training.interrupted import assert_same_run, updates_safe
-from tests.training.seed_runs import write_run, write_set
+from msgrpo_hub.evaluation.over_seeds import method_interval
+from msgrpo_hub.training.config import stored_config
+from msgrpo_hub.training.seeds import data_of, figures, find_variants, seed_lines, seed_table, siblings
+from tests.files import hashes
+from tests.training.interrupted import assert_same_run
+from tests.training.seed_runs import LAKE, SNAKE, rewards, write_run, write_set
 
 if TYPE_CHECKING:
     from tests.command import Command
 
-WEIGHTS = "adapter/adapter_model.safetensors"
-
-# ---- what a folder may hold
-
-
-def test_a_set_is_refused_in_the_folder_of_a_run_and_beside_other_settings(tmp_path: Path) -> None:
-    config = stored_config(write_run(tmp_path / "one", 0) / "config.toml")
-    with pytest.raises(UserError, match="holds a run of one seed: name another --output-dir for several"):
-        check_set(tmp_path / "one", {0: config}, resume=True)
-    write_set(tmp_path / "set", 2)
-    with pytest.raises(UserError, match="seed-0' already holds a run: continue it with --resume"):
-        check_set(tmp_path / "set", {0: config}, resume=False)
-    other = replace(config, seed=7, beta=0.5)
-    with pytest.raises(UserError, match=r"seed-0' holds a run with beta = 0\.01, not 0\.5"):
-        check_set(tmp_path / "set", {7: other}, resume=True)
-    check_set(tmp_path / "set", {7: replace(config, seed=7)}, resume=False)
-
-
-def test_a_run_of_one_seed_is_refused_in_the_folder_of_a_set_before_anything_is_written(
-    msgrpo: Command, flags: list[str], tmp_path: Path
-) -> None:
-    write_set(tmp_path / "set", 2)
-    before = hashes(tmp_path / "set")
-    done = msgrpo("train", *flags, "--resume", "--output-dir", tmp_path / "set")
-    assert done.code == 2
-    assert "holds a run with several seeds (seed-0, seed-1): name them with --seeds" in done.err
-    assert hashes(tmp_path / "set") == before
-    (tmp_path / "set" / "seed-0").rename(tmp_path / "study")
-    RunFolder(tmp_path).check_run(TrainConfig(), resume=True)
-    (tmp_path / "study").rename(tmp_path / "seed-study")  # not a seed
-    RunFolder(tmp_path).check_run(TrainConfig(), resume=True)
-
-
-def test_new_seeds_of_a_set_have_its_configuration(tmp_path: Path) -> None:
-    write_set(tmp_path / "set", 2)
-    parser = ArgumentParser()
-    add_train(parser)
-    options = parser.parse_args(["--resume", "--seeds", "5-6", "--output-dir", str(tmp_path / "set")])
-    config = stored_config(tmp_path / "set" / "seed-0" / "config.toml")
-    assert replace(train_config(options), seed=0) == config != TrainConfig()
-
-
-def test_the_state_of_a_set_names_what_is_finished_and_how_far_the_others_are(tmp_path: Path, finished_run: Path) -> None:
-    write_set(tmp_path, 2)
-    config = stored_config(finished_run / "config.toml")
-    write_run(tmp_path / "seed-2", 2, done=3)
-    shutil.copy(finished_run / "checkpoint.safetensors", tmp_path / "seed-2")
-    configs = {seed: replace(config, seed=seed, updates=20) for seed in range(4)}
-    assert state_of(tmp_path, configs) == "2 of 4 seeds are finished; seed 2 has 6 of 20 updates; continue with --resume"
-
-
-def test_a_set_that_another_process_trains_is_refused_in_one_line_and_stays_as_it_is(msgrpo: Command, tmp_path: Path) -> None:
-    write_set(tmp_path / "set", 2)
-    before = hashes(tmp_path / "set")
-    with locked(tmp_path / "set"):
-        done = msgrpo("train", "--resume", "--seeds", "0-2", "--output-dir", tmp_path / "set")
-    assert (done.code, len(done.said)) == (2, 1), done.err
-    assert f"set' is in use by process {os.getpid()} on " in done.err
-    assert {name: was for name, was in hashes(tmp_path / "set").items() if not name.startswith(".lock")} == before
-
-
-def test_a_set_under_a_launcher_of_several_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="expected one process"):
-        check_set(tmp_path, {}, resume=False)
-
-
-# ---- whole sets
+# ---- variants
 
 
 @pytest.fixture(scope="module")
-def trained(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seeds 1 and 0, trained in this order. Not to be changed: copy it."""
-
-    def train(folder: Path) -> None:
-        done = msgrpo("train", *flags, "--seeds", "1,0", "--output-dir", folder)
-        assert done.code == 0, done.err
-        (folder / "said.txt").write_text(done.out)
-
-    return once(tmp_path_factory, "seeds-0-and-1", train)
+def snakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two variants of four and three seeds."""
+    folder = tmp_path_factory.mktemp("snakes")
+    write_set(folder / "aaw", 4, game=SNAKE)
+    write_set(folder / "uniform", 3, game=SNAKE, sampler="uniform", gain=0.2)
+    return folder
 
 
-@pytest.mark.slow
-def test_each_seed_is_bit_for_bit_the_run_that_it_is_alone(trained: Path, finished_run: Path) -> None:
-    assert_same_run(trained / "seed-0", finished_run)
-    assert sha256(trained / "seed-0" / WEIGHTS) != sha256(trained / "seed-1" / WEIGHTS)
-    assert stored_config(trained / "seed-1" / "config.toml").seed == 1
-
-
-@pytest.mark.slow
-def test_the_summary_over_seeds_has_the_figures_of_every_run(trained: Path) -> None:
-    data = json.loads((trained / "seeds.json").read_text())
-    for seed in ("0", "1"):
-        summary = json.loads((trained / f"seed-{seed}" / "summary.json").read_text())
-        assert data["players"]["adapter"][summary["game"]]["reward"]["by_seed"][seed] == summary["adapter"]["reward"]
-        assert data["runs"][seed]["finished"]
-    assert (trained / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert "an interval needs 3 finished seeds" in (trained / "said.txt").read_text()
-
-
-@pytest.mark.slow
-def test_finished_seeds_are_not_run_again_an_interrupted_one_resumes_and_a_new_one_joins(
-    trained: Path, stopped: Path, msgrpo: Command, finished_run: Path, tmp_path: Path
+def test_a_folder_of_seeds_is_a_variant_and_other_runs_are_grouped_by_the_settings_that_differ(
+    snakes: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(trained, tmp_path / "set")
-    shutil.rmtree(tmp_path / "set" / "seed-0")
-    shutil.copytree(stopped, tmp_path / "set" / "seed-0")
-    before = hashes(tmp_path / "set" / "seed-1")
-    done = msgrpo("train", "--seeds", "0-2", "--resume", "--output-dir", tmp_path / "set")
-    assert done.code == 0, done.err
-    assert hashes(tmp_path / "set" / "seed-1") == before
-    assert_same_run(tmp_path / "set" / "seed-0", finished_run)
-    assert [*json.loads((tmp_path / "set" / "seeds.json").read_text())["runs"]] == ["0", "1", "2"]
+    found = {variant.name: [*variant.runs] for variant in find_variants([snakes])}
+    assert found == {"aaw": [0, 1, 2, 3], "uniform": [0, 1, 2]}
+    for beta, seed in ((0.0, 0), (0.5, 0), (0.0, 1), (0.5, 2)):
+        write_run(tmp_path / f"{beta}-{seed}", seed, beta=beta, threads=seed)
+    found = {variant.name: [*variant.runs] for variant in find_variants([tmp_path])}
+    assert found == {"beta 0.0": [0, 1], "beta 0.5": [0, 2]}
+    assert [variant.name for variant in find_variants([tmp_path / "0.0-0", tmp_path / "0.0-0"])] == ["0.0-0"]
+    for above in ("a", "b"):
+        write_set(tmp_path / "sets" / above / "lake", 1)
+    assert [variant.name for variant in find_variants([tmp_path / "sets"])] == ["a/lake", "b/lake"]
+
+
+def test_two_runs_of_one_seed_and_folders_without_runs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run: expected the output of `msgrpo train`"):
+        find_variants([tmp_path])
+    write_run(tmp_path / "one", 3)
+    write_run(tmp_path / "two", 3)
+    with pytest.raises(UserError, match="two runs of seed 3 with the same settings"):
+        find_variants([tmp_path])
+
+
+def test_the_siblings_of_a_run_differ_from_it_in_their_seed_only(snakes: Path, tmp_path: Path) -> None:
+    assert [*siblings(snakes / "aaw" / "seed-2")] == [0, 1, 2, 3]
+    assert siblings(write_run(tmp_path / "alone", 0)) == {}
+    write_set(tmp_path / "set", 2)
+    write_run(tmp_path / "set" / "seed-2", 2, beta=0.5)
+    write_run(tmp_path / "set" / "seed-3", 3, done=4)
+    assert [*siblings(tmp_path / "set" / "seed-0")] == [0, 1]
+    assert siblings(tmp_path / "set" / "seed-2") == {}
+
+
+# ---- figures
+
+
+def test_the_table_and_the_data_have_the_interval_over_seeds(snakes: Path) -> None:
+    variants = find_variants([snakes])
+    values = rewards(snakes / "aaw")
+    interval = method_interval(values)
+    figure = figures(variants[0].finished)[SNAKE]["reward"]
+    assert (figure.interval, figure.mean, figure.std) == (interval, np.mean(values), np.std(values, ddof=1))
+    title, _, _, *lines = seed_table(variants).splitlines()
+    assert title == f"{SNAKE}, 12 test episodes per run; means over training seeds with 95 % intervals over the seeds"
+    assert [line.split()[0] for line in lines] == ["random", "aaw", "uniform", "greedy"]
+    shown = f"4 {np.mean(values):.3f} {interval} {np.std(values, ddof=1):.3f} {min(values):z.3f} {max(values):z.3f}"
+    assert shown in " ".join(lines[1].split())
+    data = json.loads(json.dumps(data_of(variants[0])))
+    assert [*data["players"]["adapter"][SNAKE]["reward"]["by_seed"].values()] == values
+
+
+def test_an_unfinished_run_is_named_and_in_no_figure(tmp_path: Path) -> None:
+    write_set(tmp_path / "lake", 2)
+    write_run(tmp_path / "lake" / "seed-3", 3, done=7)
+    [variant] = find_variants([tmp_path])
+    assert [*figures(variant.finished)[LAKE]["reward"].by_seed] == [0, 1]
+    _, head, *_, unfinished, few = seed_table([variant]).splitlines()
+    assert head.split()[:4] == ["seeds", "reward", "=", "success"]
+    assert (unfinished, few) == ("lake, seed 3: 7 of 20 updates", "lake: an interval needs 3 finished seeds")
+    assert data_of(variant)["runs"][3] == {"folder": "seed-3", "updates": 7, "finished": False}
+
+
+def test_the_curves_of_runs_of_several_games_are_those_of_the_first_game(tmp_path: Path) -> None:
+    write_set(tmp_path / "both", 3, game=f"{LAKE},{SNAKE}")
+    write_set(tmp_path / "one", 3, game=LAKE)
+    both, one = (seed_lines(variant) for variant in find_variants([tmp_path / "both", tmp_path / "one"]))
+    for seed in range(3):
+        assert both.training[seed][1].tolist() == one.training[seed][1].tolist()
+        assert both.validation[seed][1].tolist() == one.validation[seed][1].tolist()
+    assert (both.test, both.bounds, both.game) == (one.test, one.bounds, f"{LAKE} (of several games)")
+
+
+# ---- training
+
+
+def test_several_seeds_and_one_seed_do_not_mix_in_a_folder(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    write_set(tmp_path / "set", 2)
+    write_run(tmp_path / "one", 0)
+    before = hashes(tmp_path)
+    refused = {
+        "holds a run with several seeds (seed-0, seed-1): add --seeds": ["--resume", "--output-dir", tmp_path / "set"],
+        "holds a run of one seed: name another --output-dir for several": ["--seeds", "0-2", "--output-dir", tmp_path / "one"],
+        "seed-0' already holds a run: continue it with --resume": ["--seeds", "0,7", "--output-dir", tmp_path / "set"],
+        "holds a run with ": ["--seeds", "0,7", "--resume", "--output-dir", tmp_path / "set"],
+    }
+    for message, arguments in refused.items():
+        done = msgrpo("train", *flags, *arguments)
+        assert (done.code, len(done.said)) == (2, 1), done.err
+        assert message in done.err
+    assert hashes(tmp_path) == before
+
+
+def test_new_seeds_have_the_configuration_of_the_others(tmp_path: Path) -> None:
+    write_set(tmp_path / "set", 2, beta=0.5)
+    options = parse(["train", "--resume", "--seeds", "5-6", "--output-dir", str(tmp_path / "set")])
+    assert replace(train_config(options), seed=0) == stored_config(tmp_path / "set" / "seed-0" / "config.toml")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_set_says_in_one_line_what_is_finished(
-    number: signal.Signals, msgrpo: Command, flags: list[str], tmp_path: Path
+def test_each_seed_is_bit_for_bit_the_run_that_it_is_alone_and_an_interrupted_one_resumes(
+    msgrpo: Command, flags: list[str], stopped: Path, finished_run: Path, tmp_path: Path
 ) -> None:
-    long = [*flags, "--updates", "100000", "--eval-every", "0"]
     folder = tmp_path / "set"
-    running = msgrpo.start("train", *long, "--seeds", "0", "--output-dir", folder)
-    for _ in range(6000):
-        if updates_safe(folder / "seed-0"):
-            break
-        time.sleep(0.01)
-    running.send(number)
-    ended = running.wait()
-    if number == signal.SIGKILL:
-        assert ended.code == -number
-    else:
-        assert ended.code == 128 + number
-        [line] = ended.said
-        assert line.startswith("ended by SIGTERM; 0 of 1 seeds are finished; seed 0 has ")
-        assert line.endswith(" of 100000 updates; continue with --resume")
-
-
-@pytest.mark.slow
-def test_a_seed_that_cannot_begin_ends_the_set_in_one_line_and_leaves_nothing(msgrpo: Command, tmp_path: Path) -> None:
-    ended = msgrpo("train", "--model", tmp_path / "none", "--seeds", "3-5", "--output-dir", tmp_path / "set")
-    assert (ended.code, len(ended.said)) == (2, 1), ended.err
-    assert ended.said[0].startswith("error: seed 3 failed: ")
-    assert ended.said[0].endswith("; 0 of 3 seeds are finished; continue with --resume")
-    assert not (tmp_path / "set").exists()
+    done = msgrpo("train", *flags, "--seeds", "1,0", "--output-dir", folder)
+    assert done.code == 0, done.err
+    assert "an interval needs 3 finished seeds" in done.out
+    assert_same_run(folder / "seed-0", finished_run)
+    assert stored_config(folder / "seed-1" / "config.toml").seed == 1
+    shutil.rmtree(folder / "seed-0")
+    shutil.copytree(stopped, folder / "seed-0")
+    before = hashes(folder / "seed-1")
+    done = msgrpo("train", "--seeds", "0-2", "--resume", "--json", "--output-dir", folder)
+    assert done.code == 0, done.err
+    assert hashes(folder / "seed-1") == before
+    assert_same_run(folder / "seed-0", finished_run)
+    [variant] = json.loads(done.out)
+    assert [*variant["runs"]] == ["0", "1", "2"]

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import time
 import tomllib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from msgrpo_hub.games import GAMES, board_of, episode_seed, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.games.seeds import candidate_seed
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.config import PRESETS, preset
-from msgrpo_hub.training.start_states import Start, StartStates
-from tests.training.trainers import trainer_of
+from msgrpo_hub.training.config import preset
+from msgrpo_hub.training.presets import PRESETS
+from msgrpo_hub.training.starts import Start
+from tests.training.trainers import starts_of, trainer_of
 
 pytestmark = pytest.mark.lowest
 LAKE = "FrozenLake-NotSlippery-v1"
@@ -41,7 +39,7 @@ def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> No
     seeds = trainer.starts.validation("Snake-Solo-v1")
     episodes = play_episodes(trainer.starts.games["Snake-Solo-v1"], agent, [(seed, 0) for seed in seeds])
     assert first["validation_reward"] == np.mean([episode.reward for episode in episodes]) != 0
-    assert StartStates(replace(config, seed=1)).validation(config.game) == StartStates(config).validation(config.game)
+    assert starts_of(replace(config, seed=1)).validation(config.game) == starts_of(config).validation(config.game)
 
 
 def boards(seeds: Iterable[Start]) -> set[str]:
@@ -66,8 +64,8 @@ def suite_boards() -> dict[str, set[str]]:
 def test_no_preset_trains_on_a_board_of_any_suite(name: str, suite_boards: dict[str, set[str]]) -> None:
     """The trap: 264 of the 1,000 boards of `precise` were training starts of the quickstart."""
     for seed in (0, 1):
-        starts = StartStates(replace(preset(name), seed=seed))
-        trained = boards(start for index in range(1, starts.config.updates + 1) for start in starts.of_update(index))
+        starts = starts_of(replace(preset(name), seed=seed))
+        trained = boards(start for index in range(1, preset(name).updates + 1) for start in starts.of_update(index))
         assert len(trained) > (80 if name == "quickstart-slippery" else 100)  # the first has fewer starts
         assert len(suite_boards) == 5
         for suite, found in suite_boards.items():
@@ -78,22 +76,10 @@ def test_no_preset_trains_on_a_board_of_any_suite(name: str, suite_boards: dict[
 @pytest.mark.parametrize("game", GAMES)
 def test_no_id_trains_on_a_board_of_any_suite(game: str, suite_boards: dict[str, set[str]]) -> None:
     """The trap: training on NotSlippery20 showed 63 of the 200 test boards of NotSlippery."""
-    starts = StartStates(TrainConfig(game=game, updates=10, groups=10))
+    starts = starts_of(TrainConfig(game=game, updates=10, groups=10))
     trained = boards(start for index in range(1, 11) for start in starts.of_update(index))
     assert not any(trained & found for found in suite_boards.values())
     assert not trained & boards((game, seed) for seed in [*starts.validation(game), *starts.test(game)[:50]])
-
-
-def test_the_starts_of_before_would_be_found_by_these_tests(suite_boards: dict[str, set[str]]) -> None:
-    before = boards((LAKE, candidate_seed(LAKE, "train", number)) for number in range(200))
-    assert all(before & found for found in suite_boards.values())
-
-
-def test_no_setting_changes_what_is_trained_on() -> None:
-    """The trap: with `--test-episodes 0`, 93 of the 200 boards of `standard` were trained on."""
-    settings: list[dict[str, Any]] = [{}, {"test_episodes": 0}, {"eval_episodes": 7}, {"eval_every": 0, "eval_episodes": 0}]
-    starts = [StartStates(TrainConfig(**changed)).of_update(3) for changed in settings]
-    assert starts == [starts[0]] * 4
 
 
 def test_a_game_with_a_single_board_is_trained_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,28 +88,6 @@ def test_a_game_with_a_single_board_is_trained_on_it(monkeypatch: pytest.MonkeyP
             return LakeState(self.size, ((1, 1),))
 
     monkeypatch.setitem(GAMES, "OneLake-v0", OneLake("OneLake-v0"))
-    starts = StartStates(TrainConfig(game="OneLake-v0", groups=3))
+    starts = starts_of(TrainConfig(game="OneLake-v0", groups=3))
     assert len(set(starts.of_update(1))) == 3
     assert len(boards(starts.of_update(1))) == 1
-
-
-def test_twenty_five_thousand_starts_take_seconds() -> None:
-    """Measured on a twentieth of them; they are drawn as they are needed."""
-    starts = StartStates(TrainConfig(groups=64, seed=5))
-    began = time.process_time()
-    assert len({start for index in range(1, 21) for start in starts.of_update(index)}) == 1280
-    assert time.process_time() - began < 2.5
-
-
-def test_splits_games_and_runs_share_no_seed() -> None:
-    splits = [("train", 0), ("train", 1), ("validation", 0), ("test", 0)]
-    seeds = [episode_seed(game, split, index, run) for game in GAMES for split, run in splits for index in range(40)]  # type: ignore[arg-type]
-    assert len(set(seeds)) == len(seeds)
-
-
-def test_every_update_starts_from_boards_of_its_own(config: TrainConfig) -> None:
-    seeds = [seed for index in range(1, 101) for _, seed in StartStates(config).of_update(index)]
-    assert len(set(seeds)) == len(seeds) == 200
-    assert not set(seeds) & {
-        start[1] for index in range(1, 101) for start in StartStates(replace(config, seed=1)).of_update(index)
-    }

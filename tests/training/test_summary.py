@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from accelerate import Accelerator
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.games import distinct_boards, episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.scripted import choose_optimal
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.summary import play_test, scores, table
-from msgrpo_hub.training.trainer import Trainer
+from msgrpo_hub.training.summary import table
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -65,15 +61,6 @@ def test_the_summary_has_each_player_with_estimates_inside_their_intervals(run: 
         assert summary["optimal"]["success"] == summary["optimal"]["success_greedy"] == summary["optimal"]["reward"] == 1
 
 
-def test_the_summary_tells_seconds_acting_training_and_in_all(run: tuple[str, Path]) -> None:
-    summary = read(run[1])
-    lines = [json.loads(line) for line in (run[1] / "metrics.jsonl").read_text().splitlines()]
-    for part in ("acting", "training"):
-        assert summary[f"seconds_{part}"] == pytest.approx(sum(line[f"seconds_{part}"] for line in lines))
-        assert summary[f"seconds_{part}"] > 0
-    assert summary["seconds"] > summary["seconds_acting"] + summary["seconds_training"]
-
-
 def test_the_figures_are_those_of_the_base_and_of_the_adapter_at_the_evaluation_temperature(run: tuple[str, Path]) -> None:
     """Played again by the adapter as it was saved, on the same test episodes."""
     game, folder = run
@@ -105,27 +92,12 @@ def test_the_table_shows_every_player_with_figures_and_intervals(run: tuple[str,
     assert len({len(row) for row in rows}) == 1
 
 
-def test_a_table_of_few_episodes_says_that_they_are_too_few(run: tuple[str, Path]) -> None:
-    game, folder = run
-    trainer = Trainer(load_config(folder / "config.toml"), Accelerator(cpu=True))
-    played = play_test(make_game(game), trainer.agent, trainer.starts.test(game)[:3], 0.7)
-    summary = {"game": game, "episodes": 3, "players": [p.name for p in played]}
-    assert table(summary | {p.name: scores(make_game(game), p) for p in played}).count("(too few)") == (
-        len(played) if "Snake" in game else 0
-    )
-
-
 def test_the_run_leaves_its_curves_and_a_replay_of_the_episode_it_names(run: tuple[str, Path]) -> None:
     _, folder = run
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     title = ET.parse(folder / "replay.svg").getroot().findtext("{http://www.w3.org/2000/svg}title")
     seed = episode_seed(run[0], "test", read(folder)["replayed_test_episode"])
     assert title == f"{run[0]}, seed {seed}: base, adapter"
-
-
-def test_optimal_play_always_reaches_the_goal_of_the_lake_that_is_not_slippery() -> None:
-    episode_keys = [(episode_seed(LAKE, "test", index), 0) for index in range(200)]
-    assert all(episode.success for episode in play_episodes(make_game(LAKE), ScriptedPolicy(choose_optimal), episode_keys))
 
 
 def test_the_rows_of_the_episodes_are_what_the_figures_are_made_of(run: tuple[str, Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, Message, PromptFormat, Turns, find_format
 from msgrpo_hub.episode import Completion
@@ -20,12 +19,12 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game, stream
 from msgrpo_hub.games.board import inside, neighbour
 from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.players.scripted import choose_optimal
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import preset
-from msgrpo_hub.training.schedule import learning_rate
-from msgrpo_hub.training.teacher import teacher_of, with_move
+from msgrpo_hub.training.teacher import Teacher, with_move
 from tests.command import Command
 from tests.training.conftest import TWO
 from tests.training.interrupted import metrics
@@ -89,7 +88,8 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(co
 def test_a_reply_ends_as_the_model_s_own_did_and_gives_way_to_the_move_where_the_limit_cut_it(config: TrainConfig) -> None:
     trainer = trainer_of(config)
     assert trainer.teacher
-    teacher, prompt = teacher_of("optimal", trainer.agent), build_prompt(LAKE, LAKE.initial_state(stream(7, "initial_state")))
+    teacher = Teacher(trainer.agent, ScriptedPolicy(choose_optimal))
+    prompt = build_prompt(LAKE, LAKE.initial_state(stream(7, "initial_state")))
     text = "<action>Left</action> and"
     ids = tuple(trainer.agent.tokenizer(text)["input_ids"])
     other_end = max(trainer.agent.engine.end_ids) + 1  # a chat model ends its turn by a token of its own
@@ -154,25 +154,6 @@ def test_a_teacher_of_a_format_without_thoughts_runs_no_model_and_teaches_the_mo
     assert trainer.engine.forward_rows > 0
 
 
-def test_a_taught_reply_ends_as_the_chat_template_ends_a_turn(config: TrainConfig, tmp_path: Path) -> None:
-    """As with Gemma, whose end token is another than the one that ends its turns."""
-    model = shutil.copytree(config.model, tmp_path / "model")
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>"]})
-    turn = "{{ message['role'] }}\n{{ message['content'] }}<end_of_turn>\n"
-    tokenizer.chat_template = f"{{% for message in messages %}}{turn}{{% endfor %}}assistant\n"
-    tokenizer.save_pretrained(model)
-    usual, end = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")
-    for ends in [usual, end], [usual]:
-        network = AutoModelForCausalLM.from_pretrained(model)
-        network.resize_token_embeddings(len(tokenizer))
-        network.generation_config.eos_token_id = ends
-        network.save_pretrained(model)
-        trainer = trainer_of(replace(config, model=str(model), prompt_format="action-only"))
-        update = trainer.update(1)
-        assert {s.completion.token_ids[-1] for g in update.groups for e in g.episodes for s in e.steps} == {end}
-
-
 def test_a_teacher_whose_replies_would_be_truncated_is_refused(config: TrainConfig) -> None:
     trainer = trainer_of(replace(config, prompt_format="action-only", max_new_tokens=6))
     with pytest.raises(UserError, match=r"'<action>Down</action>' has 7 tokens .* = 6: raise --max-new-tokens"):
@@ -187,19 +168,6 @@ def test_a_teacher_knows_the_variants_of_its_games(config: TrainConfig, game: st
     assert trainer.teacher
     [episode] = trainer.teacher.play(trainer.starts.games, [(game, trainer.starts.of_update(1)[0][1], 0)])
     assert episode.success
-
-
-@pytest.mark.parametrize(("game", "player"), [("CliffWalking-Gymnasium-v1", "optimal"), ("Snake-Solo-v1", "greedy")])
-def test_the_automatic_teacher_is_the_optimal_player_where_the_game_can_be_solved_and_else_the_greedy_one(
-    config: TrainConfig, game: str, player: str
-) -> None:
-    moves = []
-    for teacher in ("auto", player):
-        trainer = trainer_of(replace(config, game=game, teacher=teacher, prompt_format="action-only"))
-        assert trainer.teacher
-        episodes = trainer.teacher.play(trainer.starts.games, [(game, seed, 0) for _, seed in trainer.starts.of_update(1)])
-        moves.append([step.action for episode in episodes for step in episode.steps])
-    assert moves[0] == moves[1]
 
 
 # ---- what is learned
@@ -240,13 +208,6 @@ def test_the_built_in_base_soon_replies_as_its_teacher() -> None:
     assert sum(losses[-3:]) < sum(losses[:3]) / 2
 
 
-def test_the_learning_rate_warms_up_and_decays_once_while_taught_and_once_after(config: TrainConfig) -> None:
-    config = replace(config, updates=8, taught=5, warmup=2, learning_rate=0.1, learning_rate_end=0.2)
-    rates = [learning_rate(config, index) for index in range(1, 9)]
-    assert rates == pytest.approx([0.05, 0.08, 0.06, 0.04, 0.02, 0.05, 0.06, 0.02])
-    assert learning_rate(replace(config, updates=1, taught=1, warmup=0), 1) == 0.1
-
-
 # ---- a whole run
 
 
@@ -278,18 +239,6 @@ def test_a_taught_run_resumes_in_either_part_and_tells_them_apart(config: TrainC
     assert "learned_nothing" not in summary
 
 
-def test_a_run_can_be_taught_to_its_end(config: TrainConfig, tmp_path: Path) -> None:
-    """The card's picture of such a run has its validations alone."""
-    from msgrpo_hub.rendering.learning_svg import learning_svg
-
-    train(replace(config, updates=3), tmp_path / "run", show_progress=False)
-    lines = metrics(tmp_path / "run")
-    assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
-    drawn = learning_svg(lines, {"base": 0.1})
-    assert "Mean reward over 3 updates, validation ends at" in drawn
-    assert (drawn.count('class="dot"'), drawn.count('d="M"')) == (1 + 2, 0)
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -306,7 +255,7 @@ def test_a_run_can_be_taught_to_its_end(config: TrainConfig, tmp_path: Path) -> 
             "--teacher auto --taught 3 --game CliffWalking-Gymnasium-v1,Snake-Solo-v1",
             "'auto' does not know Snake-Solo-v1: expected",
         ),
-        ("--teacher-thoughts", "teacher_thoughts with teacher 'none'"),
+        ("--teacher-thoughts", "teacher_thoughts with teacher = 'none'"),
         ("--teacher optimal --taught 3 --teacher-thoughts --prompt-format json", "expected a teacher, lakes or Snakes without"),
         ("--teacher optimal --taught 3 --teacher-thoughts --game CliffWalking-Gymnasium-v1", "expected a teacher, lakes or Sna"),
         ("--teacher greedy --taught 3 --teacher-thoughts --game Snake-Solo-v1:compass", "expected a teacher, lakes or Snakes"),

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
-from msgrpo_hub.storage.tables import Origin, Rollout
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.config import load_config
 from msgrpo_hub.training.trainer import Trainer
-from tests.training.test_batch import episode_of, step_of
 from tests.training.trainers import trainer_of
 
 
@@ -37,19 +31,3 @@ def test_the_importance_ratio_is_1_at_the_temperature_of_the_play(tiny_model: Pa
     assert largest_log_ratio(trainer, 2) < 1e-5
     trainer.temperature = 1.0
     assert largest_log_ratio(trainer, 2) > 1e-2
-
-
-def test_the_card_of_its_episodes_says_the_temperature() -> None:
-    origin = Origin(split="train", player="training", run="0", base="folder", temperature=1.25, max_new_tokens=32)
-    statistics = Statistics()
-    statistics.tallies[origin, "FrozenLake-NotSlippery-v1"].add(Rollout(episode=episode_of(step_of((1,), (2,)))))
-    card = RolloutCard(repo_id="ada/lake", statistics=statistics, shown=("training",))
-    assert ", temperature 1.25, at most 32 tokens a reply" in render_rollouts(card)
-
-
-@pytest.mark.parametrize("value", ['"hot"', "0.0", "true", "[1.0]", "inf"])
-def test_another_temperature_is_refused_in_one_line(value: str, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(f"temperature = {value}")
-    with pytest.raises(UserError, match="temperature = ") as caught:
-        load_config(tmp_path / "config.toml")
-    assert "\n" not in str(caught.value)

@@ -1,16 +1,31 @@
-"""A trainer of a tiny model, and its weights, for tests that look inside a run."""
+"""Trainers of tiny models for tests of single updates."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from accelerate import Accelerator
 from torch import Tensor
 
+from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.starts import StartStates
 from msgrpo_hub.training.trainer import Trainer
 
 
 def trainer_of(config: TrainConfig) -> Trainer:
-    return Trainer(config, Accelerator(cpu=True))
+    return Trainer.from_config(config, Accelerator(cpu=True))
+
+
+def starts_of(config: TrainConfig) -> StartStates:
+    episodes = {"validation": config.eval_episodes, "test": config.test_episodes}
+    return StartStates(config.game, seed=config.seed, groups=config.groups, **episodes)
+
+
+def learn(trainer: Trainer, selected: Sequence[SelectedEpisode], index: int) -> Metrics:
+    """One optimiser step on some episodes."""
+    return trainer.step(trainer.gradient(trainer.packed(selected)), index)
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
@@ -25,6 +40,6 @@ def trained(config: TrainConfig) -> dict[str, Tensor]:
 
 
 def farthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
-    """The largest difference of two adapters that have the same parameters."""
+    """The largest difference of two adapters with the same parameters."""
     assert a.keys() == b.keys()
     return max((a[name] - b[name]).abs().max().item() for name in a)

@@ -21,7 +21,7 @@ from tests.models.vllm_loopback import VllmLoopback
 def acting_on(servers: Sequence[VllmLoopback], config: TrainConfig, folder: Path, timeout: float = 20.0) -> Iterator[Trainer]:
     """A trainer whose episodes these servers play; a lost server is tried again after milliseconds."""
     given = [VllmServer(url=server.url, timeout=timeout) for server in servers]
-    trainer = Trainer(config, Accelerator(cpu=True), lambda agent: VllmActor(agent, given, folder, pause=0.01))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True), lambda agent: VllmActor(agent, given, folder, pause=0.01))
     try:
         yield trainer
     finally:

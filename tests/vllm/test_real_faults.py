@@ -26,10 +26,10 @@ def learned_with_a_fault(trainer: Trainer, fault: Fault) -> float:
     groups = trainer.act(trainer.starts.of_update(1))
     seconds = time.monotonic() - started
     assert fault.happened
-    assert sum(len(group.episodes) for group in groups) == trainer.config.groups * trainer.config.group_size
+    assert sum(len(group.episodes) for group in groups) == trainer.starts.groups * trainer.method.group_size
     assert not [episode.error for group in groups for episode in group.episodes if episode.error]
     assert_all_of_this_version(trainer, groups)
-    metrics = trainer.learn(trainer.select(groups, 1).selected, 1)
+    metrics = trainer.sampler_distance([trainer.packed(trainer.select(groups, 1).selected)], 1)
     assert abs(metrics["sampler_k3"]) < 1e-6
     return seconds
 

@@ -55,8 +55,7 @@ def run(settings: Settings, scratch: Path) -> Values:
 
 def supervised(settings: Settings) -> Values:
     """The preset's adapter, taught the moves of the best player."""
-    trainer = taught(settings)
-    config = trainer.config
+    config, trainer = taught(settings)
     return {
         "player": f"taught by {settings['teacher']}",
         "games": {config.game: scores(test_episodes(trainer, TRAINING))},
@@ -129,7 +128,7 @@ def taught_adapter(settings: Settings, scratch: Path) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             new = folder.with_suffix(".new")
-            taught(settings).model.save_pretrained(str(new))
+            taught(settings)[1].model.save_pretrained(str(new))
             new.rename(folder)
     return folder
 

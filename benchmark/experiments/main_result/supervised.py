@@ -6,10 +6,11 @@ from accelerate import Accelerator
 
 from benchmark.experiments.experiment import Settings
 from benchmark.experiments.training import configured
+from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 
 
-def taught(settings: Settings) -> Trainer:
+def taught(settings: Settings) -> tuple[TrainConfig, Trainer]:
     """Trains a preset's adapter for some updates on the moves of a teacher, in fresh episodes for every update.
 
     Args:
@@ -18,7 +19,7 @@ def taught(settings: Settings) -> Trainer:
     """
     fields = {name: settings[name] for name in ("preset", "seed", "updates", "teacher", "game") if name in settings}
     config = configured({**fields, "taught": settings["updates"], "test_episodes": settings["episodes"]})
-    trainer = Trainer(config, Accelerator(cpu=True))
+    trainer = Trainer.from_config(config, Accelerator(cpu=True))
     for update in range(1, config.updates + 1):
         trainer.update(update)
-    return trainer
+    return config, trainer

@@ -1,0 +1,188 @@
+"""The machine of a run: its processes, which must see the same folder, and its memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from operator import itemgetter
+from pathlib import Path
+
+import psutil
+from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import InitProcessGroupKwargs, gather_object, get_int_from_env
+from torch import nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import Game
+from msgrpo_hub.models.attention import base_of
+from msgrpo_hub.models.devices import check_device, free_memory, gpu
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.token_tree import common_prefix
+from msgrpo_hub.players.sample_play import longest_prompts
+
+TO_MEET = timedelta(minutes=1)
+"""How long a process waits for the others at the start."""
+
+TO_WAIT = timedelta(days=1)
+"""How long a process waits later, while the first one evaluates, downloads or plays on vLLM servers."""
+
+PROGRAM = 0.45e9
+"""Bytes of Python, torch and the other libraries on a CPU."""
+
+COMMAND = "torchrun --nproc-per-node 2 -m msgrpo_hub train …"
+
+log = logging.getLogger(__name__)
+
+# ---- processes
+
+
+def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
+    """Joins the processes that a launcher has started, if there are several.
+
+    Raises:
+        UserError: the device or the tracker cannot be used, a launcher started one process instead of several, or the others
+            do not appear within `TO_MEET`.
+    """
+    check_device(device)
+    if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
+        raise UserError(f"report_to = {report_to!r} cannot be used, it is not installed: install it or take 'none'")
+    processes = int(get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1))
+    # `accelerate launch --cpu --num_processes 2` sets an address to meet at and starts one process.
+    if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys() and processes == 1 and "RANK" not in os.environ:
+        raise UserError(f"accelerate was to launch several processes and has started one: expected {COMMAND}")
+    on_cpu = device == "cpu" or (device == "auto" and gpu() in ("", "mps"))
+    try:
+        accelerator = Accelerator(
+            cpu=processes > 1 and on_cpu,
+            log_with=None if report_to == "none" else report_to,
+            project_dir=str(folder),
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=TO_MEET)],
+        )
+        if accelerator.num_processes > 1:
+            accelerator.wait_for_everyone()  # some backends connect at their first operation
+            _set_pg_timeout(TO_WAIT)
+    except RuntimeError as error:  # errors of torch.distributed are subclasses
+        if processes == 1:
+            raise
+        raise UserError(
+            f"process {os.environ.get('RANK', '?')} did not meet the others of {processes} within {TO_MEET.seconds} s "
+            f"({str(error).splitlines()[0][:200]}): start all of them again, with one {COMMAND} on each node"
+        ) from error
+    return accelerator
+
+
+@contextmanager
+def agreed(accelerator: Accelerator) -> Iterator[None]:
+    """Ends all processes if one of them raises a `UserError` inside.
+
+    Raises:
+        UserError: in the first process that failed.
+        SystemExit: in all others, which print nothing.
+    """
+    own = None
+    try:
+        yield
+    except UserError as error:
+        own = error
+    failed = [own is not None]
+    if accelerator.num_processes > 1:
+        failed = gather_object(failed)
+    if own and failed.index(True) == accelerator.process_index:
+        raise own
+    if any(failed):
+        raise SystemExit(2)
+
+
+# ---- memory
+
+
+def memory_needed(
+    agent: LanguageModel,
+    games: Collection[Game],
+    *,
+    episodes: int,
+    learned: int,
+    token_budget: int,
+    checkpointing: bool = False,
+) -> dict[str, float]:
+    """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts.
+
+    Args:
+        agent: the model with its adapter.
+        games: of the run.
+        episodes: the most episodes that are played together.
+        learned: episodes that an update learns from.
+        token_budget: tokens per pass of training.
+        checkpointing: whether the backward pass recomputes activations.
+    """
+    model, base = agent.model, base_of(agent.model)
+    text, size, cpu = base.config.get_text_config(), model.dtype.itemsize, model.device.type == "cpu"
+    prompts: Sequence[tuple[int, ...]] = agent.encode(longest_prompts(games, format_of(agent)))
+    prefix = common_prefix(min(prompts), max(prompts))
+    tail = max(map(len, prompts)) - prefix + agent.max_new_tokens  # tokens of a sequence after the shared prefix
+    linear = [m for m in base.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
+    linear = [m for m in linear if m is not base.get_output_embeddings()]
+
+    # 1) sampling: merged weights; per reply its keys and values, activations and logits
+    rows = min(episodes, agent.max_rows)
+    heads = getattr(text, "num_attention_heads", 0)
+    head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
+    kept = 2 * text.num_hidden_layers * (text.to_dict().get("num_key_value_heads") or heads) * head * size
+    of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max(m.out_features for m in linear) * size
+    merged = sum(m.weight.nbytes for m in linear) if model.dtype.itemsize == 4 else 0
+    sampling = merged + rows * of_row
+
+    # 2) training: the inputs and outputs of the layers, attention within trees, and logits in chunks
+    tokens = max(tail, min(token_budget - prefix, learned * max(game.horizon for game in games) * tail))
+    tree = min(tokens, 4 * tail)
+    inputs = 4 if cpu else size
+    inside = (prefix + tokens) * sum(inputs * m.in_features + size * m.out_features for m in linear)
+    inside += text.num_hidden_layers * tokens / tree * (prefix + tree) * (2 * heads * head + tree) * size
+    if checkpointing:
+        inside = inside / text.num_hidden_layers + text.num_hidden_layers * (prefix + tokens) * text.hidden_size * size
+    logits = 4 * min(2**26, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)
+    parameters = list(model.parameters())
+    return {
+        "program": PROGRAM if cpu else 0.0,
+        "weights": sum(p.nbytes for p in parameters if not p.requires_grad),
+        "adapter and optimiser": 4 * sum(p.nbytes for p in parameters if p.requires_grad),
+        **dict(
+            [
+                max(
+                    (f"sampling {rows} replies", sampling),
+                    (f"training on {prefix + tokens} tokens", inside + logits),
+                    key=itemgetter(1),
+                )
+            ]
+        ),
+    }
+
+
+def check_memory(
+    agent: LanguageModel, games: Collection[Game], *, episodes: int, learned: int, token_budget: int, checkpointing: bool
+) -> None:
+    """Logs the memory that an update needs. Arguments as for `memory_needed`.
+
+    Raises:
+        UserError: the CPU's memory is too small. (A GPU raises an error of its own when its memory is full.)
+    """
+    device = agent.model.device.type
+    free = free_memory(device) + psutil.Process().memory_info().rss * (device == "cpu")  # includes what is loaded already
+    needed = memory_needed(
+        agent, games, episodes=episodes, learned=learned, token_budget=token_budget, checkpointing=checkpointing
+    )
+    parts = ", ".join(f"{size / 1e9:.1f} {name}" for name, size in needed.items())
+    total = sum(needed.values())
+    line = f"training needs about {total / 1e9:.1f} GB of memory ({parts}), and {free / 1e9:.1f} GB are free"
+    if device == "cpu" and total > free:
+        raise UserError(
+            f"{line}: lower --token-budget and --max-rows, or take --gradient-checkpointing, --dtype bfloat16 or a smaller model"
+        )
+    if total >= 1e9:
+        log.warning(line)

@@ -1,0 +1,65 @@
+"""A run says how much memory it needs and does not start if a CPU has too little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from msgrpo_hub.episode import Step
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.msgrpo import SelectedEpisode
+from msgrpo_hub.training import TrainConfig, machine, train
+from msgrpo_hub.training.machine import memory_needed
+from tests.tiny import save_model
+from tests.training.trainers import trainer_of
+
+REPLY = 8
+
+
+@pytest.fixture(params=["qwen2", "gemma3_text"])
+def config(request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path) -> TrainConfig:
+    """Of a model whose layers keep more than its logits, like real models."""
+    size = {"hidden_size": 256, "intermediate_size": 768, "num_key_value_heads": 1, "head_dim": 64}
+    model = save_model(tmp_path / "model", AutoTokenizer.from_pretrained(tiny_model), request.param, seed=0, **size)
+    groups = {"groups": 4, "group_size": 8, "selected_per_group": 8, "eval_episodes": 4, "test_episodes": 4}
+    return TrainConfig(model=str(model), max_new_tokens=REPLY, token_budget=1024, **groups)
+
+
+def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(config: TrainConfig) -> None:
+    trainer, rng = trainer_of(config), np.random.default_rng(0)
+
+    def full(step: Step) -> Step:
+        tokens = tuple(rng.integers(100, 500, REPLY).tolist())
+        return replace(step, completion=replace(step.completion, token_ids=tokens, log_probs=(-1.0,) * REPLY))
+
+    episodes = [episode for group in trainer.act(trainer.starts.of_update(1)) for episode in group.episodes]
+    played = [replace(episode, steps=tuple(map(full, episode.steps))) for episode in episodes]
+    packs = trainer.packed([SelectedEpisode(episode, (1.0,) * len(episode.steps)) for episode in played])
+    parameters = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes() * (storage.data_ptr() not in parameters)
+        return tensor
+
+    with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        trainer.engine.log_probs(max(packs, key=lambda packed: len(packed.trees)), 1.0).sum()
+    needed = memory_needed(trainer.agent, trainer.starts.games.values(), episodes=1, learned=32, token_budget=1024)
+    assert sum(kept.values()) / 1.25 < [*needed.values()][-1] < sum(kept.values()) * 1.25
+    assert needed["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
+
+
+def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "free_memory", lambda _device: -psutil.Process().memory_info().rss)
+    with pytest.raises(UserError, match=r"training needs about .* GB are free: lower --token-budget and --max-rows"):
+        train(config, tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run" / "config.toml").exists()
