@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import PUBLIC_POCKET, adapters_path
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS
+from msgrpo_hub.downloads.inspection import PLAY_SETTINGS
+from msgrpo_hub.downloads.names import PUBLIC_POCKET, adapters_path, content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.storage.files import write_json

@@ -67,7 +67,7 @@ def run(folder: Path) -> None:
         for game_id, count in EPISODES.items():
             cell: dict[str, Any] = {"model": folder.name, "format": prompt_format.name, "game": game_id}
             if not any(cell.items() <= row.items() for row in stored()["episodes"]):
-                store("episodes", folder, [cell | row for row in episodes(limited, prompt_format, game_id, count)])
+                store("episodes", folder, [{**cell, **row} for row in episodes(limited, prompt_format, game_id, count)])
 
 
 def episodes(model: LanguageModel, prompt_format: PromptFormat, game_id: str, count: int) -> Iterable[dict[str, Any]]:

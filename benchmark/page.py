@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.sources import resolve
+from msgrpo_hub.downloads.fetching import resolve
+from msgrpo_hub.downloads.names import content_hash
 from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.ranks import RANKS
 from msgrpo_hub.evaluation.results import Result, player_key, player_names

@@ -7,7 +7,6 @@ compares.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -20,28 +19,24 @@ from tempfile import TemporaryDirectory
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.cli.output import print_next
 from msgrpo_hub.cli.training import next_commands, show_summary
-from msgrpo_hub.downloads.names import adapters_path, pocket_path
+from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS
+from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.hub.adapter_card import AdapterCard, Base
-from msgrpo_hub.hub.adapter_metadata import render_adapter
-from msgrpo_hub.hub.adapters import SETTINGS, WEIGHTS, adapter_card, public_config, published_results
-from msgrpo_hub.hub.bases import render_base
+from msgrpo_hub.hub.adapter_card import FinishedRun, read_run, render_adapter
+from msgrpo_hub.hub.adapters import as_json, public_config, published_results
+from msgrpo_hub.hub.bases import Base, render_base
 from msgrpo_hub.hub.leaderboard import read_folder
-from msgrpo_hub.hub.results import results_card, results_picture
-from msgrpo_hub.hub.results_card import render_results
+from msgrpo_hub.hub.results import render_results
 from msgrpo_hub.hub.rollouts import stage_rollouts
-from msgrpo_hub.hub.run_results import read_run
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
-from msgrpo_hub.rendering.learning_svg import learning_svg
 from msgrpo_hub.rendering.replay import replay_svg
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import stored_config
-from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.summary import read_summary
 
@@ -51,7 +46,9 @@ RUN, PLAYED = RunFolder(EXAMPLES / "adapter"), EXAMPLES / "results" / "results"
 """The stored run, without its weights, and the stored evaluations."""
 
 PLAYERS, EPISODES = ("random", "pocket", "lake"), 60
-BASE = Base(repo_id="ada/pocket", commit="0123456789abcdef0123456789abcdef01234567", license="apache-2.0", built_in=True)
+BASE = Base(
+    repo_id="ada/pocket", commit="0123456789abcdef0123456789abcdef01234567", license={"license": "apache-2.0"}, built_in=True
+)
 PAGES = ("README.md", "docs/guide/quickstart.md")
 _BLOCK = re.compile(r"(<!-- the end of its output: python docs/cards.py -->\n```\n).*?(```\n)", re.DOTALL)
 
@@ -67,22 +64,19 @@ def main(arguments: list[str]) -> None:
 def rendered() -> dict[Path, str]:
     """File → its content, of every file that this script makes of what is stored."""
     run = read_run(RUN.path)
-    card = adapter_card(run, "ada/lake", public_config(run.config, BASE, run.init_adapter_commit), BASE, "ada/lake-rollouts")
+    config = public_config(run.config, BASE, run.init_adapter_commit)
     with TemporaryDirectory() as folder:
         stage_rollouts(PLAYED, "ada/lake-rollouts", Path(folder))
         rollouts, episodes = ((Path(folder) / name).read_text(encoding="utf-8") for name in ("README.md", "replay.svg"))
-    board, film = replace(read_folder(PLAYED), source="ada/board"), replay(card)
-    about = (pocket_path() / "README.md").read_text(encoding="utf-8")
+    board, film = replace(read_folder(PLAYED), source="ada/board"), replay(run)
     return {
-        EXAMPLES / "adapter" / "README.md": render_adapter(card),
-        EXAMPLES / "adapter" / "results.json": json.dumps(published_results(card), indent=2, sort_keys=True) + "\n",
-        EXAMPLES / "adapter" / "curve.svg": learning_svg(read_metrics(RUN.metrics), card.marks),
+        EXAMPLES / "adapter" / "README.md": render_adapter(run, "ada/lake", config, BASE, "ada/lake-rollouts"),
+        EXAMPLES / "adapter" / "results.json": as_json(published_results(run, config, BASE)),
         EXAMPLES / "adapter" / "replay.svg": film,
         adapters_path() / "lake.svg": film,
-        EXAMPLES / "base" / "README.md": render_base(BASE.repo_id, about),
+        EXAMPLES / "base" / "README.md": render_base(BASE.repo_id),
         EXAMPLES / "base" / "replay.svg": film,
-        EXAMPLES / "results" / "README.md": render_results(results_card(board)),
-        EXAMPLES / "results" / "scores.svg": results_picture(board),
+        EXAMPLES / "results" / "README.md": render_results(board),
         EXAMPLES / "rollouts" / "README.md": rollouts,
         EXAMPLES / "rollouts" / "replay.svg": episodes,
         ROOT / "docs" / "replay-snake.svg": scripted("Snake-Solo-v1", ("random-safe", "greedy")),
@@ -90,12 +84,12 @@ def rendered() -> dict[Path, str]:
     }
 
 
-def replay(card: AdapterCard) -> str:
+def replay(run: FinishedRun) -> str:
     """Base and adapter on the test episode that the run replays."""
-    assert card.replayed is not None
+    assert run.replayed is not None
     results = {result.player: result for result in find_results(PLAYED)}
-    pair = [(name, results[player].episodes[card.replayed]) for name, player in (("base", "pocket"), ("adapter", "lake"))]
-    return replay_svg(make_game(card.games[0].game.id), pair)
+    pair = [(name, results[player].episodes[run.replayed]) for name, player in (("base", "pocket"), ("adapter", "lake"))]
+    return replay_svg(run.games[0].game, pair)
 
 
 def scripted(game_id: str, players: tuple[str, ...]) -> str:
@@ -119,7 +113,7 @@ def with_end(page: str) -> str:
 
 def store(run: RunFolder) -> None:
     """Stores the small files of a run, and plays the episodes of the other cards."""
-    weights, built_in = ((folder / WEIGHTS).read_bytes() for folder in (run.adapter, adapters_path() / "lake"))
+    weights, built_in = ((folder / ADAPTER_WEIGHTS).read_bytes() for folder in (run.adapter, adapters_path() / "lake"))
     assert weights == built_in, f"{run.path} is not the run of the built-in `lake`: `python -m benchmark.built_in` comes first"
     shutil.rmtree(RUN.path, ignore_errors=True)
     shutil.rmtree(PLAYED, ignore_errors=True)
@@ -127,7 +121,7 @@ def store(run: RunFolder) -> None:
     files = (run.config, run.summary, run.metrics, run.test_episodes, run.curves, run.replay)
     for path in files:
         shutil.copyfile(path, RUN.path / path.relative_to(run.path))
-    shutil.copyfile(adapters_path() / "lake" / SETTINGS, RUN.adapter / SETTINGS)  # without a path of this machine
+    shutil.copyfile(adapters_path() / "lake" / ADAPTER_SETTINGS, RUN.adapter / ADAPTER_SETTINGS)  # without a path of this machine
     settings = PlayerSettings(temperature=1.0, max_new_tokens=32)
     suite = Suite(name="cards", tasks=("FrozenLake-NotSlippery-v1",), episodes=EPISODES)
     results = evaluate(PLAYERS, suite, PLAYED, settings=settings)

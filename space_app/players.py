@@ -19,8 +19,8 @@ from typing import Any, TypeVar, cast
 import lines
 
 from msgrpo_hub.agent import THINK_ACTION, Policy, PromptFormat, format_of
+from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters
-from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import VARIANTS, Game, make_game

@@ -33,7 +33,7 @@ SPACE = {
     "msgrpo_hub.rendering.report_plots": ["number"],
     "msgrpo_hub.errors": ["unknown"],
     "msgrpo_hub.downloads.names": ["POCKET", "adapters_path", "built_in_adapters", "pocket_path"],
-    "msgrpo_hub.downloads.sources": ["resolve"],
+    "msgrpo_hub.downloads.fetching": ["resolve"],
     "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "stream"],
     "msgrpo_hub.games.board": ["MOVES"],
     "msgrpo_hub.games.game": ["HasScene", "has_scene", "return_range"],

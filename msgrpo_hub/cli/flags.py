@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from msgrpo_hub.downloads.play_settings import read_object, read_switches
+from msgrpo_hub.downloads.inspection import read_object
 from msgrpo_hub.errors import UserError, shown, unknown
 from msgrpo_hub.fields import misfit
 
@@ -113,7 +113,8 @@ def read_path(text: str) -> Path:
 
 def _read_json(name: str, text: str) -> dict[str, Any]:
     try:
-        return read_switches(text) if name == "chat_template_kwargs" else read_object(text, name, '{"reasoning_effort": "low"}')
+        example = '{"enable_thinking": false}' if name == "chat_template_kwargs" else '{"reasoning_effort": "low"}'
+        return read_object(text, name, example)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

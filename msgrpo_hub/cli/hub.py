@@ -189,10 +189,14 @@ def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet:
 
 def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> None:
     """Writes what a push would send, and lists it after the checks that a push makes."""
-    from msgrpo_hub.hub.repo_files import check_folder
-    from msgrpo_hub.storage.files import disk_errors, new_folder
+    from msgrpo_hub.hub.uploading import check_folder
+    from msgrpo_hub.storage.files import disk_errors
 
-    with disk_errors(options.dry_run, lambda: "nothing was left there"), new_folder(options.dry_run) as folder:
+    folder = options.dry_run
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{str(folder)!r} exists and is not empty: expected a new or an empty folder")
+    with disk_errors(folder, lambda: "delete what was written there"):
+        folder.mkdir(parents=True, exist_ok=True)
         stage(folder)
         sizes = {name: path.stat().st_size for name, path in check_folder(folder).items()}
     if hasattr(options, "json"):

@@ -89,9 +89,8 @@ def _jobs(options: argparse.Namespace) -> None:
         jobs.check_wheel(options.wheel)
     options.checkpoint_repo = check_repo_id(options.checkpoint_repo or f"{check_repo_id(options.push_to_hub)}-run")
     command = {"train": _training, "eval": _evaluation}[options.kind](options)
-    price = jobs.find_price(options.flavor)
-    job = jobs.Job(**command, state=options.checkpoint_repo, price=price, timeout=timeout, attempts=options.attempts)
-    jobs.attempts_of(job)
+    hardware = jobs.find_hardware(options.flavor)
+    job = jobs.Job(**command, state=options.checkpoint_repo, hardware=hardware, timeout=timeout, attempts=options.attempts)
     _say(job)
     if options.dry_run:
         _print(options, job)
@@ -189,8 +188,9 @@ def _arguments(options: argparse.Namespace, command: list[str], values: dict[str
 def _say(job: Job) -> None:
     """Says the machine and the cost before anything is sent."""
     times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
-    most = f"; at most {_dollars(job.most)} for {times}{_time(job.timeout)}" if job.most is not None else ""
-    print(f"{job.price.machine}: {job.price.rate}{most}, as the Hub says now", file=sys.stderr)
+    cost = job.cost(job.timeout * job.attempts)
+    most = f"; at most {_dollars(cost)} for {times}{_time(job.timeout)}" if cost is not None else ""
+    print(f"{job.machine}{most}, as the Hub says now", file=sys.stderr)
     print(f"the state of the run goes to {job.state} (private)", file=sys.stderr)
 
 
@@ -214,7 +214,7 @@ def _time(seconds: float) -> str:
 
 def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
     """Shows the log until the job ends, and what came of it."""
-    from msgrpo_hub.downloads.hub_errors import AGAIN
+    from msgrpo_hub.downloads.client import AGAIN
     from msgrpo_hub.hub import jobs
 
     try:
@@ -229,7 +229,7 @@ def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
         end.add_note(goes_on)
         raise
     seconds = (ended.durations.running_secs or 0) if ended.durations else 0
-    cost = job.price.of(seconds)
+    cost = job.cost(seconds)
     paid = f", about {_dollars(cost)}" if cost is not None else ""
     print(f"{ended.status.stage.lower()} after {_time(seconds)}{paid}", file=sys.stderr)
     _print(options, job, ended)
@@ -249,8 +249,9 @@ def _print(options: argparse.Namespace, job: Job, ended: JobInfo | None = None) 
     """The job as data: all of it with --json, the command alone in a dry run."""
     if options.json:
         about = {"id": ended.id, "url": ended.url, "stage": ended.status.stage} if ended else {}
-        price = {"usd": job.price.hardware.unit_cost_usd, "unit": job.price.hardware.unit_label, "most_usd": job.most}
-        sizes = {"flavor": job.price.hardware.name, "timeout": job.timeout, "attempts": job.attempts}
+        most = job.cost(job.timeout * job.attempts)
+        price = {"usd": job.hardware.unit_cost_usd, "unit": job.hardware.unit_label, "most_usd": most}
+        sizes = {"flavor": job.hardware.name, "timeout": job.timeout, "attempts": job.attempts}
         print_json(about | {"command": ["msgrpo", *job.arguments], "state": job.state} | sizes | {"price": price})
     elif not ended:
         print(" ".join(["msgrpo", *job.arguments]))

@@ -1,11 +1,12 @@
 """The only gate for models: every base or adapter, from the Hub or a folder, is checked before any library loads it.
 
-Only the files that a model needs are downloaded, all at one commit, settings first. A folder may hold foreign files, so it
-passes the same checks.
+A source is listed first, at one commit. Its settings are downloaded and checked next, and its weights last; no other file
+is downloaded. A folder may hold foreign files, so it passes the same checks.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,41 +14,75 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    OfflineModeIsEnabled,
+)
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+from msgrpo_hub.downloads.client import first_line, hub_errors, snapshot
 from msgrpo_hub.downloads.inspection import (
+    PLAY_SETTINGS,
+    Scalar,
     check_adapter,
     check_config,
-    check_links,
     check_tokenizer,
-    check_weights,
+    is_revision,
     parse,
+    play_settings_of,
+    read_header,
     weight_files,
 )
-from msgrpo_hub.downloads.listing import ADAPTER_SETTINGS, CONFIG, LARGEST_SETTINGS, Listing, gguf_error, is_repository, no_folder
-from msgrpo_hub.downloads.names import PUBLIC_POCKET, exists, is_folder, pocket_path
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, Scalar, play_settings_of
-from msgrpo_hub.downloads.snapshots import snapshot
+from msgrpo_hub.downloads.names import (
+    PUBLIC_POCKET,
+    content_hash,
+    exists,
+    is_folder,
+    located,
+    named,
+    no_model,
+    pocket_path,
+    public_name,
+)
 from msgrpo_hub.errors import UserError
 
-LARGEST_BASE = 64_000_000_000
-"""Largest size of a base's weights, in bytes: 32 billion parameters in bfloat16."""
-LARGEST_ADAPTER = 4_000_000_000
-"""Largest size of an adapter's weights, in bytes."""
-LARGEST_TOKENIZER = 64_000_000
-"""Largest size of each tokenizer file and of the weight index, in bytes: twice the largest known."""
-LARGEST_PLAY_SETTINGS = 10_000
-"""Largest size of an adapter's `msgrpo.json`, in bytes; the file holds a name and a few switches."""
+LARGEST_BASE, LARGEST_ADAPTER = 64_000_000_000, 4_000_000_000
+"""Largest total size of a base's and of an adapter's weights, in bytes. 64 GB are 32 billion parameters in bfloat16."""
 
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-TOKENIZER, WEIGHTS, INDEX = "tokenizer_config.json", "model.safetensors", "model.safetensors.index.json"
-TEMPLATE = "chat_template.jinja"
+ADAPTER_SETTINGS, CONFIG = "adapter_config.json", "config.json"
+"""The files that make a source an adapter or a base."""
+ADAPTER_WEIGHTS, WEIGHTS, INDEX = "adapter_model.safetensors", "model.safetensors", "model.safetensors.index.json"
+TOKENIZER, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 """Files one of which every tokenizer has."""
 TOKENIZER_FILES = (TOKENIZER, *VOCABULARIES, "merges.txt", "added_tokens.json", "special_tokens_map.json")
 
-_SETTINGS = (CONFIG, "generation_config.json", TEMPLATE, "special_tokens_map.json")
-_PICKLED = re.compile(r"(pytorch_model|adapter_model|model|consolidated).*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
+_LIMITS = {PLAY_SETTINGS: 10_000, **dict.fromkeys((*TOKENIZER_FILES, INDEX), 64_000_000), "special_tokens_map.json": 1_000_000}
+_LARGEST_SETTINGS = 1_000_000  # bytes of any other file
+_SHORT = 12  # characters of a commit in folder names; the files hold the full commit
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The files of a source, before any download."""
+
+    source: str
+    """The name of a repository, or the path of a folder."""
+    commit: str
+    """The commit of a repository; empty for a folder."""
+    sizes: Mapping[str, int]
+    """Name → size in bytes, for the files at the top of the source."""
+    folder: Path | None = None
+    """The local folder if no download is needed: a folder, or the cache while the Hub cannot be reached."""
+
+    @property
+    def is_adapter(self) -> bool:
+        return ADAPTER_SETTINGS in self.sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +101,178 @@ class Fetched:
     """The variables of the chat template stored with an adapter."""
 
 
-def fetch(found: Listing) -> Fetched:
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """A base model and an optional adapter, each with its commit (for a folder: its content hash)."""
+
+    base: str
+    base_commit: str
+    adapter: str = ""
+    adapter_commit: str = ""
+
+    @property
+    def pinned(self) -> str:
+        """A name for `make_player` that loads exactly these commits."""
+        pairs = ((self.base, self.base_commit), (self.adapter, self.adapter_commit))
+        return "+".join(name if is_folder(name) else f"{name}@{commit}" for name, commit in pairs if name)
+
+    @property
+    def commits(self) -> str:
+        """Both commits, shortened."""
+        return "+".join(commit[:_SHORT] for commit in (self.base_commit, self.adapter_commit) if commit)
+
+    def identity(self) -> dict[str, str]:
+        """The sources as plain data. A folder is named by its last part, because its path may hold private names."""
+        own = {"base": public_name(self.base), "base_commit": self.base_commit}
+        return own | ({"adapter": public_name(self.adapter), "adapter_commit": self.adapter_commit} if self.adapter else {})
+
+
+# ---- listing
+
+
+def list_files(source: str, revision: str | None = None) -> Listing:
+    """Lists commit and files of a source. The Hub comes before the cache: its client returns cached files without access.
+
+    Args:
+        source: the name of a repository, or a folder.
+        revision: a branch, tag or commit of a repository; None is main.
+
+    Raises:
+        UserError: the source cannot be found.
+    """
+    if is_folder(source):
+        return Listing(source=source, commit="", sizes=_sizes(Path(source)), folder=Path(source))
+    if source.lower().endswith(".gguf"):
+        raise _gguf_error(source)
+    if not _is_repository(source) or exists(source):
+        raise no_model(source, "not a folder")
+    if revision is not None and not is_revision(revision):
+        raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
+    with hub_errors(source):
+        try:
+            info = HfApi().model_info(source, revision=revision, files_metadata=True)
+        except HfHubHTTPError:
+            raise
+        except (HTTPError, OfflineModeIsEnabled) as error:
+            return _in_cache(source, revision, error)
+        sizes = {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
+        settings = ADAPTER_SETTINGS if ADAPTER_SETTINGS in sizes else CONFIG
+        if revision != info.sha and sizes.get(settings, _LARGEST_SETTINGS) < _LARGEST_SETTINGS:
+            hf_hub_download(source, settings, revision=revision)  # records the branch's commit in the cache, for offline use
+    return Listing(source=source, commit=str(info.sha), sizes=sizes)
+
+
+def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
+    """The listing of an earlier download."""
+    paths = [try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG)]
+    folder = next((Path(path).parent for path in paths if isinstance(path, str)), None)
+    if folder is None:
+        at = f" at revision {revision!r}" if revision else ""
+        raise UserError(
+            f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
+            f"({first_line(error)})"
+        ) from error
+    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, folder.name)
+    return Listing(source=source, commit=folder.name, sizes=_sizes(folder), folder=folder)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def _is_repository(name: str) -> bool:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
+def resolve(name: str, largest: int | None = None) -> Sources:
+    """Resolves `model`, `adapter` or `base+adapter`, each with an optional `@revision`, to commits.
+
+    Args:
+        name: the name of a player.
+        largest: largest size of the weights of each source, in bytes, if the limit is below that of loading.
+
+    Raises:
+        UserError: as loading does; also if the weights are not safetensors or exceed the limit.
+    """
+
+    def listed(source: str, revision: str | None) -> Listing:
+        listing = list_files(source, revision)
+        weights = sum(size for file, size in listing.sizes.items() if file.endswith(".safetensors"))
+        if largest is not None and not weights:
+            raise UserError(f"{source!r} has no safetensors: expected weights that cannot run code when loaded")
+        if largest is not None and weights > largest:
+            raise UserError(f"{source!r} has {weights / 1e9:.1f} GB of weights: expected at most {largest / 1e9:.0f} GB here")
+        return listing
+
+    (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
+    base, adapter = located(base), located(adapter)
+    found = listed(base, revision)
+    if adapter:
+        own = listed(adapter, adapter_revision)
+        if largest is not None:  # the caller loads the adapter later: refuse its settings now
+            read_settings(own)
+    elif found.is_adapter:
+        own, settings = found, read_settings(found)
+        with base_errors(base):
+            found = listed(base_of(settings, base), settings.get("revision"))
+    else:
+        return Sources(base=base, base_commit=_commit(found))
+    return Sources(base=found.source, base_commit=_commit(found), adapter=own.source, adapter_commit=_commit(own))
+
+
+def commit_of(source: str, revision: str | None) -> str:
+    """The current commit of a revision; without a network, the commit in the cache; for a folder, its content hash."""
+    return _commit(list_files(source, revision))
+
+
+def _commit(listing: Listing) -> str:
+    return listing.commit or content_hash(Path(listing.source))
+
+
+# ---- fetching
+
+
+def fetch(found: Listing, *, weights: bool = True) -> Fetched:
     """Downloads a base or an adapter, all files at one commit, and checks it.
+
+    Args:
+        found: the listing of the source.
+        weights: False fetches only the settings and the tokenizer of a base.
 
     Raises:
         UserError: the source cannot be downloaded, or one of its files is not what a model needs.
     """
-    return _fetch_adapter(found) if found.is_adapter else _fetch_base(found)
-
-
-def fetch_tokenizer(found: Listing) -> Fetched:
-    """Downloads and checks the settings and the tokenizer of a base, without its weights. Errors as for `fetch`."""
-    weight_bytes = sum(size for name, size in found.sizes.items() if name.endswith(".safetensors"))
-    names = _check_settings(found, _read(found, CONFIG), weight_bytes)
-    return Fetched(source=found.source, commit=found.commit, folder=_download(found, names))
+    if found.is_adapter:
+        settings = read_settings(found)
+        _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
+        others = _check_files(found, prompting_files(found.sizes))
+        play = play_settings_of(_read(found, PLAY_SETTINGS), found.source) if PLAY_SETTINGS in others else None
+        folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS, *others])
+        read_header(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
+        return Fetched(
+            source=found.source,
+            commit=found.commit,
+            folder=folder,
+            adapter=settings,
+            prompt_format=play.prompt_format if play else None,
+            chat_template_kwargs=play.chat_template_kwargs if play else {},
+        )
+    config = _read(found, CONFIG)
+    names = [name for name in found.sizes if name.endswith(".safetensors")]
+    if weights:
+        sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
+        names = weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
+        _check_size(found, names, LARGEST_BASE)
+    check_config(config, found.source, sum(found.sizes[name] for name in names))
+    others = _check_files(found, (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX))
+    folder = _download(found, [*others, *(names if weights else [])])
+    for name in names if weights else []:
+        read_header(folder / name, found.source)
+    return Fetched(source=found.source, commit=found.commit, folder=folder)
 
 
 def read_settings(found: Listing) -> dict[str, Any]:
@@ -87,15 +280,6 @@ def read_settings(found: Listing) -> dict[str, Any]:
     settings = _read(found, ADAPTER_SETTINGS)
     check_adapter(settings, found.source)
     return settings
-
-
-@contextmanager
-def base_errors(adapter: str) -> Iterator[None]:
-    """Adds to an error about the base that an adapter names what to do: to name another."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"the adapter {adapter!r} needs a base: {error}; name its base yourself: BASE+{adapter}") from error
 
 
 def base_of(settings: Mapping[str, Any], adapter: str) -> str:
@@ -109,94 +293,61 @@ def base_of(settings: Mapping[str, Any], adapter: str) -> str:
         raise UserError("it does not name its base model")
     if "/".join(Path(base).parts[-3:]) == PUBLIC_POCKET:
         return str(pocket_path())
-    if not is_folder(adapter) and (exists(base) or not is_repository(base)):
+    if not is_folder(adapter) and (exists(base) or not _is_repository(base)):
         raise UserError(f"it names {base!r} as its base: expected a repository")
     return base
 
 
-def _fetch_adapter(found: Listing) -> Fetched:
-    settings = read_settings(found)
-    _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
-    others = _check_files(found, prompting_files(found.sizes))
-    play = play_settings_of(_read(found, PLAY_SETTINGS), found.source) if PLAY_SETTINGS in others else None
-    folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS, *others])
-    check_weights(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
-    return Fetched(
-        source=found.source,
-        commit=found.commit,
-        folder=folder,
-        adapter=settings,
-        prompt_format=play.prompt_format if play else None,
-        chat_template_kwargs=play.chat_template_kwargs if play else {},
-    )
-
-
-def _fetch_base(found: Listing) -> Fetched:
-    config = _read(found, CONFIG)
-    weights = [WEIGHTS]
-    if WEIGHTS not in found.sizes and INDEX in found.sizes:
-        weights = weight_files(_read(found, INDEX), found.source)
-    _check_size(found, weights, LARGEST_BASE)
-    others = _check_settings(found, config, sum(found.sizes[name] for name in weights))
-    folder = _download(found, [*others, *weights])
-    for name in weights:
-        check_weights(folder / name, found.source)
-    return Fetched(source=found.source, commit=found.commit, folder=folder)
-
-
-def _check_settings(found: Listing, config: Mapping[str, Any], weight_bytes: int) -> list[str]:
-    """The names of a base's files other than its weights, after a check of their content and sizes."""
-    check_config(config, found.source, weight_bytes, found.original)
-    return _check_files(found, (*_SETTINGS, *TOKENIZER_FILES, INDEX))
+@contextmanager
+def base_errors(adapter: str) -> Iterator[None]:
+    """Adds the remedy to an error about the base that an adapter names."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"the adapter {adapter!r} needs a base: {error}; name its base yourself: BASE+{adapter}") from error
 
 
 def prompting_files(there: Collection[str]) -> list[str]:
-    """Which of the files beside an adapter decide how it is prompted: play settings, chat template, and a complete tokenizer."""
+    """The files beside an adapter that decide how it is prompted: play settings, chat template, and a complete tokenizer."""
     tokenizer = TOKENIZER_FILES if any(name in there for name in VOCABULARIES) else ()
     return [name for name in (PLAY_SETTINGS, TEMPLATE, *tokenizer) if name in there]
 
 
+def _read(found: Listing, name: str) -> dict[str, Any]:
+    _check_size(found, [name], _LIMITS.get(name, _LARGEST_SETTINGS))
+    return parse((_download(found, [name]) / name).read_bytes(), name, found.source)
+
+
 def _check_files(found: Listing, names: Iterable[str]) -> list[str]:
-    """Which of these files a source has, after a check of the tokenizer's settings and of all sizes."""
+    """The files among these that a source has, after a check of their sizes and of the tokenizer's settings."""
     there = [name for name in dict.fromkeys(names) if name in found.sizes]
+    for name in there:
+        _check_size(found, [name], _LIMITS.get(name, _LARGEST_SETTINGS))
     if TOKENIZER in there:
         check_tokenizer(_read(found, TOKENIZER), found.source)
-    for name in there:
-        _check_size(found, [name], LARGEST_SETTINGS if name in _SETTINGS else LARGEST_TOKENIZER)
     return there
 
 
-def _check_size(found: Listing, names: Iterable[str], limit: int) -> None:
+def _check_size(found: Listing, names: list[str], limit: int) -> None:
     """Refuses missing files, and files that together exceed the limit."""
     for name in names:
         if name not in found.sizes:
             raise _missing(found, name)
     total = sum(found.sizes[name] for name in names)
     if total > limit:
-        files = ", ".join(list(names)[:2])
-        raise UserError(
-            f"{found.source!r} is not loaded: {files} would be {_format_size(total)}; expected at most {_format_size(limit)}"
-        )
-
-
-def _format_size(size: int) -> str:
-    """A number of bytes as readable text.
-
-    >>> _format_size(64_000_000), _format_size(10_000)
-    ('64 MB', '10,000 bytes')
-    """
-    return f"{size / 1e6:,.0f} MB" if size >= 1_000_000 else f"{size:,} bytes"
+        files = ", ".join(names[:2])
+        raise UserError(f"{found.source!r} is not loaded: {files} would be {total:,} bytes; expected at most {limit:,}")
 
 
 def _missing(found: Listing, name: str) -> UserError:
     """The error for a required file that the source lacks."""
     if any(other.lower().endswith(".gguf") for other in found.sizes):
-        return gguf_error(found.source, found.original)
-    pickled = sorted(other for other in found.sizes if _PICKLED.fullmatch(other))
+        return _gguf_error(found.source)
+    pickled = sorted(other for other in found.sizes if re.fullmatch(r"(pytorch_|adapter_)?model.*\.(bin|pt|pth|ckpt)", other))
     if pickled and name.endswith(".safetensors"):
         return UserError(
-            f"{found.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors"
-            + ("" if name == ADAPTER_WEIGHTS else _conversion(found.source))
+            f"{found.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors; if you "
+            "trust its author, load it with transformers and save it with `save_pretrained`"
         )
     if found.folder and found.commit:
         return UserError(
@@ -204,35 +355,16 @@ def _missing(found: Listing, name: str) -> UserError:
             "reached: connect once to download the file"
         )
     if found.folder:
-        return no_folder(found.source, f"no {name}")
+        return no_model(found.source, f"no {name}")
     return UserError(
         f"{found.source!r} holds no model: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})"
     )
 
 
-def _conversion(source: str) -> str:
-    """The advice for a base with pickled weights."""
-    folder = f"{Path(source).name}-safetensors"
-    loading = f"[kind.from_pretrained({source!r}).save_pretrained({folder!r}) for kind in (Model, Tokenizer)]"
-    imports = "from transformers import AutoModelForCausalLM as Model, AutoTokenizer as Tokenizer"
-    return f'; if you trust its author, convert it with python -c "{imports}; {loading}", then give the folder {folder!r}'
-
-
-def _read(found: Listing, name: str) -> dict[str, Any]:
-    """Reads a settings file or an index."""
-    limits = {INDEX: LARGEST_TOKENIZER, TOKENIZER: LARGEST_TOKENIZER, PLAY_SETTINGS: LARGEST_PLAY_SETTINGS}
-    _check_size(found, [name], limits.get(name, LARGEST_SETTINGS))
-    return parse((_download(found, [name]) / name).read_bytes(), name, found.source)
+def _gguf_error(source: str) -> UserError:
+    return UserError(f"{source!r} holds GGUF files, which cannot be trained on: use the original model in safetensors")
 
 
 def _download(found: Listing, names: list[str]) -> Path:
-    """The folder of the named files, all complete and at one commit."""
-    if found.folder:
-        check_links(found.folder, names, found.source)
-        return found.folder
-    cached = [try_to_load_from_cache(found.repository, found.path(name), revision=found.commit) for name in names]
-    if all(
-        isinstance(path, str) and Path(path).stat().st_size == found.sizes[name] for path, name in zip(cached, names, strict=True)
-    ):
-        return Path(str(cached[0])).parent
-    return snapshot(found.repository, found.commit, {found.path(name): found.sizes[name] for name in names}) / found.path("")
+    """The folder of these files, complete and at one commit."""
+    return found.folder or snapshot(found.source, found.commit, {name: found.sizes[name] for name in names})

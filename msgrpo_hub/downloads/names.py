@@ -1,9 +1,10 @@
-"""Names of models: the built-in base, revisions, an adapter on a base, and names for publication."""
+"""Names of models: the built-in ones, revisions, an adapter on a base, names for publication, and content hashes of folders."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +16,11 @@ POCKET = "pocket"
 """The name of the built-in base model."""
 
 PUBLIC_POCKET = "msgrpo_hub/pocket/model"
-"""How the settings of an adapter name the built-in base where they leave this machine: it is found in any installation."""
+"""The end of the built-in base's path in every installation. Adapters name their base by it."""
+
+_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # merges.txt and vocab.txt belong to tokenizers
+
+exists, is_folder = os.path.exists, os.path.isdir  # unlike pathlib's, False for empty, overlong and malformed paths
 
 
 def pocket_path() -> Path:
@@ -30,36 +35,22 @@ def adapters_path() -> Path:
 
 @cache
 def built_in_adapters() -> tuple[str, ...]:
-    """The names of the built-in adapters, which belong to the built-in base."""
+    """The names of the built-in adapters, all trained on the built-in base."""
     return tuple(sorted(path.parent.name for path in adapters_path().glob("*/adapter_config.json")))
 
 
 def located(name: str) -> str:
-    """The folder of a built-in model, or one below `~`; any other name unchanged."""
+    """The folder of a built-in model, an expanded `~/` path, or any other name unchanged."""
     if name in built_in_adapters():
         return str(adapters_path() / name)
     return str(pocket_path()) if name == POCKET else str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
-def exists(path: str | Path) -> bool:
-    """Whether a file or a folder has this path; none has one that is empty or too long."""
-    with suppress(OSError, ValueError):
-        return bool(str(path)) and Path(path).exists()
-    return False
-
-
-def is_folder(path: str | Path) -> bool:
-    """Whether a folder has this path; none has one that is empty or too long."""
-    with suppress(OSError, ValueError):
-        return bool(str(path)) and Path(path).is_dir()
-    return False
-
-
 def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
-    """`org/model@revision` → name and revision. An existing path is never split.
+    """Splits `org/model@revision` into name and revision. An existing path is never split.
 
     Raises:
-        UserError: the built-in base or a folder is named with a revision, which only a repository has.
+        UserError: a built-in model or a folder has a revision.
 
     >>> split_revision("org/model@v1", None)
     ('org/model', 'v1')
@@ -73,7 +64,7 @@ def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def split_adapter(name: str) -> tuple[str, str]:
-    """`base+adapter` → base and adapter; the adapter is empty if the name has none. A "+" in an existing path is not a separator.
+    """Splits `base+adapter`; the adapter is empty if the name has none. A "+" in an existing path is not a separator.
 
     >>> split_adapter("org/model@v1+me/adapter"), split_adapter("pocket")
     (('org/model@v1', 'me/adapter'), ('pocket', ''))
@@ -86,13 +77,13 @@ def split_adapter(name: str) -> tuple[str, str]:
 
 
 def named(name: str) -> list[tuple[str, str | None]]:
-    """The one or two sources in a player's name, base first, each with its revision."""
+    """The sources in a player's name, base first, each with its revision."""
     base, adapter = split_adapter(name)
     return [split_revision(source, None) for source in ((base, adapter) if adapter else (base,))]
 
 
 def public_name(source: str) -> str:
-    """A name that can be published: that of a built-in model, or the last part of a folder's path."""
+    """A name that can be published: that of a built-in model, or `folder:` and the last part of a folder's path."""
     folder = Path(located(source))
     if not is_folder(folder):
         return source
@@ -100,30 +91,46 @@ def public_name(source: str) -> str:
     return next(built_in, f"folder:{folder.resolve().name}")
 
 
-def adapter_inside(folder: str | Path) -> str:
-    """A hint for a user who named the folder of a run in place of its adapter; empty if the folder has no adapter."""
-    inside = Path(folder, "adapter")
-    return f"; did you mean {str(inside)!r}?" if is_folder(inside) else ""
+def content_hash(folder: Path) -> str:
+    """SHA-256 of a folder's weights and settings, by name and content: what a commit is to a repository.
+
+    Raises:
+        UserError: the folder has no such files.
+    """
+    paths = sorted(path for path in folder.glob("*") if path.suffix in _HASHED)
+    if not paths:
+        raise no_model(str(folder), "it has no weights or settings")
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def no_model(folder: str, why: str) -> UserError:
+    """The error for a folder without a model, with a hint if it is the folder of a run."""
+    inside = str(Path(folder) / "adapter")
+    hint = f"; did you mean {inside!r}?" if is_folder(inside) else ""
+    return UserError(f"no model in the folder {folder!r}: expected config.json, tokenizer and weights there ({why}){hint}")
 
 
 def is_http(url: str) -> bool:
-    """Whether a server may have this URL: http or https, a host in ASCII, and no characters that are invalid in a URL.
+    """Whether a text is the http or https URL of a server, with an ASCII host.
 
     >>> is_http("http://localhost:8000/v1"), is_http("http://\N{SNOWMAN}.net"), is_http("localhost:8000")
     (True, False, False)
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError if the port is invalid
+        _ = parts.port  # raises ValueError for an invalid port
         host = parts.hostname or ""
-        host.encode("idna")  # and this, if no machine can have the name
+        host.encode("idna")  # raises ValueError for an invalid host
     except ValueError:
         return False
     return bool(host) and host.isascii() and parts.scheme in ("http", "https") and url.isprintable() and " " not in url
 
 
 def without_secrets(name: str) -> str:
-    """The name of a server's player, or a URL, without user, password and query, which may be secret.
+    """Removes user, password and query, which may be secret, from a URL or the name of a served player.
 
     >>> without_secrets("endpoint:https://me:pass@example.org:8000/v1?key=secret#org/model")
     'endpoint:https://example.org:8000/v1#org/model'

@@ -16,8 +16,7 @@ from tokenizers import Tokenizer
 
 from msgrpo_hub.agent.action import is_marker, without_opening
 from msgrpo_hub.agent.prompt_formats import Message
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import POCKET, pocket_path
+from msgrpo_hub.downloads.names import POCKET, content_hash, pocket_path
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.storage.tables import Origin
 

@@ -15,10 +15,9 @@ from msgrpo_hub.evaluation.token_check import unchecked_tokens
 from msgrpo_hub.evaluation.verify import agree, legal_actions, reply_problems, unchecked_replies, unchecked_rules, verify
 from msgrpo_hub.evaluation.verify_updates import unchecked_updates, update_problems
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
+from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS, UpdateRules, rules_of
 from msgrpo_hub.storage.shards import missing_updates, read_shard, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, origin_of, read_rollouts, rows_of
-from msgrpo_hub.storage.update_rules import UpdateRules, rules_of
 
 
 @dataclass(kw_only=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgrpo_hub.episode import Group
 from msgrpo_hub.games import episode_seed
+from msgrpo_hub.storage.schema import UpdateRules
 from msgrpo_hub.storage.tables import Rollout
-from msgrpo_hub.storage.update_rules import UpdateRules
 
 if TYPE_CHECKING:
     from msgrpo_hub.msgrpo import Selection

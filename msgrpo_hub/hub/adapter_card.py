@@ -1,24 +1,43 @@
-"""The card of an adapter: its content as typed data."""
+"""Reads a finished run into typed data, and renders the card of its adapter from that data alone."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from msgrpo_hub import __version__
-from msgrpo_hub.evaluation.over_seeds import OverSeeds
-from msgrpo_hub.evaluation.paired import Verdict
+from huggingface_hub import EvalResult, ModelCardData
+
+from msgrpo_hub.downloads.fetching import prompting_files
+from msgrpo_hub.downloads.names import content_hash
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
+from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.statistics import BETTING
-from msgrpo_hub.games import Game, splits_of
+from msgrpo_hub.evaluation.suites import repeats_of, task_hash
+from msgrpo_hub.games import Game, make_game, splits_of
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.training.config import CHOICES, TrainConfig
-from msgrpo_hub.training.presets import Origin, of_game, origin_of
+from msgrpo_hub.hub.bases import Base
+from msgrpo_hub.hub.cards import render
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.storage.shards import read_table
+from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.starts import parse_games
 
+RESULTS = "results"
+"""Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` writes its results."""
+
 LOCAL = "folder:"
-"""Beginning of the published name of a local adapter; the hash of its content follows."""
+"""Prefix of the published name of a local adapter; the hash of its content follows."""
+
+_PLAYERS = ("silent", "random", "random-safe", "base", "adapter", "greedy", "optimal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +48,7 @@ class Figure:
     low: float | None
     high: float | None
     rule: str | None = None
-    """How the interval was made; None in records of earlier versions."""
+    """How the interval was made."""
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
@@ -38,63 +57,8 @@ class Figure:
         return f"{self.mean:z.3f} [{self.low:z.3f}, {self.high:z.3f}]{wide}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlayerRow:
-    """A player's results on the test episodes: sampled, greedy, and the rates of faulty sampled replies."""
-
-    success: Figure
-    reward: Figure
-    success_greedy: Figure
-    reward_greedy: Figure
-    unreadable_rate: float
-    truncated_rate: float
-    illegal_rate: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskScore:
-    """A finished run of `msgrpo eval` with the adapter."""
-
-    task: str
-    task_hash: str
-    suite: str
-    split: str
-    episodes: int
-    """Starts: each is one value of the intervals."""
-    mode: str
-    temperature: float | None
-    reward: Figure
-    success: Figure
-    references: Mapping[str, float]
-    """Reward of the reference players on the same episodes."""
-    folder: str
-    """Folder of its episodes in the repository."""
-    repeats: int = 1
-    """Plays of each start."""
-
-    @property
-    def plays(self) -> str:
-        """How many starts, and how often each was played if more than once: `50`, or `50 × 4`."""
-        return f"{self.episodes}" + (f" × {self.repeats}" if self.repeats > 1 else "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Base:
-    """The published base model."""
-
-    repo_id: str
-    commit: str
-    license: str | None
-    license_name: str | None = None
-    license_link: str | None = None
-    built_in: bool = False
-    """Whether it is `pocket`."""
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The licence as front matter."""
-        named = {"license": self.license, "license_name": self.license_name, "license_link": self.license_link}
-        return {key: value for key, value in named.items() if value}
+Row = Mapping[str, Any]
+"""A player's results: `success`, `reward`, `success_greedy` and `reward_greedy` are figures, `…_rate` are numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,57 +66,41 @@ class GameTable:
     """The test episodes of a run in one of its games."""
 
     game: Game
-    game_hash: str
-    players: Mapping[str, PlayerRow]
+    players: Mapping[str, Row]
     """Empty if the run had no test episodes."""
-    boards: int | None
-    """Boards of the test episodes; None if the run had none."""
+    boards: int | None = None
+    """Number of boards of the test episodes; None if the run had none."""
     verdict: Verdict | None = None
-    """Of the adapter against its base, on the same test episodes; None for a run that does not have them."""
+    """The adapter compared with its base on the same test episodes; None without test episodes."""
 
     @property
     def is_apart(self) -> bool:
+        """Whether training has no boards of the test split."""
         return self.boards is not None and splits_of(self.game.id).are_apart
-
-    @property
-    def adapter(self) -> PlayerRow | None:
-        return self.players.get("adapter")
 
     @property
     def one_score(self) -> bool:
         """Whether the reward of an episode is its success, so that one of them is enough."""
-        means = [
-            (row.reward.mean - row.success.mean, row.reward_greedy.mean - row.success_greedy.mean)
-            for row in self.players.values()
-        ]
-        return return_range(self.game) == (0.0, 1.0) and not any(map(any, means))
-
-    @property
-    def marks(self) -> dict[str, float]:
-        """What the reward of the adapter is measured against: its base, and the reference, which is the last player."""
-        names = [name for name in ("base", *list(self.players)[-1:]) if name in self.players and name != "adapter"]
-        return {name: self.players[name].reward.mean for name in names}
+        pairs = [(row[f"reward{how}"], row[f"success{how}"]) for row in self.players.values() for how in ("", "_greedy")]
+        return return_range(self.game) == (0.0, 1.0) and all(reward.mean == success.mean for reward, success in pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Typical:
-    """The test episode that the quick start plays."""
+class FinishedRun:
+    """A finished training run, read strictly, so that nothing else can reach the Hub."""
 
-    index: int
-    """That of the first game whose reward is nearest to the adapter's median; 0 without test episodes."""
-    end: str = ""
-    """How it ended in the run's own test, such as `success 1.0`; empty if unknown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """What a run's own files say of it and its card repeats."""
-
+    folder: RunFolder
+    config: TrainConfig
+    trained_on: str
+    """Commit of the base, or the hash of its folder; empty if the run did not record it."""
     init_adapter_commit: str
-    """Commit of the adapter that the run started from, or the hash of its folder; empty if it started from a new one."""
+    """Commit, or hash of the folder, of the adapter that the run started from; empty if it started from a new one."""
+    games: tuple[GameTable, ...]
+    """In the order of the configuration."""
+    results: tuple[Result, ...]
+    """Complete runs of `msgrpo eval` with exactly this adapter."""
     replayed: int | None
     """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
-    typical: Typical
     seconds: Mapping[str, float]
     """Stage (acting, training, evaluating) → seconds."""
     processes: int
@@ -163,71 +111,241 @@ class RunFacts:
     lora_layers: tuple[str, ...]
     """Names of the layers and parameters that the adapter changes."""
     adapter_update: int
-    """The update that the weights are of."""
-    over_seeds: Mapping[str, Mapping[str, OverSeeds]]
-    """Game → figure → its values in the runs beside it that differ in their seed alone; empty without such runs."""
+    """The update after which the weights were saved."""
 
-    def facts(self) -> dict[str, Any]:
-        """Field → value."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(RunFacts)}
+    def files(self) -> dict[str, Path]:
+        """Name in the repository → file, for files that are pushed unchanged."""
+        own = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
+        adapter = {path.name: path for path in self.folder.adapter.iterdir()}
+        own |= {name: adapter[name] for name in prompting_files(adapter)}
+        names = (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
+        return own | {f"{_place(result)}/{name}": result.folder / name for result in self.results for name in names}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdapterCard(RunFacts):
-    """The content of an adapter's card."""
+def read_run(path: Path) -> FinishedRun:
+    """Reads the folder of a run.
 
-    repo_id: str
-    games: tuple[GameTable, ...]
-    """One per game of the run, in the order of its configuration."""
-    config: TrainConfig
-    """As published: without anything specific to the machine."""
-    base: Base
-    scores: tuple[TaskScore, ...]
-    has_curves: bool
-    rollouts: str | None
-    """Dataset with the training episodes, if one exists."""
-    version: str = __version__
+    Raises:
+        UserError: the folder has no finished run, or its files are malformed.
+    """
+    folder = RunFolder(path)
+    missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
+    if missing:
+        hint = "give the folder of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
+        raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
+    config, summary = stored_config(folder.config), read_json(folder.summary, "what `msgrpo train` wrote")
+    settings = read_json(folder.adapter / "adapter_config.json", "the settings of an adapter")
+    layers = {*settings.get("target_modules", ()), *(settings.get("target_parameters") or ())}
+    weights = content_hash(folder.adapter)
+    own = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
+    own = [result for result in own if result.complete and result.config["identity"].get("adapter_commit") == weights]
+    versions = summary.get("versions") or {}
+    return FinishedRun(
+        folder=folder,
+        config=config,
+        trained_on=_plain(summary, "base_commit"),
+        init_adapter_commit=_plain(summary, "init_adapter_commit"),
+        games=_tables(folder, config, summary),
+        results=tuple(sorted(own, key=lambda result: (result.task, result.folder.name))),
+        replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,
+        seconds={part: _number(summary, f"seconds_{part}") for part in ("acting", "training", "evaluating")},
+        processes=int(_number(summary, "processes")),
+        threads=int(_number(summary, "threads")),
+        memory_mb=max((_number(line, "memory_mb") for line in read_metrics(folder.metrics)), default=None),
+        hardware=_plain(summary, "hardware"),
+        versions={name: _plain(versions, name) for name in sorted(versions)},
+        lora_layers=tuple(sorted(layers.difference(settings.get("exclude_modules") or ()))),
+        adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
+    )
 
-    @property
-    def name(self) -> str:
-        return self.repo_id.partition("/")[2]
 
-    @property
-    def evaluated(self) -> bool:
-        return self.games[0].adapter is not None
+def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) -> tuple[GameTable, ...]:
+    """One table per game. The summary has that of the first game itself, and those of the others in `other_games`."""
+    first, *others = parse_games(config.game)
+    stored = {table["game"]: table for table in summary.get("other_games") or ()} | {first: summary}
+    if config.test_episodes and (missing := [game for game in others if game not in stored]):
+        raise UserError(f"the summary of the run has no results for {missing[0]}: expected one table per game; train it again")
+    verdicts = _verdicts(folder, [first, *others])
+    tables = []
+    for name in (first, *others):
+        table = stored.get(name, {})
+        tables.append(
+            GameTable(
+                game=make_game(name),
+                players={player: _row(table[player]) for player in _PLAYERS if player in table},
+                boards=int(_number(table, "boards")) if "boards" in table else None,
+                verdict=verdicts.get(name),
+            )
+        )
+    return tuple(tables)
 
-    @property
-    def marks(self) -> dict[str, float]:
-        """Name → mean reward of the lines that the learning curve is beside; the curve of several games has none."""
-        return self.games[0].marks if len(self.games) == 1 else {}
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether anyone can train it again: a run that started from a local adapter needs a folder that is not published."""
-        return not self.config.init_adapter.startswith(LOCAL)
+def _row(stored: Mapping[str, Any]) -> Row:
+    row: dict[str, Any] = {}
+    for name in ("success", "reward", "success_greedy", "reward_greedy"):
+        low, high = stored.get(f"{name}_interval") or (None, None)
+        ends = {"low": low, "high": high}
+        numbers = {end: None if value is None else _number(ends, end) for end, value in ends.items()}
+        rule = _plain(stored, f"{name}_rule") or None
+        row[name] = Figure(mean=_number(stored, name), low=numbers["low"], high=numbers["high"], rule=rule)
+    return row | {name: _number(stored, name) for name in ("unreadable_rate", "truncated_rate", "illegal_rate")}
 
-    @property
-    def weights(self) -> Mapping[str, int]:
-        """Game id → its weight when groups are dealt out."""
-        return parse_games(self.config.game)
 
-    @property
-    def differences(self) -> Mapping[str, tuple[object, object]]:
-        """Choices that are not the default: field → (value, default)."""
-        defaults = TrainConfig()
-        pairs = {name: (getattr(self.config, name), getattr(defaults, name)) for name in (*CHOICES, "minibatches")}
-        return {name: (value, default) for name, (value, default) in pairs.items() if value != default}
+def _verdicts(folder: RunFolder, games: list[str]) -> dict[str, Verdict]:
+    """Whether the adapter plays better than its base on the same sampled episodes, by reward or else by success."""
+    rows = read_table(folder.test_episodes, "default").to_pylist() if folder.test_episodes.exists() else []
+    values = {}
+    for game in games:
+        played = []
+        for player in ("base", "adapter"):
+            own = sorted((row for row in rows if (row["player"], row["game"]) == (player, game)), key=lambda row: row["index"])
+            played.append([row for row in own if row["temperature"] != 0.0] or own)
+        base, adapter = played
+        if adapter and [row["index"] for row in base] == [row["index"] for row in adapter]:
+            both = [[float(row[key]) for row in own] for key in ("reward", "success") for own in (base, adapter)]
+            values[game] = (both[0], both[1], both[2], both[3])
+    try:
+        bounds = {game: return_range(make_game(game)) for game in values}
+        compared = compare_tasks(values, 0, bounds) if values else []
+    except ValueError as error:
+        raise UserError(f"{str(folder.test_episodes)!r} is damaged ({error}): expected what `msgrpo train` wrote") from error
+    verdicts = {one.task: (one.rewards.verdict, one.success.verdict) for one in compared}
+    return {game: success if reward == "inconclusive" else reward for game, (reward, success) in verdicts.items()}
 
-    @property
-    def changed(self) -> tuple[TaskScore, ...]:
-        """Scores on tasks that the adapter was not trained on."""
-        return tuple(score for score in self.scores if score.task not in self.weights)
 
-    @property
-    def settings(self) -> list[tuple[str, object, Origin]]:
-        """Name, value and origin of every setting of the run, and of what its games decide."""
-        rows: list[tuple[str, object, Origin]]
-        rows = [(name, value, origin_of(name, value)) for name, value in dataclasses.asdict(self.config).items()]
-        for table in self.games:
-            rows += [(f"{name} of {table.game.id}", one.value, one.origin) for name, one in of_game(table.game).items()]
-        return rows
+def _number(values: Mapping[str, Any], key: str) -> float:
+    """A finite number. Raises `UserError` for any other value."""
+    value = values.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError(f"{key} = {value!r} in the results of the run: expected a finite number; train it again")
+    return value
+
+
+def _plain(values: Mapping[str, Any], key: str) -> str:
+    """A short text that cannot be a path or markup; empty if the key is missing."""
+    value = values.get(key) or ""
+    if value and not (isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][\w .,:;()@×+-]{0,199}", value, re.ASCII)):
+        raise UserError(f"{key} = {value!r} in the results of the run: expected a plain name")
+    return value
+
+
+# ---- results of `msgrpo eval`
+
+
+def task_score(result: Result) -> dict[str, Any]:
+    """A result of `msgrpo eval` as a card shows it: its task, settings, scores, and folder in the adapter's repository."""
+    config, summary = result.config, result.summary
+    return {
+        **{name: config[name] for name in ("task", "task_hash", "suite", "split", "episodes")},
+        "repeats": repeats_of(config),
+        "mode": str(config["identity"].get("mode", "generate")),  # a served model has only this mode
+        "temperature": config["identity"]["temperature"],
+        "reward": Figure(**summary["reward"]),
+        "success": Figure(**summary["success"]),
+        "references": summary["references"],
+        "folder": _place(result),
+    }
+
+
+def _place(result: Result) -> str:
+    return f"{RESULTS}/{result.task.replace(':', '-')}/{result.folder.name}"
+
+
+def eval_results(task: str, figures: Mapping[str, Figure], arguments: Mapping[str, Any], **dataset: Any) -> list[EvalResult]:
+    """The scores of a task as entries of `model-index`, which has no field for uncertainty: intervals go into `args`.
+
+    Args:
+        task: id of the game, and variant.
+        figures: metric → its figure.
+        arguments: how the episodes were played.
+        dataset: `dataset_split`, `dataset_revision` and `dataset_config`.
+    """
+    played = {key: value for key, value in arguments.items() if value is not None}
+    results = []
+    for kind, figure in figures.items():
+        low, high = figure.low, figure.high
+        interval = {} if low is None or high is None else {"interval_95": [round(low, 4), round(high, 4)]}
+        results.append(
+            EvalResult(
+                task_type="reinforcement-learning",
+                task_name="text game",
+                dataset_type=task,
+                dataset_name=task,
+                metric_type=kind,
+                metric_name=kind.replace("_", " "),
+                metric_value=round(figure.mean, 4),
+                metric_args=played | interval,
+                **dataset,
+            )
+        )
+    return results
+
+
+def task_results(result: Result) -> list[EvalResult]:
+    """A finished run of `msgrpo eval` as entries of `model-index`."""
+    score = task_score(result)
+    return eval_results(
+        score["task"],
+        {"mean_reward": score["reward"], "success_rate": score["success"]},
+        {name: score[name] for name in ("episodes", "mode", "temperature")},
+        dataset_config=score["suite"],
+        dataset_split=score["split"],
+        dataset_revision=score["task_hash"],
+    )
+
+
+# ---- the card
+
+
+def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base, rollouts: str | None) -> str:
+    """The README of an adapter.
+
+    Args:
+        run: the run.
+        repo_id: `USER/NAME` of the adapter.
+        config: the configuration as published.
+        base: the published base.
+        rollouts: the dataset with the training episodes, if any.
+    """
+    weights, defaults = parse_games(config.game), TrainConfig()
+    results = [one for result in run.results for one in task_results(result)]
+    for table in reversed(run.games):
+        if adapter := table.players.get("adapter"):
+            results[:0] = eval_results(
+                table.game.id,
+                {"mean_reward": adapter["reward"], "success_rate": adapter["success"]},
+                {"episodes": config.test_episodes, "temperature": config.eval_temperature},
+                dataset_split="test",
+                dataset_revision=task_hash(table.game),
+            )
+    metadata = ModelCardData(
+        base_model=base.repo_id,
+        base_model_relation="adapter",
+        library_name="peft",
+        pipeline_tag="text-generation",
+        language="en",
+        **base.license,
+        tags=["msgrpo", "reinforcement-learning", "text-games", "lora", *weights],
+        datasets=[rollouts] if rollouts else None,
+        model_name=repo_id.partition("/")[2],
+        eval_results=results or None,
+    )
+    scores = [task_score(result) for result in run.results]
+    hidden = ("model", "game", "init_adapter", "report_to", "threads")
+    pairs = {field.name: (getattr(config, field.name), getattr(defaults, field.name)) for field in dataclasses.fields(config)}
+    return render(
+        "adapter.md.jinja",
+        metadata,
+        run=run,
+        repo_id=repo_id,
+        name=repo_id.partition("/")[2],
+        config=config,
+        base=base,
+        rollouts=rollouts,
+        games=run.games,
+        weights=weights,
+        scores=scores,
+        unseen=any(score["task"] not in weights for score in scores),
+        differences={name: pair for name, pair in pairs.items() if pair[0] != pair[1] and name not in hidden},
+        repeatable=not config.init_adapter.startswith(LOCAL),
+    )

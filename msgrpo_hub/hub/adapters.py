@@ -12,59 +12,38 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from huggingface_hub import HfApi
 from peft import LoraConfig
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from msgrpo_hub import __version__
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
-from msgrpo_hub.downloads.fetching import TEMPLATE, TOKENIZER_FILES
-from msgrpo_hub.downloads.inspection import check_adapter, parse
+from msgrpo_hub.downloads.client import hub_errors
+from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, TEMPLATE, TOKENIZER_FILES
+from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, check_adapter, parse, play_settings_of
 from msgrpo_hub.downloads.names import built_in_adapters, split_revision
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, play_settings_of
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.fields import checked
-from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.adapter_card import LOCAL, AdapterCard, Base, GameTable
-from msgrpo_hub.hub.adapter_metadata import render_adapter
-from msgrpo_hub.hub.bases import find_base, local_base
-from msgrpo_hub.hub.repo_files import PICKLED
-from msgrpo_hub.hub.rollout_reading import check_rollouts
-from msgrpo_hub.hub.run_results import RESULTS, FinishedRun, read_run, task_score
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, GameTable, read_run, render_adapter, task_score
+from msgrpo_hub.hub.bases import Base, find_base, local_base
+from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.rendering.learning_svg import learning_svg
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.config import TrainConfig, to_toml
-from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.rollout_log import run_origin
-from msgrpo_hub.training.seeds import records
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""
 
-WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
-CURVE = "curve.svg"
-"""The learning curve that the card shows; curves.png is the run's own picture of everything."""
-
 _OWNED = (
-    WEIGHTS,
-    SETTINGS,
-    PLAY_SETTINGS,
-    TEMPLATE,
-    *TOKENIZER_FILES,
-    "README.md",
-    "config.toml",
-    "results.json",
-    "test_episodes.parquet",
-    "replay.svg",
-    "curves.png",
-    CURVE,
-    f"{RESULTS}/",
+    *(ADAPTER_WEIGHTS, ADAPTER_SETTINGS, PLAY_SETTINGS, TEMPLATE, *TOKENIZER_FILES, "README.md", "config.toml"),
+    *("results.json", "test_episodes.parquet", "replay.svg", "curves.png", f"{RESULTS}/"),
 )
-"""Files that a push replaces: those of an earlier push that it does not have are removed."""
+"""The files that a push owns: those of an earlier push that it does not have are removed."""
 
 
 @checked
@@ -96,7 +75,7 @@ def push_adapter(
         rollouts: `USER/NAME` of a public dataset with the training episodes of this run, for the card.
 
     Returns:
-        The repository, the commit and what was sent. The commit is tagged `step-N` and with the format's version.
+        The repository, the commit and the changed files. The commit is tagged `step-N` and with the format's version.
 
     Raises:
         UserError: the run is not finished; the adapter has no effect; others cannot load the base; a file must not leave this
@@ -105,13 +84,14 @@ def push_adapter(
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=token)
-        message = commit_message or f"Adapter for {', '.join(run.players)}, step {run.adapter_update}"
+        games = ", ".join(table.game.id for table in run.games)
+        message = commit_message or f"Adapter for {games}, step {run.adapter_update}"
         tags = (f"step-{run.adapter_update}", FORMAT)
-        return upload(Path(folder), target, message=message, tags=tags, marker=SETTINGS, replaces=_OWNED)
+        return upload(Path(folder), target, message=message, tags=tags, marker=ADAPTER_SETTINGS, replaces=_OWNED)
 
 
 def check_push(config: TrainConfig, repo_id: str, base: str | None = None, token: str | None = None) -> None:
-    """Checks before a training what a push after it needs: the repository's name, the token and a published base.
+    """Checks before a training run what a push after it needs: the repository's name, the token and a published base.
 
     Raises:
         UserError: `push_adapter` would raise it.
@@ -130,29 +110,33 @@ def stage_adapter(
     token: str | None = None,
 ) -> FinishedRun:
     """Writes the content of the repository into a folder and returns the run. Arguments as for `push_adapter`."""
-    run = read_run(Path(output_dir))
+    # 1) read and check the run
     check_repo_id(repo_id)
+    run = read_run(Path(output_dir))
     settings, tensors = read_adapter(run.folder.adapter)
     published = find_base(run.config, base, run.trained_on, token)
     if rollouts:
-        check_rollouts(rollouts, run_origin(run.folder).run, token)
-    check_effect(run, published)
-    played = play_settings_of(read_json(run.folder.adapter / PLAY_SETTINGS, "the play settings of an adapter"), str(output_dir))
-    config = dataclasses.replace(run.config, chat_template_kwargs=played.chat_template_kwargs)
-    config = public_config(config, published, run.init_adapter_commit)
-    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-    _write_json(folder / SETTINGS, public_settings(settings, published))
-    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+        _check_rollouts(rollouts, run_origin(run.folder).run, token)
+    _check_effect(run, published)
+    # 2) the adapter, with the base's public name and only settings that PEFT knows
+    known = {field.name for field in dataclasses.fields(LoraConfig)}
+    public = {name: value for name, value in settings.items() if name in known}
+    public |= {"base_model_name_or_path": published.repo_id, "revision": published.commit, "auto_mapping": None}
+    save_file(tensors, folder / ADAPTER_WEIGHTS, {"format": "pt"})
+    (folder / ADAPTER_SETTINGS).write_text(as_json(public), encoding="utf-8")
+    # 3) the files of the run
     for name, path in run.files().items():
         if path.is_symlink():
             raise UserError(f"{str(path)!r} is a link and is not pushed: expected a regular file")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(path.read_bytes())
-    card = adapter_card(run, repo_id, config, published, rollouts)
-    if card.has_curves:
-        (folder / CURVE).write_text(learning_svg(read_metrics(run.folder.metrics), card.marks), encoding="utf-8")
-    _write_json(folder / "results.json", published_results(card))
-    (folder / "README.md").write_text(render_adapter(card), encoding="utf-8")
+    # 4) configuration, results and card
+    played = play_settings_of(read_json(run.folder.adapter / PLAY_SETTINGS, "the play settings of an adapter"), str(output_dir))
+    config = dataclasses.replace(run.config, chat_template_kwargs=played.chat_template_kwargs)
+    config = public_config(config, published, run.init_adapter_commit)
+    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    (folder / "results.json").write_text(as_json(published_results(run, config, published)), encoding="utf-8")
+    (folder / "README.md").write_text(render_adapter(run, repo_id, config, published, rollouts), encoding="utf-8")
     return run
 
 
@@ -163,12 +147,14 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         UserError: the folder has pickled files, settings that run foreign code, or weights that are not finite or all zero.
     """
     if pickled := [path.name for path in sorted(folder.rglob("*")) if path.suffix in PICKLED]:
-        raise UserError(f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {WEIGHTS} and no pickled file")
+        raise UserError(
+            f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {ADAPTER_WEIGHTS} and no pickled file"
+        )
     try:
-        settings = parse((folder / SETTINGS).read_bytes(), SETTINGS, str(folder))
-        tensors = load_file(folder / WEIGHTS)
+        settings = parse((folder / ADAPTER_SETTINGS).read_bytes(), ADAPTER_SETTINGS, str(folder))
+        tensors = load_file(folder / ADAPTER_WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"no adapter in {str(folder)!r} ({error}): expected {SETTINGS} and {WEIGHTS}") from error
+        raise UserError(f"no adapter in {str(folder)!r} ({error}): expected {ADAPTER_SETTINGS} and {ADAPTER_WEIGHTS}") from error
     check_adapter(settings, str(folder))
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise UserError(f"the adapter in {str(folder)!r} has weights that are not finite: expected numbers; train it again")
@@ -178,7 +164,7 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return settings, tensors
 
 
-def check_effect(run: FinishedRun, base: Base) -> None:
+def _check_effect(run: FinishedRun, base: Base) -> None:
     """Refuses an adapter that does not change the log-probabilities of its base."""
     source = local_base(run.config) or base.repo_id
     agent = LanguageModel.from_pretrained(
@@ -195,19 +181,22 @@ def check_effect(run: FinishedRun, base: Base) -> None:
         )
 
 
-def public_settings(settings: dict[str, Any], base: Base) -> dict[str, Any]:
-    """The adapter's settings that PEFT knows, with the published base and without classes that `AutoPeftModel` would import."""
-    known = {field.name for field in dataclasses.fields(LoraConfig)}
-    own = {name: value for name, value in settings.items() if name in known}
-    return own | {"base_model_name_or_path": base.repo_id, "revision": base.commit, "auto_mapping": None}
+def _check_rollouts(repo_id: str, run: str, token: str | None) -> None:
+    """Raises `UserError` unless a dataset is public and holds the training episodes of a run."""
+    check_repo_id(repo_id)
+    with hub_errors(repo_id):
+        info = HfApi(token=token).dataset_info(repo_id)
+    if info.private:
+        raise UserError(f"the rollouts {repo_id!r} are private: expected a public dataset, which readers of the card can open")
+    if not any(entry.rfilename.startswith(f"default/train-{run}-") for entry in info.siblings or ()):
+        raise UserError(f"{repo_id!r} has no training episodes of this run: expected the dataset of `msgrpo push rollouts`")
 
 
 def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
     """The configuration as anyone can run it, without anything specific to this machine.
 
-    The base and the first adapter are named by repository and commit. An adapter in a folder is named by its hash alone.
+    Repositories are pinned to a commit. A first adapter in a folder is named by its hash alone.
     """
-    template = TEMPLATE if config.chat_template else ""
     init_adapter = config.init_adapter
     if init_adapter and init_adapter not in built_in_adapters():
         name, _ = split_revision(init_adapter, None)
@@ -216,71 +205,42 @@ def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = ""
         config,
         model=f"{base.repo_id}@{base.commit}",
         init_adapter=init_adapter,
-        chat_template=template,
+        chat_template=TEMPLATE if config.chat_template else "",
         report_to="none",
         threads=0,
     )
 
 
-def adapter_card(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base, rollouts: str | None) -> AdapterCard:
-    """The card of a run."""
-    games = {name: make_game(name) for name in run.players}
-    return AdapterCard(
-        repo_id=repo_id,
-        games=tuple(
-            GameTable(
-                game=game,
-                game_hash=task_hash(game),
-                players=run.players[name],
-                boards=run.boards.get(name),
-                verdict=run.verdicts.get(name),
-            )
-            for name, game in games.items()
-        ),
-        config=config,
-        base=base,
-        scores=tuple(task_score(result) for result in run.results),
-        has_curves=run.folder.curves.exists(),
-        rollouts=rollouts,
-        **run.facts(),
-    )
-
-
-def published_results(card: AdapterCard) -> dict[str, Any]:
+def published_results(run: FinishedRun, config: TrainConfig, base: Base) -> dict[str, Any]:
     """The numbers of the card as JSON data."""
-    config, (first, *others) = card.config, card.games
-    more = {"other_games": [{"game": table.game.id, "game_hash": table.game_hash, **_rows(table)} for table in others]}
+
+    def of_game(table: GameTable) -> dict[str, Any]:
+        return {"game": table.game.id, "game_hash": task_hash(table.game)}
+
+    first, *others = run.games
+    more = {"other_games": [of_game(table) | {"players": table.players} for table in others]}
     return {
         "format": FORMAT,
-        "game": first.game.id,
-        "game_hash": first.game_hash,
-        "base": card.base.repo_id,
-        "base_commit": card.base.commit,
+        **of_game(first),
+        "base": base.repo_id,
+        "base_commit": base.commit,
         "seed": config.seed,
-        "adapter_update": card.adapter_update,
+        "adapter_update": run.adapter_update,
         "test": {
             "split": "test",
             "episodes": config.test_episodes,
             "temperature": config.eval_temperature,
-            "replayed": card.replayed,
-            **_rows(first),
+            "replayed": run.replayed,
+            "players": first.players,
         },
         **(more if others else {}),
-        **({"over_seeds": records(card.over_seeds)} if card.over_seeds else {}),
-        "evaluations": [dataclasses.asdict(score) for score in card.scores],
-        "seconds": dict(card.seconds),
-        "processes": card.processes,
-        "threads": card.threads,
-        "memory_mb": card.memory_mb,
-        "hardware": card.hardware,
-        "versions": dict(card.versions),
-        "msgrpo_hub": card.version,
+        "evaluations": [task_score(result) for result in run.results],
+        **{name: getattr(run, name) for name in ("seconds", "processes", "threads", "memory_mb", "hardware", "versions")},
+        "msgrpo_hub": __version__,
     }
 
 
-def _rows(table: GameTable) -> dict[str, Any]:
-    return {"players": {name: dataclasses.asdict(row) for name, row in table.players.items()}}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+def as_json(value: Any) -> str:
+    """JSON for a published file; records become objects, and numbers must be finite."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False, default=dataclasses.asdict)
+    return f"{text}\n"

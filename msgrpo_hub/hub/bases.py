@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import HfApi, ModelCard, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.utils.sha import git_hash
 
-from msgrpo_hub import __version__
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.hub_errors import hub_errors
-from msgrpo_hub.downloads.listing import cached_commit
-from msgrpo_hub.downloads.names import adapters_path, is_folder, located, pocket_path, split_revision
-from msgrpo_hub.errors import UserError, plain
-from msgrpo_hub.hub.adapter_card import Base
-from msgrpo_hub.hub.card_rules import LICENSES, split_card
-from msgrpo_hub.hub.cards import checked, front_matter, render
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, differences, listing, upload
+from msgrpo_hub.downloads.client import hub_errors
+from msgrpo_hub.downloads.names import adapters_path, content_hash, is_folder, located, pocket_path, split_revision
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub.cards import render
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, listing, upload
 from msgrpo_hub.training.config import TrainConfig
 
-_PUSHED = (".safetensors", ".json", ".jinja", ".model")
 _LOADED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 """Files besides the weights that decide a base's output."""
 
-SCORES = "scores.json"
-"""A file of the built-in base that other models do not have."""
 
-_LONGEST_LICENSE = 100  # characters of its name
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The published base model."""
+
+    repo_id: str
+    commit: str
+    license: Mapping[str, Any] = field(default_factory=dict)
+    """The front matter about the licence: `license`, `license_name` and `license_link`, as far as its card has them."""
+    built_in: bool = False
+    """Whether it is `pocket`."""
 
 
 def local_base(config: TrainConfig) -> Path | None:
@@ -39,7 +44,7 @@ def local_base(config: TrainConfig) -> Path | None:
 
 
 def find_base(config: TrainConfig, given: str | None, trained_on: str = "", token: str | None = None) -> Base:
-    """Where anyone can load the base that a run was trained on.
+    """Finds where anyone can load the base that a run was trained on.
 
     Args:
         config: configuration of the run.
@@ -50,30 +55,42 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     Raises:
         UserError: the base is on this machine only, or the given repository holds other weights.
     """
-    folder = local_base(config)
+    api, folder = HfApi(token=token), local_base(config)
     if folder is None:
         repo, revision = split_revision(config.model, None)
         if len(trained_on) == 64 or repo.startswith((".", "/", "~")):
             raise UserError(f"the base {config.model!r} was a folder that no longer exists: put it back")
         if given:
             raise UserError(f"--base {given!r}: the run was trained on {config.model!r}, which is on the Hub; omit --base")
-        check_base_name(repo)
-        commit = trained_on or cached_commit(repo, revision) or _commit_on_hub(repo, revision, token)
-        return _described(repo, commit, token, built_in=False)
-    if given is None:
+        revision = trained_on or revision
+    elif given is None:
         raise UserError(
             f"the base {config.model!r} is on this machine only: name the repository that holds it with --base USER/NAME; "
             "`msgrpo push base USER/NAME` publishes the built-in one"
         )
-    if trained_on and trained_on != content_hash(folder):
+    elif trained_on and trained_on != content_hash(folder):
         raise UserError(f"the base {config.model!r} has changed since the run was trained: train again, or restore it")
-    repo, revision = split_revision(given, None)
-    commit = _commit_on_hub(check_repo_id(repo), revision, token)
+    else:
+        repo, revision = split_revision(given, None)
+        check_repo_id(repo)
     with hub_errors(repo):
-        other = differences(_content(folder), listing(Target(repo_id=repo, token=token), commit))
-    if other:
-        raise UserError(f"{repo!r} is not the base that the adapter was trained on ({other[0]} differs): expected equal files")
-    return _described(repo, commit, token, built_in=folder == pocket_path())
+        info = api.model_info(repo, revision=revision)
+        commit = str(info.sha)
+        with suppress(EntryNotFoundError):  # anyone may read the card of a gated base, but not its files
+            get_hf_file_metadata(hf_hub_url(repo, "config.json", revision=commit), token=token)
+        there = listing(Target(repo_id=repo, token=token), commit) if folder else {}
+    for path in sorted(folder.iterdir()) if folder else ():
+        if path.suffix != ".safetensors" and path.name not in _LOADED:
+            continue
+        content, other = path.read_bytes(), there.get(path.name)
+        stored = other and (other.lfs.sha256 if other.lfs else other.blob_id)
+        if stored not in (hashlib.sha256(content).hexdigest(), git_hash(content)):
+            raise UserError(f"{repo!r} is not the base of the adapter ({path.name} differs): expected equal files")
+    card = info.card_data.to_dict() if info.card_data else {}
+    terms = {name: card[name] for name in ("license", "license_name", "license_link") if card.get(name)}
+    if "license_link" in terms and not str(terms["license_link"]).startswith("https://"):
+        terms["license_link"] = f"https://huggingface.co/{repo}/blob/{commit}/{terms['license_link']}"
+    return Base(repo_id=repo, commit=commit, license=terms, built_in=folder == pocket_path())
 
 
 def push_base(
@@ -83,74 +100,29 @@ def push_base(
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
     with TemporaryDirectory() as folder:
         stage_base(repo_id, Path(folder))
-        return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker=SCORES)
+        return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker="scores.json")
 
 
 def stage_base(repo_id: str, folder: Path) -> None:
     """Writes the content of the built-in base's repository into a folder."""
+    check_repo_id(repo_id)
     for path in sorted(pocket_path().iterdir()):
-        if path.suffix in _PUSHED:
+        if path.suffix in (".safetensors", ".json", ".jinja", ".model"):
             (folder / path.name).write_bytes(path.read_bytes())
     (folder / "replay.svg").write_bytes((adapters_path() / "lake.svg").read_bytes())
-    about = (pocket_path() / "README.md").read_text(encoding="utf-8")
-    (folder / "README.md").write_text(render_base(check_repo_id(repo_id), about), encoding="utf-8")
+    (folder / "README.md").write_text(render_base(repo_id), encoding="utf-8")
 
 
-def check_base_name(repo: str) -> None:
-    """Refuses a text that cannot be the name of a repository. (A few old repositories have no `USER/`.)"""
-    if "/" in repo:
-        check_repo_id(repo)
-    elif not repo.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise UserError(f"{repo!r} is not a base: expected a repository or an existing folder")
-
-
-def _content(folder: Path) -> dict[str, Path]:
-    return {path.name: path for path in folder.iterdir() if path.suffix == ".safetensors" or path.name in _LOADED}
-
-
-def _commit_on_hub(repo: str, revision: str | None, token: str | None) -> str:
-    with hub_errors(repo):
-        return str(HfApi(token=token).model_info(repo, revision=revision).sha)
-
-
-def _described(repo: str, commit: str, token: str | None, *, built_in: bool) -> Base:
-    """The base with the licence that its card states, as the Hub reads it; several are one of a name of its own."""
-    with hub_errors(repo):
-        with suppress(EntryNotFoundError):  # a gated base tells its card to all, but not its files
-            get_hf_file_metadata(hf_hub_url(repo, "config.json", revision=commit), token=token)
-        card = HfApi(token=token).model_info(repo, revision=commit).card_data
-    metadata: dict[str, Any] = card.to_dict() if card else {}
-    named, name = metadata.get("license"), metadata.get("license_name")
-    if isinstance(named, list):
-        named = ", ".join(map(str, named))  # one stays itself
-    if not isinstance(named, str) or not named:
-        return Base(repo_id=repo, commit=commit, license=None, built_in=built_in)
-    if named in LICENSES and named != "other":
-        return Base(repo_id=repo, commit=commit, license=named, built_in=built_in)
-    link = plain(str(metadata.get("license_link") or ""))
-    return Base(
-        repo_id=repo,
-        commit=commit,
-        license="other",
-        license_name=plain(str(name or (named if named != "other" else "license-of-the-base")))[:_LONGEST_LICENSE],
-        license_link=link
-        if link.startswith("https://")
-        else f"https://huggingface.co/{repo}/blob/{commit}/{link or 'README.md'}",
-        built_in=built_in,
-    )
-
-
-def render_base(repo_id: str, about: str) -> str:
-    """The README of the built-in base, from the card in the package, which has its held-out probe and its limits."""
-    metadata, text = split_card(about)
-    introduction, _, rest = text.strip().partition("\n## ")
+def render_base(repo_id: str) -> str:
+    """The README of the built-in base, from the one in the package."""
+    about = ModelCard.load(pocket_path() / "README.md")
+    introduction, _, rest = about.text.strip().partition("\n## ")
     title, _, introduction = introduction.partition("\n")
-    values = {
-        "repo_id": repo_id,
-        "front_matter": front_matter(metadata),
-        "title": title,
-        "introduction": introduction.strip(),
-        "rest": f"## {rest}",
-        "version": __version__,
-    }
-    return checked(render("base.md.jinja", values))
+    return render(
+        "base.md.jinja",
+        about.data,
+        repo_id=repo_id,
+        title=title,
+        introduction=introduction.strip(),
+        rest=f"## {rest}",
+    )

@@ -1,43 +1,41 @@
-"""Cards: the rendering of a README for the Hub from its template.
+"""Renders the README of a repository from its template in `model_cards/`.
 
-Cards are rendered strictly (an unknown name in a template is an error) and from typed records alone. User text is always
-a value in a template, never part of its source. Text of others passes the filter `text` in prose and tables, and `code` where it
-stands between backticks, so that it cannot become a heading, a link or HTML.
+Undefined names are errors. Text of others is always a value, never part of a template. It passes the filter `text` in prose
+and tables, and `code` between backticks, so it cannot become a heading, a link or HTML.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, metadata
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+from huggingface_hub import CardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from msgrpo_hub import __version__
 from msgrpo_hub.errors import plain
-from msgrpo_hub.hub.card_rules import check_card
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
-    """Renders a template of `model_cards/`; an undefined name is an error."""
+def render(template: str, metadata: CardData, **values: Any) -> str:
+    """Renders a card: its metadata as front matter, and the template with these values."""
+    shipped = Path(str(files("msgrpo_hub") / "hub" / "model_cards"))  # in a wheel; a clone has them at its top level
+    folder = shipped if shipped.is_dir() else Path(__file__).parents[2] / "model_cards"
     environment = Environment(
-        loader=FileSystemLoader(_folder()),
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"text": as_text, "code": as_code}
-    environment.globals |= {"address": package_address()}
-    return re.sub(r"\n{3,}", "\n\n", environment.get_template(template).render(values))
+    environment.filters |= {"text": as_text, "code": as_code, "linked": linked}
+    text = environment.get_template(template).render(values, front_matter=f"{metadata.to_yaml()}\n", version=__version__)
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def as_text(value: object) -> str:
-    """A value as one line of Markdown that shows its characters and does nothing else.
+    """Escapes a value to one line of Markdown without markup.
 
     >>> print(as_text("[free](https://evil)\\n# Licence <script>"))
     \\[free\\](https://evil) \\# Licence \\<script\\>
@@ -54,28 +52,14 @@ def as_code(value: object) -> str:
     return f"`{plain(str(value)).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
-@cache
-def package_address() -> str:
-    """Where the package is developed, as its metadata says; empty if they do not say."""
-    try:
-        urls = metadata("msgrpo-hub").get_all("Project-URL") or []
-    except PackageNotFoundError:  # a clone on the path
-        return ""
-    return next((url.partition(", ")[2] for url in urls), "")
+def linked(source: str, revision: str | None) -> str:
+    """A model with its commit; a link if the model is a repository.
 
-
-def front_matter(about: Mapping[str, Any]) -> str:
-    """Metadata as the YAML at the top of a card."""
-    return str(yaml.safe_dump(dict(about), sort_keys=False, allow_unicode=True, width=1000))
-
-
-def checked(content: str) -> str:
-    """The content of a card. Raises `UserError` if the Hub would refuse it."""
-    check_card(content)
-    return content
-
-
-def _folder() -> Path:
-    """The folder of the templates: beside this file in a wheel, at the top level in a clone."""
-    shipped = Path(str(files("msgrpo_hub") / "hub" / "model_cards"))
-    return shipped if shipped.is_dir() else Path(__file__).parents[2] / "model_cards"
+    >>> linked("ada/lake", "0123456789abcdef")
+    '[ada/lake](https://huggingface.co/ada/lake/tree/0123456789abcdef) at 0123456789ab'
+    """
+    if not revision:
+        return as_text(source)
+    is_repository = re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII) and re.fullmatch(r"\w+", revision, re.ASCII)
+    name = f"[{source}](https://huggingface.co/{source}/tree/{revision})" if is_repository else as_code(source)
+    return f"{name} at {as_text(revision[:12])}"

@@ -1,8 +1,8 @@
 """The leaderboard: published runs, each replayed before it is listed.
 
-A results dataset holds runs as `msgrpo eval` writes them, under `results/<player>/<commit>/<task>/<run hash>/`. The
-leaderboard is computed from these runs alone. The summary stored with each run, and the table on the dataset's page, are
-not trusted. No other file in the dataset is downloaded or opened.
+A results dataset holds runs of `msgrpo eval` under `results/<player>/<commit>/<task>/<run hash>/`. The leaderboard is computed
+from these runs alone; the stored summaries, and the table on the dataset's page, are not trusted. No other file of the
+dataset is downloaded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from typing import Any
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
-from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.names import is_folder
-from msgrpo_hub.downloads.snapshots import snapshot
 from msgrpo_hub.errors import UserError, shown, unknown
 from msgrpo_hub.evaluation.acting import acting
 from msgrpo_hub.evaluation.not_checked import not_checked
 from msgrpo_hub.evaluation.ranks import RANKS, ranks
-from msgrpo_hub.evaluation.results import Result, player_names, run_hash
+from msgrpo_hub.evaluation.results import Result, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.semantic_table import semantic_markdown
 from msgrpo_hub.evaluation.summary import plays, rank_key
 from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
@@ -57,26 +56,19 @@ class Leaderboard:
     refused: Mapping[str, str]
     """What is not listed → the reason."""
 
-    def name(self, result: Result) -> str:
-        """The player's name, with what distinguishes it from other players of that name."""
-        [key] = player_names([result])
-        return self._names[key]
-
     @cached_property
     def _names(self) -> dict[str, str]:
         return player_names(self.results)
 
-    def rank(self, result: Result) -> list[int] | None:
-        """The best and the worst place that the paired tests leave open to a run, among the runs on the same episodes."""
-        return self._ranks.get(run_hash(result.config))  # of a player's runs of the same episodes, one has a rank
+    def name(self, result: Result) -> str:
+        """The player's name, with what distinguishes it from other players of that name."""
+        return self._names[player_key(result)]
 
     @cached_property
-    def _ranks(self) -> dict[str, list[int] | None]:
-        found = {}
-        for group in same_episodes(self.results):
-            for result, rank in zip(group, ranks(group), strict=True):
-                found[run_hash(result.config)] = [rank.best, rank.worst] if rank else None
-        return found
+    def ranks(self) -> dict[str, list[int]]:
+        """Run hash → best and worst rank that the paired tests leave open. A player that does not play has none."""
+        pairs = [pair for group in same_episodes(self.results) for pair in zip(group, ranks(group), strict=True)]
+        return {run_hash(result.config): [rank.best, rank.worst] for result, rank in pairs if rank}
 
     def of_task(self, task: str) -> Leaderboard:
         """The runs of one task. Raises `UserError` if the task has no runs."""
@@ -101,17 +93,15 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
     Raises:
         UserError: the dataset does not exist, the Hub cannot be reached, or the folder has no runs.
     """
-    path = Path(source)
-    if is_folder(path):
+    if is_folder(source):
         if revision is not None:
-            raise UserError(
-                f"{str(source)!r} is a folder, which has no revision {shown(revision)}: expected it without --revision"
-            )
-        return read_folder(path)
+            raise UserError(f"{str(source)!r} is a folder, which has no revision {shown(revision)}: omit --revision")
+        return read_folder(Path(source))
     target = Target(repo_id=str(source), kind="dataset", token=token)
     with hub_errors(target.repo_id):
-        info = target.api.repo_info(target.repo_id, repo_type="dataset", revision=revision)
-        return read_published(target, str(info.sha), listing(target, str(info.sha)))
+        commit = str(target.api.repo_info(target.repo_id, repo_type="dataset", revision=revision).sha)
+        there = listing(target, commit)
+    return read_published(target, commit, there)
 
 
 def place(folder: Path) -> str:
@@ -123,71 +113,56 @@ def place(folder: Path) -> str:
 
 
 def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard:
-    """Reads the runs under a folder, or some of them, as `read_leaderboard` reads those of a dataset.
-
-    Raises `UserError` without runs.
-    """
-    folders = {str(file.parent.relative_to(path)): file.parent for file in path.rglob(run_files.RESULTS)}
-    runs = {
-        name: folder
-        for name, folder in folders.items()
-        if (folder / run_files.CONFIG).exists() and (only is None or folder in only)
-    }
+    """Reads the runs under a folder, or only some of them. Raises `UserError` if there are none."""
+    folders = [file.parent for file in path.rglob(run_files.RESULTS) if (file.parent / run_files.CONFIG).exists()]
+    runs = {str(folder.relative_to(path)): folder for folder in folders if only is None or folder in only}
     if not runs:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` wrote")
-    return _judged(str(path), "", runs, {})
+    return _replayed(str(path), "", runs, {})
 
 
-def read_published(target: Target, commit: str, there: Mapping[str, RepoFile], without: Collection[str] = ()) -> Leaderboard:
+def read_published(target: Target, commit: str, there: Mapping[str, RepoFile]) -> Leaderboard:
     """Reads the runs of a dataset at a commit.
 
     Args:
         target: the dataset.
         commit: the commit to read.
         there: the files at that commit.
-        without: places of runs to skip.
 
     Raises:
         UserError: the dataset has too many or too large runs, or they do not arrive whole.
     """
     runs, refused = runs_among(there.values())
-    wanted = [name for name in runs if name not in without]
-    if len(wanted) > _MOST_RUNS:
-        raise UserError(f"{target.repo_id!r} has {len(wanted):,} runs: expected at most {_MOST_RUNS:,}; take a smaller dataset")
-    for name in wanted:
+    if len(runs) > _MOST_RUNS:
+        raise UserError(f"{target.repo_id!r} has {len(runs):,} runs: expected at most {_MOST_RUNS:,}; use a smaller dataset")
+    for name, files in runs.items():
         try:
-            check_sizes(runs[name])
+            check_sizes(files)
         except UserError as error:
             refused[name] = str(error)
-    accepted = [name for name in wanted if name not in refused]
-    if not accepted:
-        return _judged(target.repo_id, commit, {}, refused)
+    accepted = [name for name in runs if name not in refused]
     sizes = {f"{RUNS}/{name}/{file}": runs[name][file] for name in accepted for file in FILES}
     if (size := sum(sizes.values())) > _MOST_BYTES:
-        raise UserError(
-            f"{target.repo_id!r} has runs of {size:,} bytes: expected at most {_MOST_BYTES:,}; take a smaller dataset"
-        )
-    root = snapshot(target.repo_id, commit, sizes, kind="dataset", token=target.token)
-    return _judged(target.repo_id, commit, {name: root / RUNS / name for name in accepted}, refused)
+        raise UserError(f"{target.repo_id!r} has runs of {size:,} bytes: expected at most {_MOST_BYTES:,}; use a smaller dataset")
+    root = snapshot(target.repo_id, commit, sizes, kind="dataset", token=target.token) if sizes else Path()
+    return _replayed(target.repo_id, commit, {name: root / RUNS / name for name in accepted}, refused)
 
 
 def runs_among(files: Iterable[RepoFile]) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """The runs of a dataset, as place → file → size, and the files among them that belong to no run."""
+    """The runs of a dataset, as place → file → size, and the files under `results/` that belong to no run."""
     runs: dict[str, dict[str, int]] = {}
     refused = {}
     for file in files:
         path = PurePosixPath(file.path)
         folder = "/".join(path.parts[1:-1])
-        if path.parts[0] != RUNS:
-            continue
-        if _PLACE.fullmatch(folder) and path.name in FILES:
+        if path.parts[0] == RUNS and _PLACE.fullmatch(folder) and path.name in FILES:
             runs.setdefault(folder, {})[path.name] = file.size
-        else:
+        elif path.parts[0] == RUNS:
             refused[_plain("/".join(path.parts[1:]))] = "it is not a file of a run and was not opened"
     return runs, refused
 
 
-def _judged(source: str, commit: str, runs: Mapping[str, Path], refused: dict[str, str]) -> Leaderboard:
+def _replayed(source: str, commit: str, runs: Mapping[str, Path], refused: dict[str, str]) -> Leaderboard:
     """Replays runs. Two different runs with the same hash are both refused."""
     by_hash: dict[str, tuple[str, Result]] = {}
     for name, folder in tqdm(sorted(runs.items()), desc="replaying the runs", unit="run", leave=False, disable=None):
@@ -208,17 +183,17 @@ def ranked(results: Iterable[Result]) -> tuple[Result, ...]:
     return tuple(sorted(results, key=lambda run: (run.task, rank_key(run.summary), run.folder.resolve().parts[-4:])))
 
 
-def _plain(text: str) -> str:
-    """A foreign text made safe to show: short, without control characters of terminals or Markdown."""
-    return re.sub(r"[^\w .,:;()+=/'-]", "?", text[:300], flags=re.ASCII)
-
-
 def same_play(a: Result, b: Result) -> bool:
     """Whether two runs have equal configurations and episodes. Their files may differ in bytes, as Parquet versions do."""
     return (a.config, a.episodes) == (b.config, b.episodes)
 
 
-# ---- as text
+def _plain(text: str) -> str:
+    """A foreign text made safe to show: short, without control characters of terminals or Markdown."""
+    return re.sub(r"[^\w .,:;()+=/'-]", "?", text[:300], flags=re.ASCII)
+
+
+# ---- as text and data
 
 
 def as_markdown(board: Leaderboard, at: str = "") -> str:
@@ -229,9 +204,8 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
         return f"[{board.name(result)}]({pages}/{place(result.folder)})" if at else board.name(result)
 
     tables = [markdown_table(group, name) for group in same_episodes(board.results)]
-    left_open = f"*{not_checked(board.results)}*" if tables else ""
-    ranked_by = f"{RANKS}." if tables else ""
-    return "\n\n".join(filter(None, [*tables, ranked_by, semantic_markdown(board.results, name), left_open]))
+    notes = [f"{RANKS}.", semantic_markdown(board.results, name), f"*{not_checked(board.results)}*"] if tables else []
+    return "\n\n".join(filter(None, [*tables, *notes]))
 
 
 def as_json(board: Leaderboard) -> dict[str, Any]:
@@ -240,8 +214,8 @@ def as_json(board: Leaderboard) -> dict[str, Any]:
         {
             **run.config,
             "name": board.name(run),
-            "rank": board.rank(run),
-            "folder": _folder(board, run),
+            "rank": board.ranks.get(run_hash(run.config)),
+            "folder": f"{RUNS}/{place(run.folder)}" if board.commit else str(run.folder),
             **run.summary,
             "unchecked": unchecked(run),
         }
@@ -252,13 +226,15 @@ def as_json(board: Leaderboard) -> dict[str, Any]:
 
 def as_rows(board: Leaderboard) -> list[dict[str, Any]]:
     """The leaderboard as short rows: task, player, rank, scores, the value of silence, and how the player acted."""
-    rows = []
-    for run in board.results:
-        scores = {name: run.summary[name] for name in ("episodes", "reward", "success", "normalised", "run")}
-        passive = {"silent": run.summary["references"].get("silent"), "plays": plays(run.summary)}
-        rows.append({"task": run.task, "player": board.name(run), "rank": board.rank(run), **scores, **passive, **acting(run)})
-    return rows
-
-
-def _folder(board: Leaderboard, result: Result) -> str:
-    return f"{RUNS}/{place(result.folder)}" if board.commit else str(result.folder)
+    return [
+        {
+            "task": run.task,
+            "player": board.name(run),
+            "rank": board.ranks.get(run_hash(run.config)),
+            **{name: run.summary[name] for name in ("episodes", "reward", "success", "normalised", "run")},
+            "silent": run.summary["references"].get("silent"),
+            "plays": plays(run.summary),
+            **acting(run),
+        }
+        for run in board.results
+    ]

@@ -2,13 +2,11 @@
 
     results/<player>/<commit>/<task>/<run hash>/   config.lock.json  results.json  episodes.parquet  steps.parquet
     leaderboard.parquet                            one row per run, for the dataset's page and for `load_dataset`
-    scores.svg                                     the mean rewards as bars
     README.md                                      the card, with the table
 
-A push adds its own runs and leaves those of others alone. The last three files are made from all runs at the parent commit,
-and made again if another push came first. **A pull request holds runs only**: two open requests that both changed the table
-would conflict. The owner's next push updates the table. `msgrpo leaderboard` reads the runs, never the table, so it is
-current at once.
+A push adds its own runs and leaves those of others alone. The last two files are made from all runs at the parent commit. A
+pull request holds runs only, because two open requests that both changed the table would conflict; the owner's next push
+updates the table. `msgrpo leaderboard` reads the runs, never the table.
 
 A run that does not replay is not pushed. If it is already in the dataset, it does not enter the table.
 """
@@ -17,25 +15,24 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from huggingface_hub import DatasetCardData
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
-from msgrpo_hub.evaluation.tables import same_episodes, titles
 from msgrpo_hub.evaluation.untrusted import FILES
+from msgrpo_hub.hub.cards import render
 from msgrpo_hub.hub.leaderboard import (
     RUNS,
     Leaderboard,
@@ -47,39 +44,29 @@ from msgrpo_hub.hub.leaderboard import (
     runs_among,
     same_play,
 )
-from msgrpo_hub.hub.results_card import ResultsCard, render_results
-from msgrpo_hub.hub.uploading import Pushed, Target, differences, listing, upload
-from msgrpo_hub.rendering.scores_svg import Bar, scores_svg
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_folder, listing, upload
 
 TABLE = "leaderboard.parquet"
 """Marks a results dataset: one row per run."""
-
-PICTURE = "scores.svg"
 
 log = logging.getLogger(__name__)
 
 _FIGURES = ("reward", "success", "luck_adjusted")
 _PLAIN = ("normalised", "regret_per_step", "optimal_decisions", "unreadable_rate", "truncated_rate", "illegal_rate")
 _COUNTS = ("decisions", "steps", "prompt_tokens", "reply_tokens")
-_PLAYER = ("kind", "base", "base_commit", "adapter", "adapter_commit", "mode")
-_COLUMNS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("task", "player", *_PLAYER)),
-        ("temperature", pa.float64()),
-        ("max_new_tokens", pa.int64()),
-        *((name, pa.string()) for name in ("suite", "split")),
-        ("episodes", pa.int64()),
-        *((f"{name}{end}", pa.float64()) for name in _FIGURES for end in ("", "_low", "_high")),
-        *((name, pa.float64()) for name in _PLAIN),
-        *((name, pa.bool_()) for name in ("above_optimum", "plays")),
-        *((name, pa.float64()) for name in ("silent", "random")),
-        ("reference", pa.string()),
-        ("reference_reward", pa.float64()),
-        *((name, pa.int64()) for name in (*_COUNTS, "harness")),
-        *((name, pa.string()) for name in ("task_hash", "run", "folder", "identity", "prompt_format", "engine")),
-        *((name, pa.int64()) for name in ("rank_best", "rank_worst")),
-    ]
-)
+_PLAYER = ("kind", "base", "base_commit", "adapter", "adapter_commit", "mode", "engine")
+_COLUMNS = {
+    **dict.fromkeys(("task", "player", *_PLAYER, "prompt_format"), pa.string()),
+    **{"temperature": pa.float64(), "max_new_tokens": pa.int64()},
+    **dict.fromkeys(("suite", "split"), pa.string()),
+    "episodes": pa.int64(),
+    **dict.fromkeys((f"{name}{end}" for name in _FIGURES for end in ("", "_low", "_high")), pa.float64()),
+    **dict.fromkeys(_PLAIN, pa.float64()),
+    **dict.fromkeys(("above_optimum", "plays"), pa.bool_()),
+    **dict.fromkeys(("silent", "random", "reference_reward"), pa.float64()),
+    **dict.fromkeys((*_COUNTS, "harness", "rank_best", "rank_worst"), pa.int64()),
+    **dict.fromkeys(("reference", "task_hash", "run", "folder", "identity"), pa.string()),
+}
 
 
 def push_results(
@@ -109,19 +96,22 @@ def push_results(
         runs: the folders of the runs to push; None is all in `folder`.
 
     Returns:
-        The dataset, the commit and what was sent.
+        The dataset, the commit and the changed files.
 
     Raises:
         UserError: a run is incomplete or does not replay; the dataset has a different run with the same hash; a file must not
             leave this machine; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
-    own = own_runs(Path(folder), runs)
-    with TemporaryDirectory() as staged:
-        _stage(own, Path(staged))
-        message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
-        prepare = partial(_prepare, own, target, Path(staged))
-        return upload(Path(staged), target, message=message, prepare=prepare)
+    own = _own_runs(Path(folder), runs)
+
+    def stage(head: str, there: Mapping[str, RepoFile]) -> Files:
+        with TemporaryDirectory() as staged:
+            _write(own, target, Path(staged), head, there)
+            return {name: path.read_bytes() for name, path in check_folder(Path(staged), token).items()}
+
+    message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
+    return upload(stage, target, message=message)
 
 
 def stage_results(
@@ -135,17 +125,17 @@ def stage_results(
 ) -> None:
     """Writes what `push_results` would send now into a folder. Arguments as for `push_results`."""
     target = Target(repo_id=repo_id, kind="dataset", revision=revision, token=token, create_pr=create_pr)
-    runs = own_runs(Path(folder))
+    head, there = "", {}
     with hub_errors(repo_id):
         try:
             head = str(target.api.repo_info(repo_id, repo_type="dataset", revision=revision).sha)
             there = listing(target, head)
         except RepositoryNotFoundError:
-            head, there = "", {}
-        _prepare(runs, target, into, head, there)
+            pass
+    _write(_own_runs(Path(folder)), target, into, head, there)
 
 
-def own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Result]:
+def _own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Result]:
     """The runs to push, by place. Raises `UserError` for the first run that does not replay or is misplaced."""
     board = read_folder(folder, only)
     for name, why in board.refused.items():
@@ -159,105 +149,75 @@ def own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Re
     return runs
 
 
-def _prepare(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
+def _write(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
     """Writes the runs that the dataset lacks at a commit and, except for a pull request, the table and card of all runs."""
     others = [name for name in sorted(there) if not name.startswith(f"{RUNS}/") and name not in ("README.md", ".gitattributes")]
     others += runs_among(there.values())[1]
-    if others and TABLE not in there:  # runs without a table came by a pull request
+    if others and TABLE not in there:  # runs without a table were merged from a pull request
         raise UserError(f"{target.repo_id!r} holds something else ({others[0]}): name another repository")
-    equal = {name: result for name, result in runs.items() if not differences(_files(name, result), there)}
-    published = read_published(target, head, there, without=equal)
-    known = {run_hash(result.config): result for result in [*published.results, *equal.values()]}
+    published = read_published(target, head, there)
+    known = {run_hash(result.config): result for result in published.results}
     new = {name: result for name, result in runs.items() if run_hash(result.config) not in known}
     for name, result in runs.items():
         if name not in new and not same_play(known[run_hash(result.config)], result):
             raise UserError(f"{target.repo_id!r} has a different run at {name!r}: remove it first if yours should replace it")
     for name, why in published.refused.items():
         log.warning("not listed: %s: %s", name, why)
-    _stage(new, folder)
-    if target.create_pr:
-        return
-    results = ranked([*published.results, *equal.values(), *new.values()])
-    board = Leaderboard(source=target.repo_id, commit=head, results=results, refused=published.refused)
-    pq.write_table(leaderboard_table(board), folder / TABLE, compression="zstd")
-    (folder / PICTURE).write_text(results_picture(board), encoding="utf-8")
-    (folder / "README.md").write_text(render_results(results_card(board)), encoding="utf-8")
-
-
-def _stage(runs: Mapping[str, Result], folder: Path) -> None:
-    """Makes a folder hold the files of these runs and no others."""
-    shutil.rmtree(folder / RUNS, ignore_errors=True)
-    for name, result in runs.items():
+    for name, result in new.items():
         (folder / RUNS / name).mkdir(parents=True)
-        for path, file in _files(name, result).items():
-            (folder / path).write_bytes(file.read_bytes())
-
-
-def _files(name: str, result: Result) -> dict[str, Path]:
-    """The files of a run by their names in the dataset."""
-    return {f"{RUNS}/{name}/{file}": result.folder / file for file in FILES}
-
-
-# ---- table, picture and card of all runs
-
-
-def results_picture(board: Leaderboard) -> str:
-    """The mean rewards of all runs as bars, game by game."""
-    groups = same_episodes(board.results)
-    return scores_svg(
-        {title: [_bar(board, result) for result in group] for title, group in zip(titles(groups), groups, strict=True)}
-    )
-
-
-def _bar(board: Leaderboard, result: Result) -> Bar:
-    reward = result.summary["reward"]
-    return Bar(name=board.name(result), mean=reward["mean"], low=reward.get("low"), high=reward.get("high"))
+        for file in FILES:
+            (folder / RUNS / name / file).write_bytes((result.folder / file).read_bytes())
+    if not target.create_pr:
+        results = ranked([*published.results, *new.values()])
+        board = Leaderboard(source=target.repo_id, commit=head, results=results, refused=published.refused)
+        pq.write_table(leaderboard_table(board), folder / TABLE, compression="zstd")
+        (folder / "README.md").write_text(render_results(board), encoding="utf-8")
 
 
 def leaderboard_table(board: Leaderboard) -> pa.Table:
     """One row per run, sorted by task and descending reward."""
-    return pa.Table.from_pylist([_row(result, board.rank(result)) for result in board.results], schema=_COLUMNS)
+    rows = []
+    for result in board.results:
+        config, summary, identity = result.config, result.summary, result.config["identity"]
+        references, rank = summary["references"], board.ranks.get(run_hash(config)) or (None, None)
+        row: dict[str, Any] = {**{name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")}}
+        row |= {name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")}
+        row |= {name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")}
+        for name in _FIGURES:
+            figure = summary[name] or {}
+            row |= {name: figure.get("mean"), f"{name}_low": figure.get("low"), f"{name}_high": figure.get("high")}
+        row |= {name: references.get(name) for name in ("silent", "random")}
+        row |= {
+            "rank_best": rank[0],
+            "rank_worst": rank[1],
+            "plays": plays(summary),
+            "reference": next((name for name in references if name not in ("silent", "random")), None),
+            "reference_reward": best_reference(references),
+            "run": run_hash(config),
+            "prompt_format": result.prompt_format,
+            "folder": f"{RUNS}/{place(result.folder)}",
+            "identity": json.dumps(identity, sort_keys=True),
+        }
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=pa.schema(_COLUMNS.items()))
 
 
-def _row(result: Result, rank: list[int] | None) -> dict[str, Any]:
-    config, summary, identity = result.config, result.summary, result.config["identity"]
-    references = summary["references"]
-    return {
-        **{name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")},
-        **{name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")},
-        **{name: _text(identity.get(name)) for name in (*_PLAYER, "engine")},
-        **{name: _number(identity.get(name)) for name in ("temperature", "max_new_tokens")},
-        **{key: value for name in _FIGURES for key, value in _figure(name, summary[name]).items()},
-        **dict(zip(("rank_best", "rank_worst"), rank or (None, None), strict=True)),
-        "plays": plays(summary),
-        **{name: references.get(name) for name in ("silent", "random")},
-        "reference": next((name for name in references if name not in ("silent", "random")), None),
-        "reference_reward": best_reference(references),
-        "run": run_hash(config),
-        "prompt_format": result.prompt_format,
-        "folder": f"{RUNS}/{place(result.folder)}",
-        "identity": json.dumps(identity, sort_keys=True),
-    }
-
-
-def _figure(name: str, value: Mapping[str, float | None] | None) -> dict[str, float | None]:
-    figure = value or {}
-    return {name: figure.get("mean"), f"{name}_low": figure.get("low"), f"{name}_high": figure.get("high")}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _number(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) else None
-
-
-def results_card(board: Leaderboard) -> ResultsCard:
-    """The card of a results dataset."""
-    return ResultsCard(
+def render_results(board: Leaderboard) -> str:
+    """The README of a results dataset. The dataset's page and `load_dataset` show the table alone."""
+    name = board.source.partition("/")[2]
+    metadata = DatasetCardData(
+        pretty_name=f"Results of players of text games: {name}",
+        license="apache-2.0",
+        language="en",
+        task_categories=["reinforcement-learning", "text-generation"],
+        tags=["msgrpo", "text-games", "reinforcement-learning", "leaderboard"],
+        configs=[{"config_name": "default", "data_files": [{"split": "runs", "path": TABLE}], "default": True}],
+    )
+    return render(
+        "results.md.jinja",
+        metadata,
         repo_id=board.source,
-        table_file=TABLE,
+        name=name,
         runs=len(board.results),
         tables=as_markdown(board, at="main"),
         refused=board.refused,

@@ -1,39 +1,49 @@
-"""Pushes rollouts to the Hub: the episodes of a training run or an evaluation as a dataset with its card, in one commit.
+"""Rollouts on the Hub: the episodes of a training run or an evaluation as a dataset, written in one commit and read back.
 
-A shard's name identifies its content. A published shard is never sent again or rewritten: a push after more training adds
-the new shards and updates the card.
+The name of a shard identifies its content. A push after more training adds the new shards and updates the card.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypedDict
 
+from huggingface_hub import HfApi
+from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
-from msgrpo_hub.downloads.hub_errors import hub_errors
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
+from msgrpo_hub.downloads.client import hub_errors, snapshot
+from msgrpo_hub.downloads.names import is_folder
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
+from msgrpo_hub.evaluation.verify_rollouts import checked_rollouts
 from msgrpo_hub.fields import checked
-from msgrpo_hub.hub.rollout_card import RolloutCard, Statistics, render_rollouts
-from msgrpo_hub.hub.rollout_picture import PICTURE, RolloutPicture
-from msgrpo_hub.hub.rollout_reading import SHARD
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.games import Split
+from msgrpo_hub.hub.rollout_card import Statistics, render_rollouts
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_folder, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
-from msgrpo_hub.storage.shards import ROWS, open_shard, read_shard, read_table
-from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
-from msgrpo_hub.storage.update_rules import UpdateRules, rules_of, with_rules
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT, UpdateRules, rules_of, schema, with_rules
+from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, read_table, shards
+from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
 from msgrpo_hub.training.rollout_log import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
+
+LARGEST = 20 * 1024**3
+"""Largest download, in bytes."""
+
+_SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
+"""Names of the files that are read; all others are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +53,7 @@ class Shard:
     name: str
     origin: Origin
     rules: UpdateRules | None = None
-    """Of the run's updates; None for an evaluation."""
+    """How the run's updates selected episodes; None for an evaluation."""
     parts: Iterable[Callable[[], list[Rollout]]]
     """Read one after the other, to bound memory."""
 
@@ -59,7 +69,7 @@ def push_rollouts(
     create_pr: bool = False,
     commit_message: str | None = None,
 ) -> Pushed:
-    """Pushes the episodes of a run as a data set, in one commit.
+    """Pushes the episodes of a run as a dataset, in one commit.
 
     Pushing the same episodes again makes no commit. A run may be pushed while it trains: complete blocks of updates are
     pushed, and the next push adds the new ones.
@@ -75,122 +85,170 @@ def push_rollouts(
         commit_message: title of the commit.
 
     Returns:
-        The repository, the commit and what was sent. The commit is tagged with the format's version.
+        The repository, the commit and the changed files. The commit is tagged with the format's version.
 
     Raises:
         UserError: the folder has no episodes; the repository holds something else; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
     check_token(target)
+    if private is None:
+        with hub_errors(repo_id):
+            target = target if target.api.repo_exists(repo_id, repo_type="dataset") else replace(target, private=True)
     with TemporaryDirectory() as folder:
-        card = stage_rollouts(output_dir, repo_id, Path(folder))
-        names = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.parquet")}
-        message = commit_message or f"{card.statistics.episodes} episodes of {', '.join(card.games)}"
-        prepare = partial(_leave_out_published, Path(folder), names, target)
-        return upload(
-            Path(folder), _private_if_new(target), message=message, tags=(FORMAT,), replaces=(PICTURE,), prepare=prepare
-        )
+        statistics = stage_rollouts(output_dir, repo_id, Path(folder))
+        files = check_folder(Path(folder), token)
+
+        def stage(_: str, there: Mapping[str, RepoFile]) -> Files:
+            for name in sorted({*there} - {*files, ".gitattributes"}):
+                other = "episodes of another run" if _SHARD.fullmatch(name) else "something else"
+                raise UserError(f"{repo_id!r} holds {other} ({name}): name another repository")
+            return {name: path for name, path in files.items() if name not in there or not _SHARD.fullmatch(name)}
+
+        message = commit_message or f"{statistics.episodes} episodes of {', '.join(statistics.games)}"
+        return upload(stage, target, message=message, tags=(FORMAT,))
 
 
-def _private_if_new(target: Target) -> Target:
-    with hub_errors(target.repo_id):
-        new = target.private is None and not target.api.repo_exists(target.repo_id, repo_type="dataset")
-    return replace(target, private=True) if new else target
-
-
-def _leave_out_published(folder: Path, names: Collection[str], target: Target, _: str, there: Collection[str]) -> None:
-    """Removes already published shards from the folder. Raises `UserError` if the repository holds anything else."""
-    for name in sorted({*there} - {"README.md", PICTURE, ".gitattributes"}):
-        if name not in names:
-            other = "episodes of another run" if SHARD.fullmatch(name) else "something else"
-            raise UserError(f"{target.repo_id!r} holds {other} ({name}): name another repository")
-        (folder / name).unlink(missing_ok=True)
-
-
-def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> RolloutCard:
-    """Writes the data set into a folder. Raises `UserError` as `push_rollouts` does."""
+def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statistics:
+    """Writes the dataset into a folder. Raises `UserError` as `push_rollouts` does."""
     check_repo_id(repo_id)
-    statistics, picture = Statistics(), RolloutPicture()
-    for shard in tqdm(shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
-        _write(shard, folder, statistics, picture)
-    (folder / PICTURE).write_text(picture.draw(), encoding="utf-8")
-    card = RolloutCard(repo_id=repo_id, statistics=statistics, shown=picture.names())
-    (folder / "README.md").write_text(render_rollouts(card), encoding="utf-8")
-    return card
+    statistics = Statistics()
+    for shard in tqdm(_shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
+        with ExitStack() as stack:
+            files = {}
+            for config in CONFIGS:
+                (folder / config).mkdir(exist_ok=True)
+                columns = with_rules(schema(config), shard.rules)
+                files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", columns))
+            for read in shard.parts:
+                rollouts = read()
+                try:
+                    written = tables(rollouts, shard.origin, [judged(rollout.episode) for rollout in rollouts])
+                except ValueError as error:
+                    raise UserError(
+                        f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`"
+                    ) from error
+                for config, table in written.items():
+                    files[config].write_table(table, row_group_size=ROWS)
+                statistics.add(shard.origin, rollouts)
+    (folder / "replay.svg").write_text(statistics.picture(), encoding="utf-8")
+    (folder / "README.md").write_text(render_rollouts(repo_id, statistics), encoding="utf-8")
+    return statistics
 
 
-def _write(shard: Shard, folder: Path, statistics: Statistics, picture: RolloutPicture) -> None:
-    with ExitStack() as stack:
-        files = {}
-        for config in CONFIGS:
-            (folder / config).mkdir(exist_ok=True)
-            columns = with_rules(schema(config), shard.rules)
-            files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", columns))
-        for read in shard.parts:
-            rollouts = read()
-            try:
-                written = tables(rollouts, shard.origin, [judged(rollout.episode) for rollout in rollouts])
-            except ValueError as error:
-                raise UserError(f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`") from error
-            for config, table in written.items():
-                files[config].write_table(table, row_group_size=ROWS)
-            statistics.add(shard.origin, rollouts, written)
-            picture.add(shard.origin, rollouts)
-
-
-def shards_of(folder: Path) -> list[Shard]:
+def _shards_of(folder: Path) -> list[Shard]:
     """The shards of a run's training episodes, then those of the evaluations in its folder."""
-    run = RunFolder(folder)
-    shards = [_trained(origin, block) for origin, own in [blocks(folder)] for block in own] if run.rollouts.is_dir() else []
+    found = []
+    for origin, own in [blocks(folder)] if RunFolder(folder).rollouts.is_dir() else []:
+        found += [_trained(origin, block) for block in own]
     results = find_results(folder) if any(folder.rglob(run_files.RESULTS)) else []
-    shards += [_evaluated(result) for result in results if result.complete]
-    if not shards:
+    found += [_evaluated(result) for result in results if result.complete]
+    if not found:
         raise UserError(
             f"no episodes in {str(folder)!r}: expected the folder of `msgrpo train --save-rollouts` with some updates done, "
             "or of a complete `msgrpo eval`"
         )
-    return shards
+    return found
 
 
 def _trained(origin: Origin, block: Block) -> Shard:
-    def read(heads: Path, steps: Path) -> list[Rollout]:
-        return read_rollouts(*read_shard(heads, steps))
-
     stored = [rules_of(read_table(heads, "default").schema) for heads, _ in block.pieces]
     same = len(set(stored)) == 1  # a run may continue with another torch, or on another machine
     rules = stored[0] if same else stored[0] and replace(stored[0], torch="several", machine="several")
-    return Shard(name=block.name, origin=origin, rules=rules, parts=[partial(read, *pair) for pair in block.pieces])
+    parts = [lambda pair=pair: read_rollouts(*read_shard(*pair)) for pair in block.pieces]
+    return Shard(name=block.name, origin=origin, rules=rules, parts=parts)
 
 
 def _evaluated(result: Result) -> Shard:
+    """The shard of an evaluation. Names of local folders are private and become `folder`; the revision is a content hash."""
     digest = hashlib.sha256(FORMAT.encode())
     for name in (run_files.CONFIG, run_files.EPISODES, run_files.STEPS):
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
     own = run_origin(result.config)
-    base, adapter = (source and _nameless(source, source) for source in (own.base, own.adapter))
-    origin = replace(own, player=_nameless(own.player, own.base, own.adapter), base=base, adapter=adapter)
+    player = own.player
+    for source in sorted(filter(None, (own.base, own.adapter)), key=len, reverse=True):  # one may begin with another
+        player = player.replace(source, "folder") if source.startswith("folder:") else player
+    base, adapter = ("folder" if source and source.startswith("folder:") else source for source in (own.base, own.adapter))
+    origin = replace(own, player=re.sub(r"folder:[^+@]*", "folder", player), base=base, adapter=adapter)
     name = f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}"
-    return Shard(name=name, origin=origin, parts=[partial(_rollouts, result)])
-
-
-def _rollouts(result: Result) -> list[Rollout]:
-    """The episodes of an evaluation, each with the index of its seed."""
     numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
-    return [
+    rollouts = [
         Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=result.prompt_format)
         for episode in result.episodes
     ]
+    return Shard(name=name, origin=origin, parts=[partial(list, rollouts)])
 
 
-def _nameless(name: str, *sources: str | None) -> str:
-    """Removes the names of local folders, which are private, from a player's; the revision is the hash of the content.
+# ---- reading
 
-    >>> _nameless("folder:zaphods+model+ada/lake", "folder:zaphods+model", "ada/lake")
-    'folder+ada/lake'
-    >>> _nameless("folder:zaphod+folder:zaphod-lake", "folder:zaphod", "folder:zaphod-lake")
-    'folder+folder'
+
+@checked
+def load_rollouts(
+    repo_or_path: str | Path, *, split: Split | None = None, revision: str | None = None, token: str | None = None
+) -> list[Episode]:
+    """Loads the episodes of a rollout dataset. Each is replayed and its replies are parsed, so all equal those that were played.
+
+    Args:
+        repo_or_path: `USER/NAME` on the Hub, a folder with a rollout dataset, or the folder of a run that saved its episodes.
+        split: `train`, `validation` or `test`; None reads all.
+        revision: branch, tag or commit on the Hub; None is main. It is resolved first, so that all files are of one commit.
+        token: None uses the token of `hf auth login` or HF_TOKEN.
+
+    Raises:
+        UserError: the dataset does not exist, has another format, is larger than `LARGEST`, or has an episode that does not
+            replay.
     """
-    for source in sorted(filter(None, sources), key=len, reverse=True):  # one may begin with another
-        if source.startswith("folder:"):
-            name = name.replace(source, "folder")
-    return re.sub(r"folder:[^+@]*", "folder", name)
+    folder = Path(repo_or_path)
+    if not is_folder(folder):
+        folder = _downloaded(check_repo_id(str(repo_or_path)), split, revision, token)
+    if not (found := shards(folder)):
+        raise UserError(f"no rollouts in {str(repo_or_path)!r}: expected what `msgrpo push rollouts` wrote")
+    wanted = [(heads, steps) for heads, steps in found if split in (None, heads.name.partition("-")[0])]
+    if not wanted:
+        raise UserError(f"no episodes of the split {split!r} in {str(repo_or_path)!r}: expected another split, or None for all")
+    if split in (None, "train") and (missing := missing_updates(folder)):
+        raise UserError(f"update {missing[0]} is missing from {str(repo_or_path)!r}: expected the episodes of all updates")
+    return [rollout.episode for heads, steps in wanted for rollout in checked_rollouts(heads, steps)]
+
+
+def _downloaded(repo_id: str, split: str | None, revision: str | None, token: str | None) -> Path:
+    """Downloads the shards of one commit and no other files."""
+    with hub_errors(repo_id):
+        info = HfApi(token=token).dataset_info(repo_id, revision=revision, files_metadata=True)
+    sizes = {entry.rfilename: entry.size or 0 for entry in info.siblings or () if _SHARD.fullmatch(entry.rfilename)}
+    wanted = {name: size for name, size in sizes.items() if split in (None, Path(name).name.partition("-")[0])}
+    if not wanted:
+        what = f"no episodes of the split {split!r}" if sizes else "no rollouts"
+        raise UserError(f"{what} in {repo_id!r}: expected a dataset that `msgrpo push rollouts` wrote")
+    if (size := sum(wanted.values())) > LARGEST:
+        raise UserError(f"the rollouts in {repo_id!r} have {size} bytes: expected at most {LARGEST}; load one split")
+    return snapshot(repo_id, str(info.sha), wanted, kind="dataset", token=token)
+
+
+class Example(TypedDict):
+    """One training example in TRL's format; the loss is on the completion alone."""
+
+    prompt: list[Message]
+    completion: list[Message]
+
+
+@checked
+def supervised(
+    episodes: Iterable[Episode],
+    keep: Callable[[Episode], bool] = lambda episode: episode.success,
+    prompt_format: PromptFormat = THINK_ACTION,
+) -> list[Example]:
+    """Makes examples for supervised fine-tuning: `trl.SFTTrainer` takes a `Dataset` of them.
+
+    Args:
+        episodes: as returned by `load_rollouts`.
+        keep: selects the episodes to imitate, by default the successful ones. Replies without an action are left out.
+        prompt_format: the format that the episodes were played in.
+    """
+    return [
+        Example(prompt=prompt, completion=[{"role": "assistant", "content": step.completion.text}])
+        for episode in episodes
+        if keep(episode)
+        for step, prompt in zip(episode.steps, prompts_of(episode, prompt_format), strict=True)
+        if step.action is not None
+    ]

@@ -1,42 +1,44 @@
-"""The only upload path to the Hub: a folder becomes one commit, and pushing it again changes nothing.
+"""The only upload path to the Hub: one commit per push. Pushing the same files again makes no commit.
 
-Files that the repository already holds are compared, not sent. A push is idempotent and can be repeated after a failure at
-any point, so a race or a rate limit is handled by repeating the whole push.
+The client compares files with those of the repository and sends only what differs. A push that fails at any point can be
+repeated.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import mmap
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is that of httpx2 or of httpx
-    HfHubHTTPError,
-    HTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-from msgrpo_hub.downloads.hub_errors import hub_errors, retry_rate_limit
+from msgrpo_hub.downloads.client import hub_errors
+from msgrpo_hub.downloads.inspection import is_revision
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.repo_files import check_folder
 
-RACES = 1
-"""How often a push is repeated on a new head."""
+PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".h5", ".npy", ".npz")
+"""Files that may run code when they are loaded."""
+
+_TEXT = (".md", ".json", ".jsonl", ".toml", ".yaml", ".yml", ".svg", ".jinja", ".txt", ".csv", ".py", ".html")
+_ROOTS = rb"home|Users|root|tmp|var|opt|mnt|media|srv|private|scratch|workspace|content|kaggle"
+_ELSEWHERE = rb"\bfile:///|\b[A-Za-z]:\\{1,2}Users\b|~/[\w.]"
 
 log = logging.getLogger(__name__)
 
-Prepare = Callable[[str, Mapping[str, RepoFile]], None]
-"""Writes files that depend on the repository into the folder. Arguments: the parent commit, and the files there."""
+Files = Mapping[str, Path | bytes]
+"""Path in the repository → local file, or its content."""
+
+Stage = Callable[[str, Mapping[str, RepoFile]], Files]
+"""Makes the files of a push. Arguments: the parent commit, and the files there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Target:
         check_repo_id(self.repo_id)
         if self.create_pr and self.revision not in (None, "main"):
             raise UserError(f"revision {self.revision!r} with a pull request: expected only one of them")
-        if self.revision and not re.fullmatch(r"(?!.*(\.\.|//))[\w][\w./-]{0,99}(?<![./])", self.revision, re.ASCII):
+        if self.revision is not None and not is_revision(self.revision):
             raise UserError(f"revision {self.revision!r}: expected the name of a branch, for example 'main'")
 
     @property
@@ -75,9 +77,9 @@ class Pushed:
     commit: str
     private: bool
     changed: tuple[str, ...]
-    """Paths that were sent or removed; empty if the repository was up to date and no commit was made."""
+    """Paths that the commit changed; empty if the repository was up to date and no commit was made."""
     pull_request: str = ""
-    """URL of the pull request, if requested."""
+    """URL of the pull request, if one was opened."""
 
 
 def check_repo_id(repo_id: str) -> str:
@@ -86,12 +88,14 @@ def check_repo_id(repo_id: str) -> str:
     >>> check_repo_id("ada/lake")
     'ada/lake'
     """
-    part = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-    hostile = "--" in repo_id or ".." in repo_id or repo_id.endswith(".git") or len(repo_id) > 96
-    if hostile or not re.fullmatch(f"{part}/{part}", repo_id):
+    try:
+        validate_repo_id(repo_id)
+        if "/" not in repo_id:
+            raise HFValidationError("it has no '/'")
+    except HFValidationError as error:
         raise UserError(
             f"{repo_id!r} is not a repository name: expected USER/NAME, as in 'ada/lake' (letters, digits, '-', '_', '.')"
-        )
+        ) from error
     return repo_id
 
 
@@ -102,196 +106,148 @@ def check_token(target: Target) -> None:
 
 
 def upload(
-    folder: Path,
+    source: Path | Stage,
     target: Target,
     *,
     message: str,
     tags: Collection[str] = (),
     marker: str = "",
     replaces: Collection[str] = (),
-    prepare: Prepare | None = None,
+    create: Mapping[str, Any] | None = None,
 ) -> Pushed:
-    """Makes a repository hold the files of a folder, with at most one commit.
+    """Makes a repository hold some files, with at most one commit.
 
     Args:
-        folder: its files are pushed under the same names.
+        source: a folder, or a function that makes the files. The function is called again if another push comes first.
         target: the repository, created if missing.
         message: title of the commit.
-        tags: names for the commit with these files. A tag on a commit with other files is moved. A pull request gets no tags.
+        tags: names for the commit; existing tags are moved. A pull request gets no tags.
         marker: a file that identifies this kind of repository. A repository that has files but not the marker is refused.
-        replaces: files, or folders with a final `/`, that the push owns: those in the repository but not in the folder are
-            removed in the same commit.
-        prepare: called before the comparison, and again on a new head if another push came first.
+        replaces: files, or folders with a final `/`, that the push owns: those that it does not have are removed.
+        create: further arguments of `HfApi.create_repo`.
 
     Raises:
         UserError: a file must not leave this machine, or the Hub refuses.
     """
-    files = check_folder(folder, target.token or get_token())
     check_token(target)
-    push = partial(_push, folder, files, target, message, tags, marker, replaces, prepare)
-    races = RACES
-
-    def onto_the_head() -> Pushed:
-        nonlocal races
-        try:
-            return push()
-        except HfHubHTTPError as error:
-            if error.response.status_code != 412 or not races:
-                raise
-        races -= 1
-        log.warning("%s has a new commit by another push: pushing onto the new head", target.repo_id)
-        return onto_the_head()
-
-    try:
-        with hub_errors(target.repo_id):
-            return retry_rate_limit(onto_the_head)
-    except UserError as error:
-        raise UserError(f"{error}{_left_empty(target)}") from error
-
-
-def _left_empty(target: Target) -> str:
-    """Says that a failed push has left an empty repository; nothing if it has not, or if the Hub does not answer."""
-    try:
-        private = target.api.repo_info(target.repo_id, repo_type=target.kind).private
-        files = target.api.list_repo_files(target.repo_id, repo_type=target.kind)
-    except (HfHubHTTPError, HTTPError, OfflineModeIsEnabled):
-        return ""
-    if {*files} - {".gitattributes"}:
-        return ""
-    return f"; {target.repo_id!r} is there, {'private' if private else 'public'} and empty, until a push succeeds"
-
-
-def _push(
-    folder: Path,
-    files: Mapping[str, Path],
-    target: Target,
-    message: str,
-    tags: Collection[str],
-    marker: str,
-    replaces: Collection[str],
-    prepare: Prepare | None,
-) -> Pushed:
-    private = _open(target)
-    branch = target.revision or "main"
-    head = _head(target, branch)
-    there = listing(target, head)
-    if marker and marker not in there and set(there) - {"README.md", ".gitattributes"}:
-        raise UserError(f"{target.repo_id!r} holds something else (it has files, but no {marker}): name another repository")
-    if prepare:
-        prepare(head, there)
-        files = check_folder(folder, target.token or get_token())
-    changed = differences(files, there, replaces)
-    commit, url, pull_request = head, f"{target.api.endpoint}/{_prefix(target)}{target.repo_id}", ""
-    if changed and target.create_pr and (existing := _open_request(files, target, replaces)):
-        commit, pull_request, changed = *existing, []
-    elif changed:
-        commit, pull_request = _commit(files, target, message, branch, head, changed)
-    if not target.create_pr:
-        _tag(files, target, tags, commit, replaces)
+    api, branch = target.api, target.revision or "main"
+    if isinstance(source, Path):
+        check_folder(source, target.token)
+    with hub_errors(target.repo_id), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "It seems that you are about to commit a data file", UserWarning)
+        for attempt in ("first", "last"):
+            private, head = _open(target, branch, create or {})
+            there = listing(target, head)
+            if marker and marker not in there and set(there) - {"README.md", ".gitattributes"}:
+                raise UserError(f"{target.repo_id!r} holds something else (files, but no {marker}): name another repository")
+            files = check_folder(source, target.token) if isinstance(source, Path) else source(head, there)
+            owned = [path for path in there if any(path == own or (own[-1] == "/" and path.startswith(own)) for own in replaces)]
+            try:
+                commit = api.create_commit(
+                    target.repo_id,
+                    [
+                        *(
+                            CommitOperationAdd(path, str(file) if isinstance(file, Path) else file)
+                            for path, file in files.items()
+                        ),
+                        *(CommitOperationDelete(path) for path in owned if path not in files),
+                    ],
+                    commit_message=message,
+                    repo_type=target.kind,
+                    revision=branch,
+                    parent_commit=head,
+                    create_pr=target.create_pr,
+                )
+                break
+            except HfHubHTTPError as error:
+                if error.response.status_code != 412 or attempt == "last":
+                    raise
+                log.warning("%s has a new commit by another push: pushing onto the new head", target.repo_id)
+        now = there if commit.oid == head else listing(target, commit.oid)
+        tagged = {tag.name: tag.target_commit for tag in api.list_repo_refs(target.repo_id, repo_type=target.kind).tags}
+        for tag in () if target.create_pr else [tag for tag in tags if tagged.get(tag) != commit.oid]:
+            if tag in tagged:
+                api.delete_tag(target.repo_id, tag=tag, repo_type=target.kind)
+            api.create_tag(target.repo_id, tag=tag, revision=commit.oid, repo_type=target.kind)
+    changed = {
+        path for path in {*there, *now} if path not in there or path not in now or there[path].blob_id != now[path].blob_id
+    }
     return Pushed(
-        repo_id=target.repo_id, url=url, commit=commit, private=private, changed=tuple(changed), pull_request=pull_request
+        repo_id=target.repo_id,
+        url=f"{api.endpoint}/{'' if target.kind == 'model' else f'{target.kind}s/'}{target.repo_id}",
+        commit=commit.oid,
+        private=private,
+        changed=tuple(sorted(changed - {".gitattributes"})),
+        pull_request=commit.pr_url or "",
     )
 
 
-def _commit(
-    files: Mapping[str, Path], target: Target, message: str, branch: str, head: str, changed: Collection[str]
-) -> tuple[str, str]:
-    """Makes the commit. Returns its id, and the URL of the pull request if one was requested."""
-    additions = [CommitOperationAdd(path, str(files[path])) for path in changed if path in files]
-    removals = [CommitOperationDelete(path) for path in changed if path not in files]
-    with warnings.catch_warnings():  # it says that Parquet belongs into datasets; an adapter may have a few results
-        warnings.filterwarnings("ignore", "It seems that you are about to commit a data file", UserWarning)
-        commit = target.api.create_commit(
-            target.repo_id,
-            [*additions, *removals],
-            commit_message=message,
-            repo_type=target.kind,
-            revision=branch,
-            parent_commit=head,
-            create_pr=target.create_pr,
-        )
-    return commit.oid, commit.pr_url or ""
-
-
-def _open(target: Target) -> bool:
-    """Creates the repository if it is missing. Returns whether it is private."""
-    api = target.api
+def _open(target: Target, branch: str, create: Mapping[str, Any]) -> tuple[bool, str]:
+    """Creates repository and branch if missing. Returns whether the repository is private, and the head of the branch."""
+    api, repo, kind = target.api, target.repo_id, target.kind
     try:
-        info = api.repo_info(target.repo_id, repo_type=target.kind)
+        private = bool(api.repo_info(repo, repo_type=kind).private)
     except RepositoryNotFoundError:
-        api.create_repo(target.repo_id, repo_type=target.kind, private=target.private, exist_ok=True)
-        info = api.repo_info(target.repo_id, repo_type=target.kind)
-    private = bool(info.private)
+        api.create_repo(repo, repo_type=kind, private=target.private, exist_ok=True, **create)
+        private = bool(api.repo_info(repo, repo_type=kind).private)
     if target.private not in (None, private):
         now, asked = ("private", "public") if private else ("public", "private")
-        raise UserError(f"{target.repo_id!r} is {now}, not {asked} as requested: change its settings, or name another repository")
-    return private
-
-
-def _head(target: Target, branch: str) -> str:
-    """The head commit of a branch; creates the branch if it is missing."""
+        raise UserError(f"{repo!r} is {now}, not {asked} as requested: change its settings, or name another repository")
     try:
-        return str(target.api.repo_info(target.repo_id, repo_type=target.kind, revision=branch).sha)
+        return private, str(api.repo_info(repo, repo_type=kind, revision=branch).sha)
     except RevisionNotFoundError:
-        if branch.startswith("refs/"):
-            raise
-        target.api.create_branch(target.repo_id, branch=branch, repo_type=target.kind, exist_ok=True)
-        return str(target.api.repo_info(target.repo_id, repo_type=target.kind, revision=branch).sha)
-
-
-def _prefix(target: Target) -> str:
-    return "" if target.kind == "model" else f"{target.kind}s/"
-
-
-# ---- comparing
+        api.create_branch(repo, branch=branch, repo_type=kind, exist_ok=True)
+        return private, str(api.repo_info(repo, repo_type=kind, revision=branch).sha)
 
 
 def listing(target: Target, revision: str) -> dict[str, RepoFile]:
-    """The files of a repository at a commit."""
+    """The files of a repository at a commit, by path."""
     tree = target.api.list_repo_tree(target.repo_id, repo_type=target.kind, revision=revision, recursive=True)
     return {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
 
 
-def differences(files: Mapping[str, Path], there: Mapping[str, RepoFile], replaces: Collection[str] = ()) -> list[str]:
-    """Paths to send (missing or different in the repository) and to remove (owned by the push but not in the folder)."""
-    new = [path for path, file in files.items() if path not in there or not _same(file, there[path])]
-    owned = [path for path in there if path in replaces or any(name.endswith("/") and path.startswith(name) for name in replaces)]
-    return sorted(new + [path for path in owned if path not in files])
+# ---- what may leave this machine
 
 
-def _same(file: Path, there: RepoFile) -> bool:
-    """Whether a file equals one on the Hub, which stores SHA-256 for large files and git's hash for others."""
-    if file.stat().st_size != there.size:
-        return False
-    if there.lfs:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest() == there.lfs.sha256
-    content_bytes = file.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content_bytes) + content_bytes).hexdigest() == there.blob_id
+def check_folder(folder: Path, token: str | None = None) -> dict[str, Path]:
+    """Checks every file of a folder and returns them by their names on the Hub.
 
+    Args:
+        folder: the files to push.
+        token: must not be in any file, nor may the token of this machine or anything that looks like a token.
 
-def _open_request(files: Mapping[str, Path], target: Target, replaces: Collection[str]) -> tuple[str, str] | None:
-    """Commit and URL of an open pull request that already has exactly these files."""
-    refs = {
-        ref.ref: ref.target_commit
-        for ref in target.api.list_repo_refs(target.repo_id, repo_type=target.kind, include_pull_requests=True).pull_requests
-        or []
+    Raises:
+        UserError: a hidden or oddly named file, a link, a pickle, a token, or a path of this machine in a text file.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file()
     }
-    for request in target.api.get_repo_discussions(target.repo_id, repo_type=target.kind, discussion_type="pull_request"):
-        commit = refs.get(f"refs/pr/{request.num}")
-        if commit and request.status in ("open", "draft") and not differences(files, listing(target, commit), replaces):
-            return commit, request.url
-    return None
-
-
-def _tag(files: Mapping[str, Path], target: Target, tags: Collection[str], commit: str, replaces: Collection[str]) -> None:
-    """Sets each tag to a commit that has the files; a tag that is already right is not moved."""
-    api, kind = target.api, target.kind
-    there = {tag.name: tag.target_commit for tag in api.list_repo_refs(target.repo_id, repo_type=kind).tags} if tags else {}
-    for tag in tags:
-        at = there.get(tag)
-        if at == commit or (at and not differences(files, listing(target, at), replaces)):
+    own = [re.escape(text.encode()) for text in {token, get_token()} if text]
+    tokens = b"|".join([rb"hf_[A-Za-z0-9]{20,}", *own])
+    for name, path in files.items():
+        if not re.fullmatch(r"(\w[\w .+=-]*/)*\w[\w .+=-]*", name, re.ASCII):
+            raise UserError(f"a file named {name!r} is not pushed: expected letters, digits, '.', '_', '-', '+' and '='")
+        if path.is_symlink():
+            raise UserError(f"{name!r} is a link and is not pushed: expected a regular file")
+        if path.suffix in PICKLED:
+            raise UserError(f"{name!r} is not pushed, because loading it can run code: expected .safetensors")
+        if not path.stat().st_size:
             continue
-        if at:
-            api.delete_tag(target.repo_id, tag=tag, repo_type=kind)
-        api.create_tag(target.repo_id, tag=tag, revision=commit, repo_type=kind, exist_ok=True)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            local = local_path(content) if path.suffix in _TEXT else ""
+            secret = "a token" if re.search(tokens, content) else f"a path of this machine ({local}…)" if local else ""
+        if secret:
+            raise UserError(f"{name!r} is not pushed because it contains {secret}: remove it from the run's files and push again")
+    return files
+
+
+def local_path(content: bytes | mmap.mmap) -> str:
+    """The beginning of the first path of this machine in a text; empty if it has none.
+
+    >>> local_path(b"see /" + b"home/ada/runs") == "/" + "home/a", local_path(b"see https://example.org/home/ada")
+    (True, '')
+    """
+    own = [re.escape(str(path).strip("/").encode()) for path in (Path.home(), Path.cwd(), Path(tempfile.gettempdir()).resolve())]
+    folders = b"|".join([_ROOTS, *filter(None, own)])
+    match = re.search(rb"(?:(?<![\w.~/<])|(?<=\\[nrt]))/(?:" + folders + rb")/[\w.]|" + _ELSEWHERE, content)
+    return match[0].decode(errors="replace") if match else ""

@@ -13,9 +13,8 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import FURTHER, GAMES, base_game, make_game
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.hub.card_rules import check_card
 from msgrpo_hub.hub.spaces import copy, push_staged
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id
 from msgrpo_hub.interop.session import environment_name
 
 _PACKAGE = Path(str(files("msgrpo_hub")))
@@ -29,8 +28,6 @@ FILES = (
 """What the server needs of this package."""
 REQUIREMENTS = ("gymnasium>=1.0", "numpy>=1.26", "openenv>=0.10,<0.11")
 """What it needs of others, as in pyproject.toml."""
-
-NO_PLAN = "write it with --dry-run FOLDER and run `python -m server.app` there, anywhere"
 
 
 def push_env(
@@ -57,11 +54,10 @@ def push_env(
             message says where else the environment runs.
     """
     target = Target(repo_id=repo_id, kind="space", private=private, revision=revision, token=token, create_pr=create_pr)
-    check_token(target)
     with TemporaryDirectory() as folder:
         stage_env(repo_id, Path(folder), game=game)
         message = f"{game} of msgrpo_hub {__version__} as an OpenEnv environment"
-        return push_staged(Path(folder), target, "docker", message, "openenv.yaml", NO_PLAN)
+        return push_staged(Path(folder), target, message, "openenv.yaml", {"space_sdk": "docker"})
 
 
 def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
@@ -88,7 +84,6 @@ def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     (folder / "server" / "__init__.py").write_text("", encoding="utf-8")
-    check_card((folder / "README.md").read_text(encoding="utf-8"))
 
 
 def check_own(game_id: str) -> None:

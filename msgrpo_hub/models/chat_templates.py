@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgrpo_hub.agent.action import opened_thought
 from msgrpo_hub.agent.prompt_formats import Message, conversation
+from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.downloads.names import pocket_path
-from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import template_worker
 

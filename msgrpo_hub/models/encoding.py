@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from msgrpo_hub.agent.action import is_marker
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.downloads.play_settings import Scalar
+from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.episode import Finish
 from msgrpo_hub.models.chat_templates import template_of
 from msgrpo_hub.models.sampling import TokenIds

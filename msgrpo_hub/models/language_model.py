@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
+from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
-from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, check_fields

@@ -24,11 +24,11 @@ from msgrpo_hub.downloads.fetching import (
     base_errors,
     base_of,
     fetch,
+    list_files,
     read_settings,
 )
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.inspection import embedding_rows
-from msgrpo_hub.downloads.listing import list_files, no_folder
+from msgrpo_hub.downloads.inspection import read_header
+from msgrpo_hub.downloads.names import content_hash, no_model
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import set_template
 
@@ -113,8 +113,9 @@ def adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: Pre
     if _tokens(own) == _tokens(base):
         base.chat_template = own.chat_template
         return base
-    stored = embedding_rows(found.folder / ADAPTER_WEIGHTS, found.source)
-    rows, known = max(config.get_text_config().vocab_size, stored), base.get_vocab()
+    header = read_header(found.folder / ADAPTER_WEIGHTS, found.source).items()
+    stored = [shape[0] for name, (_, shape) in header if ".embed_tokens." in name and "lora_" not in name and len(shape) == 2]
+    rows, known = max([config.get_text_config().vocab_size, *stored]), base.get_vocab()
     if beyond := [token for token, index in own.get_vocab().items() if index >= rows and known.get(token) != index]:
         raise UserError(
             f"the tokenizer beside the adapter {found.source!r} has {len(beyond)} tokens, such as {beyond[0]!r}, beyond the "
@@ -151,5 +152,5 @@ def unusable(found: Fetched, error: Exception) -> UserError:
     """One line for files that the libraries cannot load as a model."""
     why = " ".join(str(error).split())[:300] or type(error).__name__
     if not found.commit:
-        return no_folder(found.source, why)
+        return no_model(found.source, why)
     return UserError(f"cannot load {found.source!r} at commit {found.commit}: its files are not a valid model ({why})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +17,8 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, INDEX, WEIGHTS, Fetched
-from msgrpo_hub.downloads.inspection import parse, tensor_sizes, weight_files
+from msgrpo_hub.downloads.inspection import Scalar, parse, read_header, weight_files
 from msgrpo_hub.downloads.names import POCKET, located, pocket_path, split_revision
-from msgrpo_hub.downloads.play_settings import Scalar
 from msgrpo_hub.models.chat_templates import THINKING_OFF, set_template, template_of
 from msgrpo_hub.models.context import check_expected, context_limit
 from msgrpo_hub.models.encoding import PromptEncoder
@@ -51,9 +51,10 @@ class ModelFiles:
     def weight_bytes(self, dtype: Dtype = "auto") -> int:
         """Memory of the weights in bytes: the base in a type, an adapter in float32."""
         loaded_as = self.dtype(dtype)
-        of_base = [tensor for path in self._weights() for tensor in tensor_sizes(path, self.name)]
-        added = tensor_sizes(self.adapter.folder / ADAPTER_WEIGHTS, self.adapter.source) if self.adapter else []
-        return sum(_bytes(kind, loaded_as) * n for kind, n in of_base) + 4 * sum(n for _, n in added)
+        of_base = [tensor for path in self._weights() for tensor in read_header(path, self.name).values()]
+        added = read_header(self.adapter.folder / ADAPTER_WEIGHTS, self.adapter.source).values() if self.adapter else ()
+        size = sum(_bytes(kind, loaded_as) * math.prod(shape) for kind, shape in of_base)
+        return size + 4 * sum(math.prod(shape) for _, shape in added)
 
     def dtype(self, chosen: Dtype = "auto") -> torch.dtype | None:
         """The type that the weights of the base are loaded in: the one chosen, else that of the configuration.

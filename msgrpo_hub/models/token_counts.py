@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.downloads.fetching import fetch_tokenizer
-from msgrpo_hub.downloads.listing import list_files
-from msgrpo_hub.downloads.play_settings import Scalar
+from msgrpo_hub.downloads.fetching import fetch, list_files
+from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_server import ChatServer
 from msgrpo_hub.models.context import PromptLength
@@ -24,7 +23,7 @@ def served_tokenizer(server: ChatServer, chat_template_kwargs: Mapping[str, Scal
     if not (server.provider or "/" in server.model or Path(server.model).is_dir()):
         return None
     try:
-        found = fetch_tokenizer(list_files(server.model))
+        found = fetch(list_files(server.model), weights=False)
         tokenizer, _ = load_tokenizer(found)
         return PromptEncoder(tokenizer, chat_template_kwargs)
     except UserError:

@@ -16,9 +16,8 @@ from typing import Any
 
 from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import exists
-from msgrpo_hub.downloads.play_settings import Scalar
+from msgrpo_hub.downloads.inspection import Scalar
+from msgrpo_hub.downloads.names import content_hash, exists
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.registry import SCRIPTED, ExpectedPrompts, check_near_miss, entry_point, make_player
@@ -97,8 +96,8 @@ def settled(player: Player) -> Player:
 
 
 def _language_model(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None) -> Player:
+    from msgrpo_hub.downloads.fetching import resolve
     from msgrpo_hub.downloads.names import named, public_name
-    from msgrpo_hub.downloads.sources import resolve
     from msgrpo_hub.models.adapter_check import adapter_effect, probe_prompt
 
     check_near_miss(name)

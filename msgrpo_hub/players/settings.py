@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
-from msgrpo_hub.downloads.play_settings import Scalar, check_switches
+from msgrpo_hub.downloads.inspection import Scalar, check_switches
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Range
 from msgrpo_hub.models.load_options import LoadOptions, ReplyLength, Temperature, TopK, TopP

@@ -3,13 +3,13 @@
 One run is one player on one task; its folder is `<player>/<commit>/<task>/<run hash>/`:
 
     config.lock.json   everything that determines the result; the run hash is the hash of its content
-    episodes.jsonl     one line per episode, written in the turn of its end; deleted when the run is complete
+    episodes.jsonl     one line per finished episode; deleted when the run is complete
     episodes.parquet   one row per episode: seeds, scores (the columns of `storage.schema`)
     steps.parquet      one row per step: observation, reply, action, reward, legal and optimal actions, regret
     results.json       the summary, with intervals
     timing.json        seconds; the only file that differs if a run is repeated
-    failures.jsonl     one line per episode that a server failed, with the reason; only in a run that is not complete
-    .lock              held by the process that plays; only in a run that is not complete
+    failures.jsonl     one line per episode that stopped with a server error; only in an incomplete run
+    .lock              held by the playing process; only in an incomplete run
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,18 @@ TABLES = {"default": EPISODES, "steps": STEPS}
 
 # ---- the log
 
+_HEAD = ("seed", "member", "terminated", "truncated", "success")
+_STEP = ("observation", "action", "status", "legal", "reward", "reply", "finish", "prompt_tokens", "reply_tokens")
+
 
 def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: float) -> None:
     """Appends finished episodes to the log, one line each, and syncs them to disk."""
     rows = list(played)
     with path.open("a", encoding="utf-8") as file:
         for index, episode in rows:
-            line = {"index": index, "seconds": seconds / len(rows), "episode": _plain(episode)}
+            steps = [{name: row[name] for name in _STEP} for row in map(step_row, episode.steps)]
+            head = {name: getattr(episode, name) for name in _HEAD}
+            line = {"index": index, "seconds": seconds / len(rows), "episode": {**head, "steps": steps}}
             line |= {"near_draws": episode.near_draws} if episode.near_draws is not None else {}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
@@ -69,19 +75,19 @@ def append_failure(path: Path, index: int, episode: Episode) -> None:
 
 
 def read_failures(path: Path) -> list[dict[str, Any]]:
-    """The failures of the last call of a run that is not complete, as `append_failure` wrote them."""
+    """The failures in the latest session of an incomplete run, as `append_failure` wrote them."""
     return _whole_rows(path)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """What a log says."""
+    """The content of a log."""
 
     episodes: dict[int, Episode]
     """The finished episodes by index."""
     seconds: float
     near_draws: int | None
-    """Draws of all episodes that another rounding may turn; None where that is not known."""
+    """Number of samples close to a rounding boundary, over all episodes; None if unknown."""
 
 
 def read_log(path: Path, game_id: str) -> Log:
@@ -91,8 +97,12 @@ def read_log(path: Path, game_id: str) -> Log:
         os.truncate(path, whole)
     try:
         near = [row["near_draws"] for row in rows if "near_draws" in row]
+        episodes = {}
+        for row in rows:
+            steps = tuple(map(step_of, row["episode"]["steps"]))
+            episodes[row["index"]] = Episode(game_id=game_id, **{**row["episode"], "steps": steps})
         return Log(
-            episodes={row["index"]: _episode(game_id, row["episode"]) for row in rows},
+            episodes=episodes,
             seconds=sum((row["seconds"] for row in rows), 0.0),
             near_draws=sum(near) if near and len(near) == len(rows) else None,
         )
@@ -101,7 +111,7 @@ def read_log(path: Path, game_id: str) -> Log:
 
 
 def logged(path: Path) -> set[int]:
-    """The indices of the finished episodes of a log, which may be growing meanwhile; the file is not changed."""
+    """The indices of the finished episodes of a log, which another process may be writing. The file is not changed."""
     try:
         return {row["index"] for row in _whole_rows(path)[0]}
     except (KeyError, TypeError) as error:
@@ -128,20 +138,6 @@ def _whole_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     return rows, whole
 
 
-_HEAD = ("seed", "member", "terminated", "truncated", "success")
-_STEP = ("observation", "action", "status", "legal", "reward", "reply", "finish", "prompt_tokens", "reply_tokens")
-
-
-def _plain(episode: Episode) -> dict[str, Any]:
-    rows = [step_row(step) for step in episode.steps]
-    steps = [{name: row[name] for name in _STEP} for row in rows]
-    return {name: getattr(episode, name) for name in _HEAD} | {"steps": steps}
-
-
-def _episode(game_id: str, plain: Mapping[str, Any]) -> Episode:
-    return Episode(game_id=game_id, **{**plain, "steps": tuple(step_of(step) for step in plain["steps"])})
-
-
 # ---- the final files
 
 
@@ -151,16 +147,12 @@ def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
         write_atomically(folder / name, partial(write_table, tables[config]))
 
 
-def _key(row: Mapping[str, Any]) -> tuple[int, int]:
-    """The board of a row in its split, and which of its plays."""
-    return row["index"], row["member"]
-
-
 def read_tables(folder: Path) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
     """The episodes of a run with their scores, equal to those written."""
     heads, rows = (read_table(folder / name, config).to_pylist() for config, name in TABLES.items())
-    grouped = {key: list(group) for key, group in groupby(rows, key=_key)}
-    steps = [grouped.get(_key(head), []) for head in heads]
+    key = itemgetter("index", "member")
+    grouped = {of_episode: list(group) for of_episode, group in groupby(rows, key=key)}
+    steps = [grouped.get(key(head), []) for head in heads]
     episodes = [rollout_of(head, own).episode for head, own in zip(heads, steps, strict=True)]
     scored = [scores_of(head, own) for head, own in zip(heads, steps, strict=True)]
     return episodes, [of_episode for _, of_episode in scored], [of_steps for of_steps, _ in scored]

@@ -1,4 +1,4 @@
-"""Tables as Parquet files: the writer, their reader, and the shards of a dataset or a training run."""
+"""Parquet files of episodes: writer, reader, and the shards of a dataset or a training run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.schema import FORMAT, matches
-from msgrpo_hub.storage.tables import Rollout, read_rollouts
 
 ROWS = 1000
 """Rows per row group: small groups suit the dataset viewer of the Hub and streaming."""
@@ -32,7 +31,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 @contextmanager
 def open_shard(path: Path, columns: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """A writer for a file in parts. The file is opened here: Arrow would take a folder `lake:1` for an address."""
+    """A writer for a file in parts. The file is opened here because Arrow would parse a path such as `lake:1/x` as a URL."""
     with path.open("wb") as file, pq.ParquetWriter(file, columns, compression="zstd", write_page_index=True) as writer:
         yield writer
 
@@ -56,11 +55,12 @@ def read_table(path: Path, config: str) -> pa.Table:
             except UserError as error:
                 raise UserError(f"{str(path)!r}: {error}") from error
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{str(path)!r} cannot be read ({_first(error)}): expected Parquet in the format {FORMAT}") from error
+        why = str(error).partition("\n")[0]
+        raise UserError(f"{str(path)!r} cannot be read ({why}): expected Parquet in the format {FORMAT}") from error
 
 
 def read_bounded(file: pq.ParquetFile, largest: int) -> pa.Table:
-    """All rows of a file, read a few at a time: a text that is repeated is stored once, so that only they say their size.
+    """Reads all rows of a file in batches, because repeated values are compressed: only the unpacked rows tell their size.
 
     Raises:
         UserError: they have more than `largest` bytes.
@@ -84,26 +84,22 @@ def read_bounded(file: pq.ParquetFile, largest: int) -> pa.Table:
     return pa.Table.from_batches(batches, schema=file.schema_arrow)
 
 
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def shards(folder: Path) -> list[tuple[Path, Path]]:
     """The shards below a folder, as pairs of episodes and steps, sorted by name.
 
-    They are in `default/` and `steps/` of a dataset, or of `rollouts/` in the folder of a run. A shard of steps without its
-    episodes was left by a kill and is ignored.
+    They are in `default/` and `steps/` of a dataset, or of `rollouts/` in the folder of a run. A killed run may leave steps
+    without episodes; these are ignored.
     """
     root = next((root for root in (folder, folder / "rollouts") if (root / "default").is_dir()), folder)
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]
 
 
 _UPDATES = re.compile(r"train-(?P<run>[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
-"""The name of a shard with the episodes of one update, or of a published one with those of several."""
+"""The name of a shard of one update, or of a published shard of several."""
 
 
 def missing_updates(folder: Path) -> list[int]:
-    """The updates of a training that have no shard below a folder, though later ones have, or `metrics.jsonl` knows them."""
+    """The updates of a training run without a shard below a folder, up to the last one with a shard or in `metrics.jsonl`."""
     metrics = folder / "metrics.jsonl"
     known = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
     updates: dict[str, set[int]] = {}
@@ -114,15 +110,5 @@ def missing_updates(folder: Path) -> list[int]:
 
 
 def read_shard(heads: Path, steps: Path) -> tuple[pa.Table, pa.Table]:
-    """Both tables of a shard. Raises `UserError` as `read_table` does."""
+    """Both tables of a shard. Errors as for `read_table`."""
     return read_table(heads, "default"), read_table(steps, "steps")
-
-
-def load_shards(folder: Path, split: str | None = None) -> Iterator[list[Rollout]]:
-    """The episodes of each shard below a folder. Raises `UserError` as `read_table` does, and for an inconsistent shard."""
-    for heads, steps in shards(folder):
-        if split in (None, heads.name.partition("-")[0]):
-            try:
-                yield read_rollouts(*read_shard(heads, steps))
-            except (ValueError, TypeError) as error:
-                raise UserError(f"{str(heads)!r} is refused ({_first(error)}): expected whole episodes") from error

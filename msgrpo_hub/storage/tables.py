@@ -1,7 +1,7 @@
 """Episodes ↔ rows of the two tables: one row per episode (`default`) and one per step (`steps`).
 
-Data that only the play gives (replies, tokens, log-probabilities, advantages) is written during the play. What follows from the
-rules (legal and optimal actions, regret) is written with a run, and added to training episodes when they are published.
+Replies, tokens, log-probabilities and advantages are written during play. Columns that follow from the rules (legal and
+optimal actions, regret) are written with an evaluation, and added to training episodes when they are published.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where episodes come from; each field is a column."""
+    """Who played episodes, and with which settings; each field is a column."""
 
     split: str
     player: str
@@ -71,7 +71,7 @@ _KEY = ("game", "seed", "member", "update", "index")
 def tables(
     rollouts: Sequence[Rollout], origin: Origin | None = None, scores: Sequence[Scores] | None = None
 ) -> dict[str, pa.Table]:
-    """Both tables of some episodes; the scores, one per episode, fill the columns that follow from the rules."""
+    """Both tables of some episodes. The scores, one per episode, fill the columns that follow from the rules."""
     rows: dict[str, list[dict[str, Any]]] = {config: [] for config in CONFIGS}
     for rollout, scored in zip(rollouts, scores or repeat(None, len(rollouts)), strict=True):
         head, steps = rows_of(rollout, origin, scored)
@@ -86,30 +86,22 @@ def rows_of(
     """The row of an episode, and those of its steps."""
     episode = rollout.episode
     both = {name: getattr(rollout, name) for name in _OF_ROLLOUT} | {"game": episode.game_id, "success": episode.success}
-    both |= {"seed": episode.seed, "member": episode.member, "episode": episode_id(rollout, origin)}
+    name = f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
+    both |= {"seed": episode.seed, "member": episode.member, "episode": name}
     head = both | {name: getattr(episode, name) for name in ("terminated", "truncated", "error")}
     head |= {"prompt_format": rollout.prompt_format, "steps": len(episode.steps)} | (_values(origin) if origin else {})
     steps = [{**both, "turn": turn, **step_row(step)} for turn, step in enumerate(episode.steps)]
-    for row, advantage in zip(steps, _step_advantages(rollout), strict=True):
+    for row, advantage in zip(steps, rollout.step_advantages or [None] * len(steps), strict=True):
         row["advantage"] = advantage
     if scores is None:
         return head, steps
     of_steps, of_episode = scores
     head |= _values(of_episode) | {"actions": [step.action for step in episode.steps]}
-    for row, score, messages in zip(steps, of_steps, _prompts(rollout), strict=True):
+    prompt_format = PROMPT_FORMATS.get(rollout.prompt_format)  # a stored name never imports a format
+    prompts = prompts_of(episode, prompt_format) if prompt_format else [None] * len(steps)
+    for row, score, messages in zip(steps, of_steps, prompts, strict=True):
         row |= _values(score) | {"prompt": messages}
     return head, steps
-
-
-def episode_id(rollout: Rollout, origin: Origin | None) -> str | None:
-    """The id of an episode in a data set; None without an origin."""
-    episode = rollout.episode
-    return f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
-
-
-def _step_advantages(rollout: Rollout) -> Sequence[float | None]:
-    none = [None] * len(rollout.episode.steps)
-    return none if rollout.step_advantages is None else rollout.step_advantages
 
 
 def _values(record: Origin | EpisodeScore | StepScore) -> dict[str, Any]:
@@ -120,19 +112,9 @@ def step_row(step: Step) -> dict[str, Any]:
     """The columns that follow from a step alone."""
     reply = step.completion
     counts = {"prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens}
+    # a server may send lone surrogates, which no file can hold
     own = {name: getattr(step, name) for name in _OF_STEP} | {name: getattr(reply, name) for name in _TOKENS}
-    return own | counts | {"reply": valid_text(reply.text), "finish": reply.finish}
-
-
-def valid_text(text: str) -> str:
-    """Text without lone surrogates: a server may send one, and no file can have it."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _prompts(rollout: Rollout) -> Sequence[list[Message] | None]:
-    """The prompt of each step; None if the format is not built in, since a stored name never imports a format."""
-    prompt_format = PROMPT_FORMATS.get(rollout.prompt_format)
-    return prompts_of(rollout.episode, prompt_format) if prompt_format else [None] * len(rollout.episode.steps)
+    return own | counts | {"reply": reply.text.encode("utf-8", "replace").decode(), "finish": reply.finish}
 
 
 def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:

@@ -13,11 +13,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from msgrpo_hub.agent.prompt_formats import find_format
-from msgrpo_hub.downloads.fetching import TEMPLATE, fetch
-from msgrpo_hub.downloads.hub_errors import first_line
-from msgrpo_hub.downloads.listing import list_files
+from msgrpo_hub.downloads.client import first_line
+from msgrpo_hub.downloads.fetching import TEMPLATE, fetch, list_files
+from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.downloads.names import located, pocket_path, split_revision
-from msgrpo_hub.downloads.play_settings import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.adapters import RESIZED

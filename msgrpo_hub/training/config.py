@@ -15,8 +15,7 @@ import tomli_w
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.credit import CREDITS
-from msgrpo_hub.downloads.inspection import LARGEST_RANK
-from msgrpo_hub.downloads.play_settings import Scalar, check_switches
+from msgrpo_hub.downloads.inspection import LARGEST_RANK, Scalar, check_switches
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
 from msgrpo_hub.games import make_game

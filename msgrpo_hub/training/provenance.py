@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from msgrpo_hub import __version__
+from msgrpo_hub.downloads.fetching import commit_of, resolve
 from msgrpo_hub.downloads.names import located, split_revision
-from msgrpo_hub.downloads.sources import commit_of, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.models.devices import default_threads, free_cores

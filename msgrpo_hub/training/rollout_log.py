@@ -18,10 +18,9 @@ from pathlib import Path
 from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
-from msgrpo_hub.storage.schema import CONFIGS, FORMAT
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT, UpdateRules, with_rules
 from msgrpo_hub.storage.shards import shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
-from msgrpo_hub.storage.update_rules import UpdateRules, with_rules
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, fingerprint, stored_config
 from msgrpo_hub.training.provenance import read_provenance

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgrpo_hub.downloads.play_settings import PlaySettings, play_settings_of, read_switches
+from msgrpo_hub.downloads.inspection import PlaySettings, play_settings_of, read_object
 from msgrpo_hub.errors import UserError
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -52,5 +52,5 @@ def test_settings_are_read_as_they_were_stored() -> None:
 @pytest.mark.parametrize("text", ["{", "enable_thinking=false", "[1]", "", "{'enable_thinking': false}", "[" * 100_000])
 def test_bad_json_on_the_command_line_gets_one_line(text: str) -> None:
     with pytest.raises(UserError, match=r"expected a JSON object such as '\{\"enable_thinking\": false\}'") as caught:
-        read_switches(text)
+        read_object(text, "chat_template_kwargs", '{"enable_thinking": false}')
     assert "\n" not in str(caught.value)

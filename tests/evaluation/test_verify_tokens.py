@@ -15,8 +15,7 @@ from tokenizers import Tokenizer
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.runner import run_task

@@ -82,34 +82,18 @@ def put_here(loopback: Loopback, files: Files) -> str:
 
 SETTINGS: dict[str, tuple[Change, str]] = {
     "another method than LoRA": (settings(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
-    "a configuration of megatron": (settings(megatron_config={"a": 1}), "which imports a module that the adapter names"),
+    "a configuration of megatron": (settings(megatron_config={"a": 1}), "its megatron_config is {'a': 1}, which may run code"),
     "arguments for the tokenizer": (settings(tokenizer_kwargs={"trust_remote_code": True}), "its tokenizer_kwargs"),
     "a base at an absolute path": (settings(base_model_name_or_path="/etc"), "names '/etc' as its base: expected a repository"),
     "a base at home": (settings(base_model_name_or_path="~/secret"), "as its base: expected a repository"),
     "a base above": (settings(base_model_name_or_path="../secret"), "as its base: expected a repository"),
     "a base at an address": (settings(base_model_name_or_path="http://127.0.0.1/x"), "as its base: expected a repository"),
     "a revision that is a path": (settings(revision="../../../secret"), "its revision"),
-    "an absurd rank": (settings(r=10**9), "its r is 1000000000"),
-    "no rank at all": (settings(r=True), "its r is True"),
-    "an absurd rank for one layer": (settings(rank_pattern={"q_proj": 10**9}), "its rank_pattern"),
-    "a regular expression of a megabyte": (settings(target_modules="a" * 900_000), "its target_modules"),
-    "one among the modules": (settings(exclude_modules=["(a+)+$"]), "its exclude_modules"),
-    "one among the layers of its own": (settings(modules_to_save=["(a+)+$"]), "its modules_to_save"),
-    "one for the numbers of layers": (settings(layers_pattern="(a+)+$"), "its layers_pattern"),
-    "tokens without end": (settings(trainable_token_indices=[1] * 10_001), "its trainable_token_indices"),
-    "a setting that nobody knows": (settings(run_this={"evil": 1}), "its run_this is {'evil': 1}, which is not known here"),
-    "layers a million times": (settings(layer_replication=[[0, 1]] * 9), "which changes the layers of the base"),
-    "a beginning that changes the base": (settings(init_lora_weights="pissa"), "its init_lora_weights is 'pissa'"),
-    "a base whose weights it changes": (settings(kasa_config={"beta": 1}), "which changes the weights of the base"),
-    "a sampler of a billion": (settings(monteclora_config={"num_samples": 10**9}), "which allocates memory of any size"),
-    "another task": (settings(task_type="SEQ_CLS"), "its task_type is 'SEQ_CLS'"),
-    "a number that is none": (settings(lora_alpha=float("nan")), "its lora_alpha is nan"),
-    "a factor beyond all numbers": (settings(lora_alpha=1e308), "its lora_alpha is 1e+308"),
-    "one in a pattern of factors": (settings(alpha_pattern={"q_proj": 1e308}), "its alpha_pattern"),
-    "no JSON": (write(adapter_config_json=b"{"), "adapter_config.json is not JSON"),
-    "no object": (write(adapter_config_json=b"[1]"), "adapter_config.json is not a JSON object"),
-    "JSON without a floor": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is not JSON"),
+    "an absurd rank": (settings(r=10**9), "its r is 1000000000, which is out of range"),
+    "not JSON": (write(adapter_config_json=b"{"), "adapter_config.json is not JSON"),
+    "deeply nested JSON": (write(adapter_config_json=b"[" * 200_000), "adapter_config.json is not JSON"),
 }
+"""Attacks in the settings of an adapter → (change, words of the refusal). `test_inspection` has every setting."""
 
 HARMLESS: dict[str, Any] = {
     "auto_mapping": {"parent_library": "evil", "base_model_class": "C"},
@@ -121,7 +105,6 @@ HARMLESS: dict[str, Any] = {
     "loftq_config": {"loftq_bits": 4},
 }
 """Settings that nothing reads here, since PEFT does not get them."""
-
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -142,14 +125,10 @@ BASES: dict[str, tuple[Change, str, set[str]]] = {
         {"model.safetensors"},
     ),
     "a quantisation that imports": (edit(CONFIG, quantization_config={"quant_method": "evil"}), "quantization_config", set()),
-    "one for a part of it": (edit(CONFIG, text_config={"quantization_config": {"a": 1}}), "quantization_config", set()),
     "a kernel from another repository": (edit(CONFIG, _attn_implementation="evil/kernel"), "its _attn_implementation", set()),
     "weights elsewhere": (edit(CONFIG, transformers_weights="../x.safetensors"), "its transformers_weights", set()),
     "a model larger than its weights": (edit(CONFIG, num_hidden_layers=10**6), "far larger than its weights", set()),
-    "a vocabulary larger than its weights": (edit(CONFIG, vocab_size=10**9), "far larger than its weights", set()),
-    "less than nothing": (edit(CONFIG, num_hidden_layers=-(10**9)), "far larger than its weights", set()),
     "an index that names a path above": (sharded("../x.safetensors"), "its index names the weights", {INDEX}),
-    "an index that names an absolute path": (sharded("/etc/passwd"), "its index names the weights", {INDEX}),
     "an index that names a pickle": (sharded("model.bin"), "its index names the weights", {INDEX}),
     "an index of what is not there": (sharded("model-9.safetensors"), "no model-9.safetensors", {INDEX}),
     "a vocabulary that is a secret": (
@@ -157,8 +136,6 @@ BASES: dict[str, tuple[Change, str, set[str]]] = {
         "its tokenizer's vocab_file",
         set(),
     ),
-    "one that is a secret at home": (edit("tokenizer_config.json", vocab_file="~/.netrc"), "its tokenizer's vocab_file", set()),
-    "one that is a secret above": (edit("tokenizer_config.json", merges_file="../../.env"), "its tokenizer's merges_file", set()),
     "one that is hidden": (edit("tokenizer_config.json", vocab_file=".env"), "its tokenizer's vocab_file is '.env'", set()),
     "a type that writes to the terminal": (
         edit(CONFIG, model_type="\x1b[2Jgone"),

@@ -25,7 +25,6 @@ PUSHED = {
     "adapter_config.json",
     "adapter_model.safetensors",
     "config.toml",
-    "curve.svg",
     "curves.png",
     "msgrpo.json",
     "replay.svg",

@@ -1,274 +1,276 @@
-"""Cards state only what was measured, their code runs, and cards that the Hub would refuse are refused before the push."""
+"""Cards state only what was measured, show the texts of others as text, and the stored examples are current."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import shutil
+from collections import Counter
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml  # type: ignore[import-untyped]
+from huggingface_hub import CardData, ModelCard
 from jinja2 import UndefinedError
+from markdown_it import MarkdownIt
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.over_seeds import over_seeds
-from msgrpo_hub.evaluation.paired import Verdict
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.adapter_card import AdapterCard, Base, Figure, GameTable, PlayerRow, TaskScore, Typical
-from msgrpo_hub.hub.adapter_metadata import adapter_metadata, render_adapter
-from msgrpo_hub.hub.card_rules import check_card, split_card
+from msgrpo_hub.hub.adapter_card import Figure, FinishedRun, GameTable, Row, read_run, render_adapter, task_score
+from msgrpo_hub.hub.adapters import public_config, published_results
+from msgrpo_hub.hub.bases import Base
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training import TrainConfig, train
 from tests.hub_server.cards import check_card as check_as_the_hub_does
-from tests.hub_server.client import LOADS_MODELS
+from tests.test_docs import script
 
-warm = LOADS_MODELS
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "model_cards" / "examples"
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+COMMIT, HASH = "0123456789abcdef0123456789abcdef01234567", "ab" * 32
+BASE = Base(repo_id="Qwen/Qwen", commit=COMMIT, license={"license": "other", "license_name": "qwen-research"})
+HOSTILE = "MIT\n\n# Owned\n<script src=https://evil.example/x></script> [a](javascript:b()) ![c](https://e.example) `d` | *e* _f_"
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+@cache
+def example() -> FinishedRun:
+    return read_run(EXAMPLES / "adapter")
+
+
+def card(base: Base = BASE, rollouts: str | None = "ada/rollouts", config: dict[str, Any] | None = None, **changes: Any) -> str:
+    """The card of the example run with some changes."""
+    own = dataclasses.replace(example().config, **(config or {}))
+    return render_adapter(dataclasses.replace(example(), config=own, **changes), "ada/lake", own, base, rollouts)
 
 
 def figure(mean: float, spread: float | None = 0.05) -> Figure:
     return Figure(mean=mean, low=None if spread is None else mean - spread, high=None if spread is None else mean + spread)
 
 
-def row(reward: float, spread: float | None = 0.05) -> PlayerRow:
-    mean = figure(reward, spread)
-    return PlayerRow(
-        success=mean,
-        reward=mean,
-        success_greedy=mean,
-        reward_greedy=mean,
-        unreadable_rate=0.125,
-        truncated_rate=0.0,
-        illegal_rate=0.5,
-    )
+def row(mean: float, spread: float | None = 0.05) -> Row:
+    scores = dict.fromkeys(("success", "reward", "success_greedy", "reward_greedy"), figure(mean, spread))
+    return {**scores, "unreadable_rate": 0.125, "truncated_rate": 0.0, "illegal_rate": 0.5}
 
 
-SCORE = TaskScore(
-    task="Snake-PoisonApple-v1",
-    task_hash="1b4e0e056bf99c1e",
-    suite="semantic",
-    split="test",
-    episodes=100,
-    mode="generate",
-    temperature=0.5,
-    reward=figure(-2.25),
-    success=figure(0.25),
-    references={"random": -1.94, "greedy": -4.79},
-    folder="results/Snake-PoisonApple-v1/0123",
-)
-TABLE = GameTable(
-    game=make_game("FrozenLake-NotSlippery-v1"),
-    game_hash="f67e9e6f9fa4ef34",
-    boards=75,
-    players={"random": row(0.0), "base": row(0.25), "adapter": row(0.75), "optimal": row(1.0)},
-)
-CARD = AdapterCard(
-    repo_id="ada/lake",
-    games=(TABLE,),
-    config=TrainConfig(model=f"Qwen/Qwen2.5-3B-Instruct@{COMMIT}", updates=700, groups=1, group_size=100, selected_per_group=25),
-    base=Base(repo_id="Qwen/Qwen2.5-3B-Instruct", commit=COMMIT, license="other", license_name="qwen-research"),
-    init_adapter_commit="",
-    scores=(),
-    replayed=7,
-    typical=Typical(index=3, end="success 1.0"),
-    has_curves=True,
-    seconds={"acting": 100.0, "training": 20.0, "evaluating": 3.0},
-    processes=1,
-    threads=2,
-    memory_mb=12_340.0,
-    hardware="NVIDIA H200",
-    versions={"torch": "2.13.0"},
-    lora_layers=("k_proj", "q_proj"),
-    adapter_update=700,
-    over_seeds={},
-    rollouts="ada/lake-rollouts",
-)
+def table(adapter: Row, game: str = LAKE, **more: Any) -> GameTable:
+    return GameTable(game=make_game(game), players={"base": row(0.25), "adapter": adapter}, boards=75, **more)
 
 
-def changed(**changes: Any) -> AdapterCard:
-    return dataclasses.replace(CARD, **changes)
+# ---- the stored examples
 
 
-def with_players(**players: PlayerRow) -> tuple[GameTable, ...]:
-    return (dataclasses.replace(TABLE, players=players),)
+@pytest.fixture(scope="module")
+def rendered() -> dict[Path, str]:
+    found: dict[Path, str] = script("cards").rendered()
+    return found
 
 
-# ---- what it says
+def test_no_example_is_stale(rendered: dict[Path, str]) -> None:
+    stale = [str(path.relative_to(ROOT)) for path, text in rendered.items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run `python docs/cards.py`"
 
 
-def test_a_run_of_several_seeds_has_the_figures_over_seeds_and_one_alone_says_that_it_is_alone() -> None:
-    found = over_seeds({0: 0.75, 1: 0.9, 2: 0.8})
-    text = render_adapter(changed(over_seeds={TABLE.game.id: {"reward": found, "reward_greedy": found}}))
-    assert "This run is one of 3 that differ in their seed alone." in text
-    assert f"| reward | {found} | 0.076 | 0.750 | 0.900 |\n| reward, greedy | {found} |" in text
-    assert "One run with one seed" not in text
-    assert "One run with one seed" in render_adapter(CARD)
-    assert check_as_the_hub_does("model", text) == ([], [])
+def test_the_stored_run_is_that_of_the_built_in_adapter() -> None:
+    about = json.loads((ROOT / "msgrpo_hub/pocket/adapters/lake.json").read_text(encoding="utf-8"))
+    summary = json.loads((EXAMPLES / "adapter" / "summary.json").read_text(encoding="utf-8"))
+    trained = round(summary["seconds_acting"] + summary["seconds_training"])
+    reached = (summary["adapter"]["reward"], summary["adapter"]["reward_interval"], trained)
+    assert reached == (about["adapter"], about["interval"], about["seconds_training"]), "run `python docs/cards.py RUN`"
 
 
-def test_the_card_says_which_weights_were_kept() -> None:
-    assert "The weights are those of the last update.\n" in render_adapter(CARD)
-    best = render_adapter(changed(config=dataclasses.replace(CARD.config, keep="best"), adapter_update=340))
-    assert "The weights are those of update 340, which were the best on the 50 validation episodes" in best
+@pytest.mark.parametrize("kind", ["adapter", "base", "results", "rollouts"])
+def test_the_hub_accepts_every_example_which_installs_cites_and_shows_pictures_with_words(kind: str) -> None:
+    text = (EXAMPLES / kind / "README.md").read_text(encoding="utf-8")
+    assert check_as_the_hub_does("model" if kind in ("adapter", "base") else "dataset", text) == ([], [])
+    assert "pip install msgrpo-hub" in text
+    assert ModelCard(text).data.to_dict()["license"]
+    assert kind == "base" or "Dilkes, Jim and Yazdanpanah, Vahid and Stein, Sebastian" in text
+    assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
+    for words, picture in re.findall(r"!\[(.*?)\]\((.*?)\)", text):
+        assert (EXAMPLES / kind / picture).exists(), picture
+        assert len(words.split()) >= 8, words
+
+
+# ---- what the card of an adapter says
 
 
 def test_the_front_matter_names_the_base_the_results_and_their_intervals() -> None:
-    metadata, _ = split_card(render_adapter(changed(scores=(SCORE,))))
-    assert (metadata["base_model"], metadata["base_model_relation"]) == ("Qwen/Qwen2.5-3B-Instruct", "adapter")
+    metadata = ModelCard(card()).data.to_dict()
+    assert (metadata["base_model"], metadata["base_model_relation"]) == ("Qwen/Qwen", "adapter")
     assert (metadata["library_name"], metadata["pipeline_tag"]) == ("peft", "text-generation")
     assert (metadata["license"], metadata["license_name"]) == ("other", "qwen-research")
-    assert metadata["datasets"] == ["ada/lake-rollouts"]
-    own, measured = metadata["model-index"][0]["results"]
-    assert own["dataset"]["revision"] == "f67e9e6f9fa4ef34"
-    reward, success = own["metrics"]
-    assert (reward["type"], reward["value"], success["type"]) == ("mean_reward", 0.75, "success_rate")
-    assert reward["args"] == {"episodes": 200, "temperature": 1.0, "interval_95": [0.7, 0.8]}
-    assert (measured["dataset"]["type"], measured["dataset"]["config"]) == ("Snake-PoisonApple-v1", "semantic")
-    assert measured["metrics"][0]["value"] == -2.25
+    assert metadata["datasets"] == ["ada/rollouts"]
+    text = card(games=(table(row(1 / 3)),))
+    [result] = yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"]
+    reward, success = result["metrics"]
+    assert (result["dataset"]["type"], result["dataset"]["split"]) == (LAKE, "test")
+    assert (reward["type"], reward["value"], success["type"]) == ("mean_reward", 0.3333, "success_rate")
+    assert reward["args"] == {"episodes": 200, "temperature": 1.0, "interval_95": [0.2833, 0.3833]}
 
 
-def test_cards_pass_our_rules_and_those_of_the_hub() -> None:
-    for card in (CARD, changed(scores=(SCORE,)), changed(games=with_players(), replayed=None), changed(rollouts=None)):
-        assert check_as_the_hub_does("model", render_adapter(card)) == ([], [])
-
-
-def test_the_card_states_training_settings_time_and_machine() -> None:
-    text = render_adapter(CARD)
-    assert "700 updates of 1 × 100 episodes" in text
-    assert "(70,000 in all)" in text
-    assert "123 s (100 acting, 20 training, 3 testing) on\nNVIDIA H200, 1 process with 2 CPU threads, 12.3 GB at most." in text
-    for name, value in dataclasses.asdict(CARD.config).items():
-        assert f"| {name} | {'–' if value in ('', {}) else value} |" in text
-    for rule in TABLE.game.rules:
+def test_the_card_states_training_players_machine_and_rules() -> None:
+    text = card()
+    assert "100 updates of 8 × 32 episodes" in text
+    assert "(25,600 in all)" in text
+    assert re.search(r"It took \d+ s \(\d+ sampling, \d+ training, \d+ testing\) on\n.*, 1 process with \d CPU thread", text)
+    assert "`learning_rate` is `0.003` (default `1e-05`)" in text
+    adapter, base = (example().games[0].players[name]["success"] for name in ("adapter", "base"))
+    assert f"| **adapter** | {adapter} |" in text
+    assert f"| base | {base} |" in text
+    for rule in make_game(LAKE).rules:
         assert f"- {rule}\n" in text
-    assert "ada/lake-rollouts" in text
-
-
-def test_the_card_shows_every_player_with_intervals_and_the_rates_of_faulty_replies() -> None:
-    text = render_adapter(CARD)
-    assert "| **adapter** | 0.750 [0.700, 0.800] |" in text
-    assert "| base | 0.250 [0.200, 0.300] |" in text
-    assert "12.5 % were unparsed, 0.0 % were truncated at\n64 tokens, 50.0 % named an illegal action" in text
+    faulty = card(games=(table(row(0.5)),))
+    assert "12.5 % were unparsed, 0.0 % were truncated at\n32 tokens, 50.0 % named an illegal action" in faulty
 
 
 @pytest.mark.parametrize(
     ("adapter", "verdict", "words"),
     [
         (row(0.75), "better", None),
-        (row(0.28), "inconclusive", "do not show that it helps"),
+        (row(0.28), "inconclusive", "is not significant"),
         (row(0.1), "worse", "plays worse than its base"),
-        (row(0.75, None), "better", "say next to nothing"),
+        (row(0.75, None), "better", "too few episodes"),
         (row(0.75), None, None),
     ],
 )
-def test_the_card_warns_unless_the_adapter_is_shown_to_help(
-    adapter: PlayerRow, verdict: Verdict | None, words: str | None
-) -> None:
-    [table] = with_players(**{**TABLE.players, "adapter": adapter})
-    text = render_adapter(changed(games=(dataclasses.replace(table, verdict=verdict),)))
-    warnings = ["do not show that it helps", "plays worse than its base", "say next to nothing"]
+def test_the_card_warns_unless_the_adapter_is_shown_to_help(adapter: Row, verdict: Any, words: str | None) -> None:
+    text = card(games=(table(adapter, verdict=verdict),))
+    warnings = ["is not significant", "plays worse than its base", "too few episodes"]
     assert [warning for warning in warnings if warning in text] == ([words] if words else [])
 
 
-def test_the_card_says_how_often_each_start_was_played() -> None:
-    for repeats, said in ((1, "| 100 |"), (4, "| 100 × 4 |")):
-        text = render_adapter(changed(scores=(dataclasses.replace(SCORE, repeats=repeats),)))
-        assert f"| Snake-PoisonApple-v1 | semantic, test {said} -2.250" in text
+def test_each_game_has_its_own_verdict() -> None:
+    games = (table(row(0.75), SNAKE, verdict="better"), table(row(0.1), LAKE, verdict="worse"))
+    text = card(config={"game": f"{SNAKE},{LAKE}"}, games=games)
+    first, second = text.split("\n## ")[0].split("On 200 test episodes of ")[1:]
+    assert (first[: len(SNAKE) + 2], second[: len(LAKE) + 2]) == (f"`{SNAKE}`", f"`{LAKE}`")
+    assert ["plays worse than its base" in part for part in (first, second)] == [False, True]
+
+
+def test_unknown_facts_are_omitted() -> None:
+    text = card(
+        base=Base(repo_id="gpt2", commit=COMMIT),
+        rollouts=None,
+        games=(GameTable(game=make_game(LAKE), players={}),),
+        replayed=None,
+        memory_mb=None,
+        hardware="",
+        versions={},
+    )
+    assert not {"license", "datasets", "model-index"} & ModelCard(text).data.to_dict().keys()
+    assert "The base states no licence" in text
+    assert "was not evaluated" in text
+    assert "Not measured: whether it still follows the prompt" in text
+    assert not re.search(r"\bNone\b|replay.svg|\n\n\n| $", text, re.MULTILINE)
+    assert check_as_the_hub_does("model", text) == ([], [])
 
 
 @pytest.mark.parametrize(
-    ("how", "learned"),
+    ("how", "words"),
     [
         ({}, "It learned from rewards alone, by playing"),
-        (
-            {"teacher": "optimal", "taught": 3, "updates": 5},
-            "It learned from the moves of a teacher, and then from rewards, ",
-        ),
+        ({"teacher": "optimal", "taught": 3, "updates": 5}, "It learned from the moves of a teacher, and then from rewards, "),
         ({"teacher": "optimal", "taught": 3, "updates": 3}, "It learned from the moves of a teacher, by playing"),
+        ({"teacher": "optimal", "taught": 3}, "The first 3 updates are behaviour cloning of the moves of the player `optimal`"),
+        ({"keep": "last"}, "The weights are those of the last update.\n"),
+        ({"keep": "best"}, "which were the best on the 50 validation episodes"),
+        ({"init_adapter": f"ada/first@{COMMIT}"}, f"Training started from the adapter `ada/first@{COMMIT}`."),
+        ({"credit": "reward-to-go"}, "`credit` is `reward-to-go` (default `whole-episode`)"),
     ],
 )
-def test_the_card_says_what_it_learned_from(how: dict[str, Any], learned: str) -> None:
-    assert learned in render_adapter(changed(config=dataclasses.replace(CARD.config, **how)))
+def test_the_card_names_the_choices_of_the_run(how: dict[str, Any], words: str) -> None:
+    assert words in card(config=how)
 
 
-def test_the_card_of_an_adapter_that_went_on_from_another_says_that_more_may_have_been_learned_there() -> None:
-    """The other may have been taught the moves of a teacher."""
-    for start, said in (("ada/taught@" + 40 * "a", True), ("", False)):
-        text = render_adapter(changed(config=dataclasses.replace(CARD.config, init_adapter=start)))
-        assert ("It went on from another adapter, and what that one had learned from is not told here." in text) == said
+def test_a_local_first_adapter_is_named_by_its_hash_alone() -> None:
+    published = public_config(TrainConfig(init_adapter="ada/first"), BASE, "0123abcd")
+    assert published.init_adapter == "ada/first@0123abcd"
+    private = public_config(TrainConfig(init_adapter="runs/zaphod/adapter"), BASE, HASH)
+    text = card(config={"init_adapter": private.init_adapter}, init_adapter_commit=HASH)
+    assert "zaphod" not in text
+    assert "SHA-256 hash of its folder starts with `abababababab`" in text
+    assert "msgrpo train --config config.toml" not in text
 
 
-def test_the_card_says_what_was_not_measured() -> None:
-    assert "Not measured: whether it still follows the prompt" in render_adapter(CARD)
-    measured = render_adapter(changed(scores=(SCORE,)))
-    assert "Not measured: whether it still follows the prompt" not in measured
-    assert "| Snake-PoisonApple-v1 | semantic, test | 100 | -2.250 [-2.300, -2.200] |" in measured
-    assert "random -1.940, greedy -4.790" in measured
-    silent = render_adapter(changed(games=with_players(), replayed=None, has_curves=False))
-    assert "It has not been evaluated" in silent
-    assert "![" not in silent
-    assert "model-index" not in silent
+def test_texts_of_others_mark_nothing_up() -> None:
+    def markup(text: str) -> Counter[str]:
+        """How often a card has a heading, a link, HTML and so on."""
+        base = dataclasses.replace(BASE, license={"license": "other", "license_name": text})
+        shown = card(base, config={"init_adapter": text}, hardware=text, versions={text: text}, lora_layers=(text,))
+        assert "# Owned" not in shown.splitlines()
+        blocks = MarkdownIt("commonmark").enable("table").parse(ModelCard(shown).text)
+        parts = [*blocks, *(part for block in blocks for part in block.children or ())]
+        return Counter(part.type for part in parts if part.type not in ("text", "softbreak"))
+
+    assert markup(HOSTILE) == markup("harmless")
 
 
-def test_a_rendered_card_has_no_leftovers_of_its_template() -> None:
-    for card in (CARD, changed(scores=(SCORE,), memory_mb=None, hardware="", versions={}, rollouts=None, replayed=None)):
-        text = render_adapter(card)
-        assert not re.search(r"\bNone\b|\{\{|\}\}|\{%|\n\n\n| $", text, re.MULTILINE)
-        assert max(len(line) for line in text.splitlines()) < 400
+def test_an_undefined_name_in_a_template_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="'name' is undefined"):
+        render("adapter.md.jinja", CardData())
 
 
-def test_a_name_that_a_template_does_not_find_is_an_error() -> None:
-    with pytest.raises(UndefinedError, match="front_matter"):
-        render("adapter.md.jinja", {"card": CARD})
+# ---- reading a run
 
 
-# ---- what is refused
-
-
-def card(**metadata: Any) -> str:
-    lines = [f"{key.replace('_index', '-index')}: {value}" for key, value in metadata.items()]
-    return "---\n" + "\n".join(lines) + "\n---\n# A card\n"
-
-
-RESULT = "task: {{type: x}}, dataset: {{type: d, name: d}}, metrics: [{{type: m, value: {}}}]"
+def test_a_run_of_several_games_has_one_table_and_one_result_for_each(tiny_model: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"updates": 1, "groups": 2, "group_size": 2, "selected_per_group": 1, "max_new_tokens": 4}
+    tested: dict[str, Any] = {"eval_every": 0, "test_episodes": 3, "lora_rank": 4, "lora_alpha": 8}
+    config = TrainConfig(game=f"{LAKE}=3,{SNAKE}", model=str(tiny_model), **settings, **tested)
+    summary = train(config, tmp_path, show_progress=False)
+    run = read_run(tmp_path)
+    text = render_adapter(run, "ada/both", config := public_config(run.config, BASE), BASE, None)
+    assert check_as_the_hub_does("model", text) == ([], [])
+    assert f"`{LAKE}` (weight 3) and `{SNAKE}` (weight 1)" in text
+    assert re.findall(r"^\*\*(\S+-v1)\*\*\n\n\| player", text, re.MULTILINE) == [LAKE, SNAKE]
+    [of_snake] = summary["other_games"]
+    low, high = summary["random"]["reward_interval"]
+    means = [f"{summary['random']['reward']:.3f} [{low:.3f}, {high:.3f}]", f"{of_snake['random']['reward']:.3f} (n < 30)"]
+    assert re.findall(r"^\| random \| ([^|]*) \|", text, re.MULTILINE) == means
+    results = published_results(run, config, BASE)
+    assert (results["game"], [other["game"] for other in results["other_games"]]) == (LAKE, [SNAKE])
+    assert results["other_games"][0]["players"]["adapter"]["reward"].mean == of_snake["adapter"]["reward"]
+    assert [table.verdict for table in run.games] == ["inconclusive"] * 2, "one update of a random model changes nothing"
+    (tmp_path / "summary.json").write_text(json.dumps(summary | {"other_games": []}))
+    with pytest.raises(UserError, match=f"no results for {SNAKE}: expected one table per game"):
+        read_run(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (card(license="nope"), "license 'nope'"),
-        (card(license="other"), "needs a license_name"),
-        (card(base_model="/home/ada/model"), "base_model '/home/ada/model' is not a repository"),
-        (card(base_model="./runs/1"), "base_model './runs/1' is not a repository"),
-        (card(base_model="a/b/c"), "is not a repository"),
-        (card(datasets="['..']"), "datasets '..' is not a repository"),
-        (card(tags="[1]"), "tags must be strings"),
-        (card(model_index="[{results: []}]"), "model-index has no name"),
-        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.nan')}}}]}}]"), "m = nan is not a finite number"),
-        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('.inf')}}}]}}]"), "m = inf is not a finite number"),
-        (card(model_index=f"[{{name: a, results: [{{{RESULT.format('12 +/- 3')}}}]}}]"), "is not a finite number"),
-        (card(model_index="[{name: a, results: [{metrics: [{value: 1}]}]}]"), "task.type is missing"),
-        (card(license="mit") + "trained in /home/ada/runs", "it has a path of this machine"),
-        (card(license="mit") + "trained in C:\\Users\\ada", "it has a path of this machine"),
-        ("# A card\n", "expected front matter"),
-        ("---\n- a\n---\n", "expected front matter"),
-        ("---\na: [\n---\n", "is not valid YAML"),
-    ],
+    ("wins", "verdict"),
+    [((20, 30), "better"), ((30, 20), "worse"), ((20, 22), "inconclusive"), ((20, 20), "inconclusive")],
 )
-def test_a_card_that_the_hub_would_refuse_is_refused_before_the_push(content: str, words: str) -> None:
-    with pytest.raises(UserError, match="the card is not pushed") as refusal:
-        check_card(content)
-    assert words in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+def test_an_adapter_is_compared_with_its_base_episode_by_episode(wins: tuple[int, int], verdict: str, tmp_path: Path) -> None:
+    """20 and 30 of 50 have intervals that overlap; but where one wins in ten episodes and the other in none, they differ."""
+    run = Path(shutil.copytree(EXAMPLES / "adapter", tmp_path / "run"))
+    table = pq.read_table(run / "test_episodes.parquet")
+    first = {row["player"]: row for row in table.to_pylist() if row["temperature"] == 1.0}
+    rows = [
+        first[player] | {"index": index, "success": index < won, "reward": float(index < won)}
+        for player, won in zip(("base", "adapter"), wins, strict=True)
+        for index in range(50)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), run / "test_episodes.parquet")
+    assert [table.verdict for table in read_run(run).games] == [verdict]
+    rows[0]["reward"] = 7.0
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), run / "test_episodes.parquet")
+    with pytest.raises(UserError, match=r"test_episodes.parquet' is damaged \("):
+        read_run(run)
 
 
-def test_a_number_that_is_not_finite_never_becomes_a_card() -> None:
-    games = with_players(**{**TABLE.players, "adapter": row(float("nan"), None)})
-    with pytest.raises(UserError, match="not a finite number"):
-        render_adapter(changed(games=games))
+def test_results_of_eval_are_on_the_card_with_their_records(played: Path) -> None:
+    from msgrpo_hub.evaluation.results import find_results
 
-
-def test_unknown_facts_are_left_out_of_the_metadata() -> None:
-    bare = adapter_metadata(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None), games=with_players(), rollouts=None))
-    assert not {"license", "datasets", "model-index"} & set(bare)
-    assert "The base states no licence" in render_adapter(changed(base=Base(repo_id="gpt2", commit=COMMIT, license=None)))
+    [result, _] = find_results(played / "random")
+    result = dataclasses.replace(result, config=result.config | {"identity": result.config["identity"] | {"temperature": 0.5}})
+    score, text = task_score(result), card(results=(result,))
+    assert f"| {score['task']} | tiny, test | 30 | {score['reward']} | {score['success']} |" in text
+    assert f"[generate, T = 0.5]({score['folder']})" in text
+    entry = yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"][1]
+    assert entry["dataset"]["config"] == "tiny"
+    assert entry["metrics"][0]["args"]["temperature"] == 0.5

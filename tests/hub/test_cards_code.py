@@ -1,9 +1,10 @@
-"""The code and the commands of a card run as they are."""
+"""The code and the commands of the cards run as they are."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -11,10 +12,15 @@ from safetensors.torch import load, load_file
 
 from msgrpo_hub.downloads.names import pocket_path
 from tests.hub.conftest import FLAGS, msgrpo, refused, run_command
-from tests.hub_server.client import LOADS_MODELS
+from tests.hub.pushed_results import kept
+from tests.hub.pushed_results import load as load_results
+from tests.hub.pushed_results import push as push_results
+from tests.hub.pushed_rollouts import push as push_rollouts
+from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS
 from tests.hub_server.lanes import Loopback
+from tests.hub_server.operations import put
 
-warm = LOADS_MODELS
+warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
 
 
 def run_code(block: str) -> None:
@@ -22,15 +28,50 @@ def run_code(block: str) -> None:
     exec(compile(block, "card", "exec"), {"__name__": "__main__"})
 
 
-def test_code_blocks_of_the_cards_run_without_a_login(loopback: Loopback, trained: Path, base: str) -> None:
+def blocks(loopback: Loopback, repo: str, kind: str = "model", language: str = "python") -> Iterator[str]:
+    yield from re.findall(rf"```{language}\n(.*?)```", loopback.files(repo, kind)["README.md"].decode(), re.DOTALL)
+
+
+def test_adapter_and_base_load_by_their_cards_without_a_login(loopback: Loopback, trained: Path, base: str) -> None:
     repo = loopback.repository()
     assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base, "--public").code == 0
-    texts = [loopback.files(name)["README.md"].decode() for name in (repo, base)]
-    blocks = [block for text in texts for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
-    ran = [loopback.nobody.attempt(run_code, block) for block in blocks]
+    ran = [loopback.nobody.attempt(run_code, block) for name in (repo, base) for block in blocks(loopback, name)]
     assert [(one.code, one.error) for one in ran] == [(0, None)] * 3, [one.err for one in ran]
     assert re.search(r"^(success|no success) -?\d", ran[0].out, re.MULTILINE)
     assert "@" in ran[2].out  # the board of a lake, and a reply
+
+
+def test_rollouts_load_by_their_card(loopback: Loopback, saved: Path, evaluated: Path) -> None:
+    for folder in (saved, evaluated):
+        repo = loopback.repository("dataset")
+        loopback.owner.call(push_rollouts, folder, repo)
+        sources = list(blocks(loopback, repo, "dataset"))
+        assert len(sources) == 3
+        for source in sources:
+            done = loopback.owner.attempt(run_code, source)
+            assert (done.code, "Ignoring" in done.err) == (0, False), done.err  # part of a malformed card
+
+
+def test_results_load_by_their_card(loopback: Loopback, played: Path) -> None:
+    repo = loopback.repository("dataset")
+    for player in ("random", "greedy"):
+        loopback.owner.call(push_results, played / player, repo, private=False)
+    [block] = blocks(loopback, repo, "dataset")
+    ran = loopback.nobody.attempt(run_code, block)
+    assert (ran.code, ran.out.split()[0], ran.out.split()[-1]) == (0, "greedy", "30"), ran.err
+
+
+def test_the_commands_of_the_results_card_add_a_player_and_update_the_page(
+    loopback: Loopback, played: Path, tmp_path: Path
+) -> None:
+    repo = loopback.repository("dataset")
+    loopback.owner.call(push_results, played / "random", repo)
+    loopback.owner.call(put, repo, {f"results/{name}": content for name, content in kept(played / "greedy").items()}, "dataset")
+    *_, commands = blocks(loopback, repo, "dataset", "bash")
+    for command in commands.splitlines():
+        done = loopback.owner.attempt(run_command, command, tmp_path)
+        assert done.code == 0, done.err
+    assert {run["player"] for run in loopback.owner.call(load_results, repo)} == {"random", "greedy"}
 
 
 def rendered(repo: str) -> str:
@@ -60,7 +101,7 @@ def test_an_adapter_is_pushed_with_its_chat_template_and_switches_and_strangers_
     assert json.loads(files["msgrpo.json"])["chat_template_kwargs"] == {"quick": True}
     assert "add_generation_prompt=True, **{'quick': True})`" in files["README.md"].decode()
     assert loopback.nobody.call(rendered, repo).endswith("<|assistant|> Be quick.")
-    ours, plain = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)
+    ours, plain = blocks(loopback, repo)
     assert loopback.nobody.attempt(run_code, ours).code == 0
     shown = (
         'messages = [{"role": "user", "content": "?"}]\n'
@@ -77,8 +118,7 @@ def test_the_commands_of_the_card_train_the_same_weights_again(
 ) -> None:
     repo = loopback.repository()
     assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base).code == 0
-    blocks = re.findall(r"```bash\n(.*?)```", loopback.files(repo)["README.md"].decode(), re.DOTALL)
-    [commands] = [block for block in blocks if "msgrpo train" in block]
+    [commands] = [block for block in blocks(loopback, repo, language="bash") if "msgrpo train" in block]
     for command in commands.splitlines():
         done = loopback.owner.attempt(run_command, command, tmp_path)
         assert done.code == 0, done.err

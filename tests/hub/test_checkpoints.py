@@ -11,7 +11,6 @@ from huggingface_hub import HfApi
 
 from msgrpo_hub.downloads.fetching import base_of
 from msgrpo_hub.downloads.names import pocket_path
-from msgrpo_hub.hub.checkpoints import push_evaluation
 from tests.hub.conftest import FLAGS, msgrpo, refused
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.lanes import Loopback
@@ -52,14 +51,11 @@ def test_a_new_folder_gets_the_run_and_its_configuration(loopback: Loopback, kep
     assert not [path for path in (tmp_path / "second").iterdir() if path.name.startswith(".fetched")]
 
 
-def test_a_run_is_one_commit_of_a_private_repository_without_what_the_machine_knows(loopback: Loopback, kept: Path) -> None:
+def test_a_run_is_one_commit_of_a_private_repository_that_resumes_anywhere(loopback: Loopback, kept: Path) -> None:
+    assert kept.exists()
     assert loopback.stored("ada/kept").private
     assert len(loopback.commits("ada/kept")) == 1
     assert json.loads(loopback.files("ada/kept")["msgrpo-run.json"]) == {"format": "msgrpo-run-v1"}
-    everything = b"".join(loopback.files("ada/kept").values())
-    assert str(kept).encode() not in everything
-    assert str(pocket_path()).encode() not in everything
-    assert b"Model Card for Model ID" not in everything  # PEFT's template
     for folder in ("adapter", "best"):
         settings = json.loads(loopback.files("ada/kept")[f"{folder}/adapter_config.json"])
         assert base_of(settings, "ada/kept") == str(pocket_path())
@@ -86,16 +82,8 @@ def test_a_public_repository_and_one_with_something_else_are_refused_before_trai
 
 def test_another_run_does_not_replace_the_one_that_is_kept(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
     before = loopback.files("ada/kept")
-    done = train(loopback, tmp_path / "other", *RUN, "--seed", 1)
-    assert "'ada/kept' holds a run with seed = 0, not 1: expected the same configuration" in refused(done)
-    assert loopback.files("ada/kept") == before
-    assert kept.exists()
-
-
-def test_the_same_run_begun_anew_does_not_replace_what_is_kept_of_it(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
-    before = loopback.files("ada/kept")
-    done = train(loopback, tmp_path / "anew", *RUN)
-    assert f"'ada/kept' holds 3 updates of this run and {str(tmp_path / 'anew')!r} 0: expected --resume" in refused(done)
+    done = train(loopback, tmp_path / "other", *RUN)
+    assert "'ada/kept' already holds a run: resume it with --resume" in refused(done)
     assert loopback.files("ada/kept") == before
     assert kept.exists()
 
@@ -125,7 +113,7 @@ def test_an_evaluation_takes_from_the_repository_what_its_folder_lacks_and_leave
     tasks[1].unlink()  # and with a task that was interrupted
     again = evaluate("quick")
     assert again.code == 0, again.err
-    assert "going on with the evaluation of ada/kept" in again.err
+    assert "resuming the evaluation of ada/kept" in again.err
     assert all(path.exists() for path in tasks)
     assert loopback.files("ada/kept") == before
 
@@ -165,32 +153,9 @@ def test_a_hub_that_does_not_answer_ends_the_command_and_starts_no_run_anew(
     before = loopback.files("ada/kept")
     loopback.fail("unavailable", where="GET /api/models/ada/kept", times=50)
     done = train(loopback, tmp_path / "second", "--resume", *RUN)
-    assert "the Hub returned a server error (HTTP 503" in refused(done)
+    assert "HTTP 503" in refused(done)
     assert loopback.files("ada/kept") == before
     assert kept.exists()
-
-
-def behind(folder: Path, updates: int) -> None:
-    """In the client's process: a machine that has made fewer updates of the run comes to its next push."""
-    from types import SimpleNamespace
-
-    from msgrpo_hub.hub.checkpoints import HubCheckpoints
-
-    checkpoints = HubCheckpoints("ada/kept", 0, fetch=True)
-    checkpoints.folder = folder
-    checkpoints.on_update(SimpleNamespace(index=updates + 1))
-
-
-def test_of_two_machines_with_one_run_the_slower_does_not_replace_the_faster(
-    loopback: Loopback, kept: Path, tmp_path: Path
-) -> None:
-    before = loopback.files("ada/kept")
-    shutil.copytree(kept, slow := tmp_path / "slow")
-    (slow / "metrics.jsonl").write_text((kept / "metrics.jsonl").read_text().splitlines()[0] + "\n")
-    done = loopback.owner.attempt(behind, slow, 1)
-    assert done.code == 0, done.err
-    assert "update 1 is not on the Hub yet: 'ada/kept' holds 3 updates of this run" in done.err
-    assert loopback.files("ada/kept") == before
 
 
 def test_a_large_file_that_does_not_arrive_is_logged_and_sent_with_the_next(loopback: Loopback, tmp_path: Path) -> None:
@@ -199,31 +164,6 @@ def test_a_large_file_that_does_not_arrive_is_logged_and_sent_with_the_next(loop
     assert done.code == 0, done.err
     assert "update 1 is not on the Hub yet: a transfer with 'ada/kept' failed" in done.err
     assert loopback.files("ada/kept")["summary.json"] == (tmp_path / "run" / "summary.json").read_bytes()
-
-
-def test_results_that_lack_episodes_do_not_replace_finished_ones(loopback: Loopback, tmp_path: Path) -> None:
-    def evaluate(folder: Path, suite: str) -> Finished:
-        kept = ["--checkpoint-repo", "ada/kept", "--output-dir", folder]
-        return loopback.owner.attempt(msgrpo, "eval", "random", "--suite", suite, *kept)
-
-    assert evaluate(tmp_path / "a", "quick").code == 0
-    before = loopback.files("ada/kept")
-    [first, *_] = sorted((tmp_path / "a").rglob("results.json"))
-    lacking = tmp_path / "b" / first.relative_to(tmp_path / "a")
-    shutil.copytree(first.parent, lacking.parent)
-    summary = json.loads(first.read_text())
-    lacking.write_text(json.dumps(summary | {"complete": False, "failed": 2}))
-    log = lacking.with_name("episodes.jsonl")
-    log.write_text("what has been played so far")
-    for repo in ("ada/kept", "ada/other"):
-        done = loopback.owner.attempt(push_evaluation, tmp_path / "b", repo)
-        assert done.code == 0, done.err
-    assert loopback.files("ada/kept") == before
-    kept = [content for name, content in loopback.files("ada/other").items() if name.endswith("/episodes.jsonl")]
-    assert kept == [log.read_bytes()]  # where no whole one is, another attempt goes on from there
-    assert evaluate(tmp_path / "b", "quick").code == 0
-    assert json.loads(lacking.read_text())["complete"] is True
-    assert loopback.files("ada/kept") == before
 
 
 def test_several_seeds_cannot_share_a_repository(loopback: Loopback, tmp_path: Path) -> None:

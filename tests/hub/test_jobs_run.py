@@ -109,7 +109,7 @@ def test_an_evaluation_whose_machine_is_taken_away_plays_only_what_is_missing(lo
     assert done.code == 0, done.err
     [job] = loopback.hub.jobs.values()
     assert (job.stage, job.attempts) == ("COMPLETED", 2)
-    assert "going on with the evaluation of ada/board-run: " in "\n".join(job.lines)
+    assert "resuming the evaluation of ada/board-run: " in "\n".join(job.lines)
     alone = loopback.owner.attempt(msgrpo, "eval", "random", "greedy", "--suite", SUITE, "--output-dir", tmp_path / "alone")
     assert alone.code == 0, alone.err
     expected = {

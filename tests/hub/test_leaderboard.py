@@ -123,7 +123,7 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback, tmp_p
     repo = loopback.repository("dataset")
     loopback.owner.call(push, played / "random", repo, private=True)
     cases: list[tuple[Client, list[object], str]] = [
-        (loopback.owner, ["ada/none"], "'ada/none' does not exist"),
+        (loopback.owner, ["ada/none"], "'ada/none', HTTP 404"),
         (loopback.nobody, [repo], "is missing or private, and no token was found"),
         (loopback.owner, [repo, "--revision", "none"], "has no such branch or commit"),
         (loopback.owner, [repo, "--task", "Snake-Solo-v1"], "unknown task 'Snake-Solo-v1'"),

@@ -50,7 +50,7 @@ def link_to_a_secret(run: Path) -> None:
         (lambda run: (run / "adapter/adapter_model.bin").write_bytes(b""), "can run code when it is loaded"),
         (lambda run: (run / "adapter/adapter_model.safetensors").write_bytes(b"pickle"), "no adapter in"),
         (change_json("adapter/adapter_config.json", peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
-        (change_json("adapter/adapter_config.json", megatron_config={"a": 1}), "which imports a module"),
+        (change_json("adapter/adapter_config.json", megatron_config={"a": 1}), "its megatron_config is"),
         (link_to_a_secret, "is a link"),
         (lambda run: (run / "replay.svg").write_text("<text>/home/zaphod/x</text>"), "contains a path of this machine"),
         (lambda run: (run / "summary.json").unlink(), "holds no finished run (no summary.json)"),
@@ -110,34 +110,14 @@ def test_a_base_on_the_hub_is_pinned_and_the_card_has_its_licence(loopback: Loop
     loopback.owner.call(push, run, repo)
     pushed = loopback.files(repo)
     assert f'model = "{base}@{commit}"' in pushed["config.toml"].decode()
-    link = f"https://huggingface.co/{base}/blob/{commit}/README.md"
-    assert f"license: other\nlicense_name: research\nlicense_link: {link}\n" in pushed["README.md"].decode()
-
-
-@pytest.mark.parametrize(
-    ("front_matter", "stated"),
-    [
-        ("---\nlicense: mit\n---", "license: mit\n"),
-        ("---\nlicense: [mit]\n---\n", "license: mit\n"),
-        ("---\nlicense: [mit, gpl-3.0]\n---\n", "license: other\nlicense_name: mit, gpl-3.0\n"),
-    ],
-)
-def test_the_licence_of_a_base_is_what_the_hub_reads(
-    loopback: Loopback, run: Path, base: str, front_matter: str, stated: str
-) -> None:
-    loopback.owner.call(put, base, {"README.md": f"{front_matter}\n# A base".encode()})
-    repo = loopback.repository()
-    change_config('"pocket"', f'"{base}"')(run)
-    change_json("summary.json", base_commit=loopback.refs(base)["refs/heads/main"])(run)
-    loopback.owner.call(push, run, repo)
-    assert stated in loopback.files(repo)["README.md"].decode()
+    assert "license: other\nlicense_name: research\n" in pushed["README.md"].decode()
 
 
 def test_a_base_with_another_chat_template_is_another_base(loopback: Loopback, trained: Path, base: str) -> None:
     settings = json.loads((pocket_path() / "tokenizer_config.json").read_text())
     loopback.owner.call(put, base, {"tokenizer_config.json": json.dumps(settings | {"chat_template": "another"}).encode()})
     words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository(), "--base", base))
-    assert "is not the base that the adapter was trained on (tokenizer_config.json differs)" in words
+    assert "is not the base of the adapter (tokenizer_config.json differs)" in words
 
 
 def test_the_base_never_overwrites_another_model(loopback: Loopback) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.hub.rollout_reading import load_rollouts
+from msgrpo_hub.hub.rollouts import load_rollouts
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
 from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_rollouts import EPISODES, LAKE, RUN, load, push, rows, upload_all

@@ -13,7 +13,7 @@ import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.verify_rollouts import verify_rollouts
-from msgrpo_hub.hub.rollout_reading import load_rollouts
+from msgrpo_hub.hub.rollouts import load_rollouts
 from msgrpo_hub.storage.shards import shards
 from tests.hub.pushed_rollouts import EPISODES
 

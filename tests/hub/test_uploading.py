@@ -6,12 +6,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.repo_files import check_folder
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, upload
 from tests.hub_server.client import Finished
 from tests.hub_server.lanes import Lane, Loopback
 from tests.hub_server.operations import create, put
@@ -65,7 +61,7 @@ def test_only_what_changed_is_sent_and_the_tag_moves(loopback: Loopback) -> None
     loopback.forget_requests()
     pushed = loopback.owner.call(push, SMALL | {"data/a.txt": b"b"}, Target(repo_id=repo), tags=("v1",))
     assert pushed.changed == ("data/a.txt",)
-    assert not loopback.requests("PUT |lfs")
+    assert not loopback.requests("PUT ")
     refs = loopback.refs(repo)
     assert refs["refs/tags/v1"] == refs["refs/heads/main"] == pushed.commit != refs["refs/tags/step-1"]
 
@@ -111,29 +107,20 @@ def test_after_a_race_the_push_commits_onto_the_new_head(loopback: Loopback) -> 
 def test_repeated_races_are_reported(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.fail("race", times=2)
-    assert "concurrent changes to" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
+    assert "another change came first" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
     assert "README.md" not in loopback.files(repo)
 
 
-def test_a_rate_limit_is_waited_for_and_reported(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.fail("rate_limited", where="POST .*/commit/")
-    finished = loopback.owner.attempt(push, SMALL, Target(repo_id=repo))
-    assert (finished.error, loopback.files(repo)) == (None, SMALL)
-    assert "waiting 2 s" in finished.err
-
-
-def test_a_pull_request_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
+def test_a_pull_request_leaves_main_alone(loopback: Loopback) -> None:
     """The user has no write access to the repository."""
     repo = loopback.repository()
     loopback.owner.call(create, repo, private=False)
     loopback.owner.call(put, repo, {"a.txt": b"1"})
     target = Target(repo_id=repo, create_pr=True)
     first = loopback.stranger.call(push, SMALL, target, tags=("v1",))
-    again = loopback.stranger.call(push, SMALL, target, tags=("v1",))
     assert loopback.files(repo) == {"a.txt": b"1"}
     assert set(loopback.refs(repo)) == {"refs/heads/main", "refs/pr/1"}
-    assert (first.pull_request, first.commit) == (again.pull_request, again.commit)
+    assert first.pull_request
     assert loopback.files(repo, revision="refs/pr/1") == {"a.txt": b"1", **SMALL}
 
 
@@ -182,9 +169,9 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> No
     loopback.stranger.call(create, bobs, private=True)
     cases = [
         (loopback.nobody, repo, "no token for the Hub was found: run `hf auth login`"),
-        (loopback.client("hf_wrong"), repo, "does not accept the token"),
-        (loopback.reader, repo, "may not write to"),
-        (loopback.owner, bobs, "may not write to"),
+        (loopback.client("hf_wrong"), repo, "the token is not accepted"),
+        (loopback.reader, repo, "the token may not do this"),
+        (loopback.owner, bobs, "the token may not do this"),
         (loopback.client(HF_HUB_OFFLINE="1"), repo, "HF_HUB_OFFLINE is set"),
         (loopback.client(HF_ENDPOINT="http://127.0.0.1:9"), repo, "the Hub cannot be reached"),
     ]
@@ -201,77 +188,3 @@ def test_a_card_that_the_hub_refuses_stops_the_push(loopback: Loopback) -> None:
 
 
 # ---- what may leave the machine
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("a.json", b'{"path": "/home/ada/x"}', "a path of this machine (/home/a"),
-        ("a.md", b"see C:\\Users\\ada", "a path of this machine"),
-        ("a.toml", b'model = "~/models/x"', "a path of this machine"),
-        ("a.yaml", b"base_model:adapter:/home/ada", "a path of this machine"),
-        ("a.html", b"<a href='file:///anywhere'>", "a path of this machine"),
-        ("a.jinja", f"{Path.cwd()}/x".encode(), "a path of this machine"),
-        ("a.json", b'{"reply": "see\\n/home/ada/x"}', "a path of this machine"),
-        ("a.txt", b"hf_" + b"a1B2" * 8, "a token"),
-        ("a.json", b'{"reply": "it is\\nhf_' + b"a1B2" * 8 + b'"}', "a token"),
-        ("a.parquet", b"\0\1hf_" + b"a1B2" * 8 + b"\0", "a token"),
-        ("a.safetensors", b"\0my-secret\0", "a token"),
-        ("adapter_model.bin", b"", "can run code"),
-        ("deep/a.pkl", b"", "can run code"),
-        (".env", b"", "is not pushed"),
-        (".git/config", b"", "is not pushed"),
-        ("a\nb.txt", b"", "is not pushed"),
-        ("a$(reboot).txt", b"", "is not pushed"),
-        ("a.", b"", "is not pushed"),
-    ],
-)
-def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError) as refusal:
-        check_folder(tmp_path, "my-secret")
-    assert words in str(refusal.value)
-    assert "a1B2a1B2" not in str(refusal.value)
-
-
-def test_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "replay.svg").symlink_to("/etc/hostname")
-    with pytest.raises(UserError, match="is a link"):
-        check_folder(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
-def test_harmless_lookalikes_of_secrets_are_pushed(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.md").write_bytes(content)
-    assert list(check_folder(tmp_path)) == ["a.md"]
-
-
-@pytest.mark.parametrize(
-    "name", ["lake", "../lake", "ada/..", "ada/lake/x", "ada/la ke", "ada/-x", "/ada", "ada/x.git", "ada/x--y", ""]
-)
-def test_hostile_names_of_repositories_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match="expected USER/NAME"):
-        check_repo_id(name)
-
-
-@pytest.mark.parametrize("revision", ["..", "a/../b", "-x", "a b", "refs//x", "a/", "x" * 101])
-def test_hostile_names_of_branches_are_refused(revision: str) -> None:
-    with pytest.raises(UserError, match="expected the name of a branch"):
-        Target(repo_id="ada/lake", revision=revision)
-
-
-@given(st.from_regex(r"[A-Za-z0-9]{1,10}([._-]?[A-Za-z0-9]){0,10}/[A-Za-z0-9]{1,10}([._-]?[A-Za-z0-9]){0,10}", fullmatch=True))
-def test_plain_names_are_accepted(name: str) -> None:
-    if not name.endswith(".git"):
-        assert check_repo_id(name) == name
-
-
-def test_a_failed_first_push_says_that_an_empty_repository_is_left(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.fail("commit_fails")
-    left = f"'{repo}' is there, private and empty, until a push succeeds"
-    assert left in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
-    assert loopback.owner.call(push, SMALL, Target(repo_id=repo)).changed
-    loopback.fail("commit_fails")
-    assert "empty" not in said(loopback.owner.attempt(push, SMALL | {"more.txt": b"more"}, Target(repo_id=repo)))

@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.downloads.fetching import Fetched, fetch
-from msgrpo_hub.downloads.listing import list_files
+from msgrpo_hub.downloads.fetching import Fetched, fetch, list_files
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.adapters import load_adapter
 from tests.models.loading import edit, load, one_line, rngs

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import located
-from msgrpo_hub.downloads.sources import resolve
 from msgrpo_hub.errors import UserError
 from tests.command import Command
 from tests.models.loading import edit, load, one_line, save_adapter

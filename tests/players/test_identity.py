@@ -14,9 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import pocket_path
-from msgrpo_hub.downloads.sources import commit_of, resolve
+from msgrpo_hub.downloads.fetching import commit_of, resolve
+from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.players.identity import identify
 from msgrpo_hub.players.registry import SCRIPTED
@@ -69,7 +68,7 @@ def test_every_file_that_decides_what_a_model_says_is_in_its_commit(file: str, t
 
 def test_a_folder_without_a_model_has_no_commit(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("")
-    with pytest.raises(UserError, match=r"no model in the folder .*expected config.json and weights there"):
+    with pytest.raises(UserError, match=r"no model in the folder .*expected config.json, tokenizer and weights there"):
         content_hash(tmp_path)
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import pocket_path, split_adapter
+from msgrpo_hub.downloads.names import content_hash, pocket_path, split_adapter
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.players.identity import identify

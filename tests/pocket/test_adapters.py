@@ -12,9 +12,8 @@ import pytest
 
 from msgrpo_hub.cli import parse
 from msgrpo_hub.cli.training import train_config
-from msgrpo_hub.downloads.hashes import content_hash
-from msgrpo_hub.downloads.names import adapters_path, built_in_adapters, located, pocket_path, public_name
-from msgrpo_hub.downloads.sources import resolve
+from msgrpo_hub.downloads.fetching import resolve
+from msgrpo_hub.downloads.names import adapters_path, built_in_adapters, content_hash, located, pocket_path, public_name
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged

@@ -12,8 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from msgrpo_hub.downloads.fetching import read_settings
-from msgrpo_hub.downloads.listing import list_files
+from msgrpo_hub.downloads.fetching import list_files, read_settings
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.adapters import read_adapter
 

@@ -12,10 +12,8 @@ import pytest
 
 from msgrpo_hub.cli import parse
 from msgrpo_hub.evaluation.suites import load_suite
-from msgrpo_hub.hub.adapter_metadata import render_adapter
 from msgrpo_hub.training import presets as paper
 from msgrpo_hub.training.config import TrainConfig, preset
-from tests.hub.test_cards import CARD, TABLE
 
 FIELDS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 LATER_LABEL = "authors' later experiments"
@@ -50,18 +48,3 @@ def test_the_help_of_train_gives_the_label_of_every_value_that_differs_or_is_not
     for field, setting in {**paper.SETTINGS, **paper.MACHINE}.items():
         told = setting.origin != "ours" or setting.value != FIELDS[field]
         assert said[field] == ([(str(setting.value), setting.origin)] if told else []), field
-
-
-def test_a_card_gives_the_origin_of_every_setting_of_its_run() -> None:
-    config = dataclasses.replace(preset("paper-frozen-lake"), model=CARD.config.model, beta=0.04, group_size=32)
-    text = render_adapter(dataclasses.replace(CARD, config=config))
-    rows = dict(re.findall(r"^\| (\w+) \| .* \| (.+) \|$", text.partition("| setting |")[2], re.MULTILINE))
-    assert set(rows) == set(FIELDS)
-    labels = {field: setting.origin for field, setting in paper.preset_settings("paper-frozen-lake").items()}
-    assert rows == labels | {"group_size": "ours"}
-    assert f"| horizon of {TABLE.game.id} | 8 | authors' later experiments |" in text
-    own = render_adapter(
-        dataclasses.replace(CARD, config=dataclasses.replace(config, model="ada/own@0123", game="Snake-Solo-v1"))
-    )
-    assert "| model | ada/own@0123 | ours |" in own
-    assert "| game | Snake-Solo-v1 | ours |" in own

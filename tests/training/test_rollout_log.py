@@ -19,8 +19,8 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.storage.shards import load_shards
-from msgrpo_hub.storage.tables import Rollout
+from msgrpo_hub.storage.shards import read_shard, shards
+from msgrpo_hub.storage.tables import Rollout, read_rollouts
 from msgrpo_hub.training.callbacks import Run, Update
 from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
 from msgrpo_hub.training.config import TrainConfig, to_toml
@@ -70,7 +70,7 @@ def uninterrupted(msgrpo: Command, short: list[str], tmp_path_factory: pytest.Te
 
 
 def test_every_episode_of_every_update_is_kept_once(uninterrupted: Path) -> None:
-    rollouts = [rollout for part in load_shards(uninterrupted) for rollout in part]
+    rollouts = [rollout for pair in shards(uninterrupted) for rollout in read_rollouts(*read_shard(*pair))]
     assert [rollout.update for rollout in rollouts] == [update for update in (1, 2, 3) for _ in range(12)]
     assert len({(rollout.episode.seed, rollout.episode.member) for rollout in rollouts}) == 36
     drawn = [sum(bool(rollout.selected) for rollout in rollouts if rollout.update == update) for update in (1, 2, 3)]
@@ -147,7 +147,7 @@ def test_a_shard_that_is_gone_stops_resume_verification_and_push_in_one_line(
 
 
 def test_of_two_processes_one_keeps_the_episodes_of_both(one_and_two: Path) -> None:
-    both, one = (list(load_shards(one_and_two / name)) for name in ("two", "one"))
+    both, one = ([read_rollouts(*read_shard(*pair)) for pair in shards(one_and_two / name)] for name in ("two", "one"))
     assert len(both) == len(one) == 6
     assert told(both[0]) == told(one[0])  # log-probabilities and later updates: up to rounding
 
