@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from msgrpo_hub.hub.uploading import check_folder
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import VARIANTS
 from msgrpo_hub.games.registry import LAKES
+from msgrpo_hub.hub.uploading import check_folder
 from msgrpo_hub.interop.openenv_package import FILES, REQUIREMENTS, ROOMS, check_own, stage_env
 from tests.cli.suites import Run
 from tests.test_imports import PACKAGE, SOURCES, edges
