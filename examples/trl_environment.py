@@ -9,7 +9,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from msgrpo_hub.games import make_game
-from msgrpo_hub.interop.trl_environment import environment_dataset, trl_environment
+from msgrpo_hub.interop.trl import environment_dataset, trl_environment
 
 GAME = "FrozenLake-NotSlippery-v1"
 

@@ -9,7 +9,7 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.interop.trl_rollout import episode_return, rollout_dataset, trl_rollout
+from msgrpo_hub.interop.trl import episode_return, rollout_dataset, trl_rollout
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.rollout import play_groups
 

@@ -50,8 +50,7 @@ SPACE = {
 """Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""
 
 SOCKETS = {
-    "msgrpo_hub.interop.trl_environment": ["environment_dataset", "trl_environment"],
-    "msgrpo_hub.interop.trl_rollout": ["episode_return", "rollout_dataset", "trl_rollout"],
+    "msgrpo_hub.interop.trl": ["environment_dataset", "episode_return", "rollout_dataset", "trl_environment", "trl_rollout"],
     "msgrpo_hub.interop.verifiers_taskset": ["GameEnv", "GameHarness", "GameTaskset"],
 }
 """Names for other frameworks, which examples show; they change with those frameworks."""

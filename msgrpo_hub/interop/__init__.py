@@ -1,1 +1,1 @@
-"""Other frameworks: one thin file for each of their sockets. Their packages are extras, loaded when a socket is used."""
+"""Other frameworks, one thin file each. Their packages are extras, loaded with the file."""

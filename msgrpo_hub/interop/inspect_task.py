@@ -1,11 +1,9 @@
 """A suite's task for Inspect (`inspect-ai`): the episodes and the scores of `msgrpo eval`, run and logged by `inspect eval`.
 
-They are equal where every reply begins with its thoughts, or has none: see `completion_of`.
-
     inspect eval msgrpo_hub/text_game -T game=Snake-Standard-v1 --model openai/gpt-5-mini
 
 Each sample is a board of the suite. Inspect's epochs are our repeats: epoch 1 is member 0 of the board's seed. Every turn is a
-request of its own with its own seed, as a server gets it from `msgrpo eval`. Importing this module needs the package inspect-ai.
+request of its own with its own seed. Importing this module needs the package inspect-ai.
 """
 
 from __future__ import annotations
@@ -29,9 +27,10 @@ from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import unknown
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import Game, make_game, stream
-from msgrpo_hub.interop.episodes import play_episode, scores_of
+from msgrpo_hub.interop.episodes import play_episode, reported
 from msgrpo_hub.players import PlayerSettings
 
 _MESSAGES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
@@ -68,7 +67,7 @@ def _sample(game: Game, prompt_format: PromptFormat, index: int, seed: int) -> S
 
 @solver  # type: ignore[untyped-decorator]
 def play(game: Game, prompt_format: PromptFormat) -> Solver:
-    """Plays a sample's episode; each turn is a request with a prompt of its own, and the log has all of them."""
+    """Plays a sample's episode; the log has the prompts and replies of all turns."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
         log: list[ChatMessage] = []
@@ -80,7 +79,7 @@ def play(game: Game, prompt_format: PromptFormat) -> Solver:
             return completion_of(state.output)
 
         episode = await play_episode(game, ask, int(state.metadata["seed"]), state.epoch - 1, prompt_format)
-        state.metadata["score"] = scores_of(episode)
+        state.metadata["score"] = reported(judged(episode)[1])
         state.metadata["actions"] = [step.action for step in episode.steps]
         state.messages, state.completed = log, True
         return state
@@ -99,13 +98,12 @@ def episode_score() -> Scorer:
 
 
 def completion_of(output: ModelOutput) -> Completion:
-    """A reply of Inspect as ours, with its thinking put back in front.
+    """A reply of Inspect as ours, with its thoughts in front.
 
-    Inspect cuts the first <think> block out wherever it stands, so this is the server's own text only where it begins with it.
+    Inspect removes the first <think> block wherever it is, so the text equals the server's if it starts with its thoughts.
 
     Raises:
-        RuntimeError: the server gave no reply, or broke one off (Inspect has one stop reason, `unknown`, for every reason that it
-            does not know). Inspect then marks the sample as failed, and it has no score.
+        RuntimeError: the server gave no reply, or stopped for an unknown reason. Inspect then marks the sample as failed.
     """
     message = output.message
     parts = message.content if isinstance(message.content, list) else []

@@ -1,14 +1,20 @@
-"""A running OpenEnv environment as a game: its state is (seed, member, actions), of which a live session is a cache.
+"""A running OpenEnv environment as a game: its state is (seed, member, actions), and a client is a cache of it.
 
-Nothing is installed or imported from an environment's repository: a game needs the address of a server that runs, and says
-which actions it has and how its observations read.
+Nothing is installed or imported from an environment's repository. A game needs the address of a running server, the actions, and
+how observations are shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,27 +23,127 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.games import Transition, stream
 from msgrpo_hub.games.game import check_turn
-from msgrpo_hub.interop.openenv_client import connect
-from msgrpo_hub.interop.openenv_sessions import Lost, Session, Sessions, Shown
 
 _LEGAL = re.compile(r"^Legal actions: (.*)$", re.MULTILINE)
 _SEEDS = 2**31
+_MOST = 64
+"""Clients of one game that are open at once; each has a thread."""
 _TRIES = 4
-"""Sessions that may be lost in one turn."""
+"""Attempts at a step whose connection is lost."""
+_PATIENCE = 5.0
+"""Seconds to wait for a free session of the server."""
 _ROUNDING = 1e-6
-"""How far a reward may lie outside its range, as a share of the range's larger bound: a server may compute in float32."""
+"""Tolerance for a reward outside its range, relative to the larger bound: a server may compute in float32."""
+
+Key = tuple[int, int | None, tuple[str, ...]]
+"""The seed, the member, and the actions sent."""
+
+
+def connect(base_url: str) -> Any:
+    """OpenEnv's generic client, connected. Raises `UserError` if openenv is not installed, or no server answers."""
+    try:
+        openenv = import_module("openenv.core")
+    except ImportError as error:
+        raise UserError("this game needs the package 'openenv': pip install 'msgrpo-hub[openenv]'") from error
+
+    class OneConnection(openenv.GenericEnvClient):  # type: ignore[misc,name-defined]
+        """Never reconnects by itself: a new connection has another environment, without an episode."""
+
+        async def _ensure_connected(self) -> None:
+            if self._ws is None:
+                raise ConnectionError("the connection is closed")
+
+    client = OneConnection(base_url=base_url).sync()
+    try:
+        client.connect()
+    except (OSError, TimeoutError) as error:
+        client.close()
+        raise UserError(f"no OpenEnv server answers at {base_url}: start it there, or give the address where it runs") from error
+    return client
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether an error means that a connection is closed; `websockets` is not imported without a client."""
+    return isinstance(error, ConnectionError) or type(error).__name__.startswith("ConnectionClosed")
+
+
+class Clients:
+    """The open clients of a server, by the states of their episodes. It is the context of a rollout; the last one closes all."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect, self._limit, self._rollouts = connect, _MOST, 0
+        self._open: OrderedDict[Key, Any] = OrderedDict()
+        self._idle: list[Any] = []
+        self.lock = threading.RLock()
+        weakref.finalize(self, _close, self._open, self._idle)
+
+    @contextmanager
+    def rollout(self) -> Iterator[None]:
+        with self.lock:
+            self._rollouts += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._rollouts -= 1
+                if not self._rollouts:
+                    _close(self._open, self._idle)
+                    self._limit = _MOST
+
+    def take(self, key: Key) -> Any | None:
+        """The client of a state, if it is open."""
+        return self._open.pop(key, None)
+
+    def keep(self, key: Key | None, client: Any) -> None:
+        """Stores a client under the state of its episode; None if the episode has ended."""
+        if other := self._open.pop(key, None) if key else client:
+            self._idle.append(other)
+        if key:
+            self._open[key] = client
+
+    def started(self, **start: Any) -> tuple[Any, Any]:
+        """A client after a reset, and the result: an idle client, a new one, or the one whose episode is needed last.
+
+        Raises:
+            UserError: no server answers, or it has no free session.
+        """
+        began = time.monotonic()
+        while True:
+            if self._idle:
+                client = self._idle.pop()
+            else:
+                client = self._open.popitem()[1] if len(self._open) >= self._limit else self._connect()
+            try:
+                return client, client.reset(**start)
+            except BaseException as error:
+                client.close()
+                full = isinstance(error, RuntimeError) and "CAPACITY_REACHED" in str(error)
+                if not isinstance(error, Exception) or not (full or is_lost(error)):
+                    raise
+                if full and self._open:
+                    self._limit = len(self._open)
+                elif time.monotonic() - began > _PATIENCE:
+                    reason = "has no free session: end its other clients, or raise its max_concurrent_envs"
+                    raise UserError(f"the OpenEnv server {reason if full else 'closes every session: see its log'}") from error
+                else:
+                    time.sleep(0.1)
+
+
+def _close(clients: OrderedDict[Key, Any], idle: list[Any]) -> None:
+    while clients or idle:
+        (idle.pop() if idle else clients.popitem()[1]).close()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEnvState:
-    """How an episode was begun, and what was done; the rest repeats what the server showed then."""
+    """The seeds and actions of an episode, and the server's last observation."""
 
     seed: int
-    """Given to the environment's reset."""
+    """For the environment's reset."""
     member: int | None
-    """Given to it as well, for an environment that tells chance from start; None before the first turn."""
+    """Also for its reset, if it separates dynamics from the start; None before the first turn."""
     actions: tuple[str | None, ...]
-    """One a turn; None is a reply without an action, of which the server hears nothing."""
+    """One a turn; None is a reply without an action, which is not sent."""
     observation: str
     ended: bool = False
     success: bool = False
@@ -47,13 +153,12 @@ class OpenEnvState:
         return len(self.actions)
 
     @property
-    def sent(self) -> tuple[str, ...]:
-        """The actions that the server was sent."""
-        return tuple(action for action in self.actions if action is not None)
+    def key(self) -> Key:
+        return self.seed, self.member, tuple(action for action in self.actions if action is not None)
 
 
 def as_text(observation: Mapping[str, Any]) -> str:
-    """The fields of an observation but `metadata`, one a line; a list of lists is a grid, an empty field is left out.
+    """The fields of an observation except `metadata`, one a line; a list of lists is a grid, an empty field is left out.
 
     >>> print(as_text({"x": 0, "message": "Go on.", "board": [[0, 1], [0, 0]], "hint": None}))
     x: 0
@@ -74,7 +179,7 @@ def as_text(observation: Mapping[str, Any]) -> str:
 
 
 def gave_reward(observation: Mapping[str, Any], reward: float) -> bool:  # noqa: ARG001
-    """The default of `OpenEnvGame.won`: whether the last turn's reward was above 0."""
+    """The default of `OpenEnvGame.won`: whether the last reward is above 0."""
     return reward > 0
 
 
@@ -82,10 +187,9 @@ def gave_reward(observation: Mapping[str, Any], reward: float) -> bool:  # noqa:
 class OpenEnvGame:
     """A game whose rules run on an OpenEnv server.
 
-    A reply without an action passes the turn, and the server hears nothing of it. All episodes of a group start alike, or the
-    group is refused. A session that is lost is led to its state again by the same reset and the same actions; an environment
-    that then shows anything else is refused, because it cannot be repeated. Exact values do not exist, and `msgrpo verify`
-    cannot simulate episodes again.
+    A reply without an action passes the turn and is not sent. All episodes of a group must start alike. After a lost
+    connection, a new client repeats the reset and the actions; an environment that then shows another observation raises
+    `UserError`. Such a game has no exact values, and `msgrpo verify` cannot replay its episodes.
     """
 
     id: str
@@ -93,7 +197,7 @@ class OpenEnvGame:
     base_url: str
     """The address of the running server, such as `http://localhost:8000`."""
     actions_sent: Mapping[str, Mapping[str, Any]]
-    """The name of each action, and the fields that the server is sent for it."""
+    """The name of each action, and the fields that are sent for it."""
     horizon: int
     """Turns after which an episode is truncated."""
     instructions: str
@@ -106,14 +210,14 @@ class OpenEnvGame:
     return_range: tuple[float, float]
     """The smallest and largest return of an episode."""
     text: Callable[[Mapping[str, Any]], str] = as_text
-    """What a player is shown of an observation."""
+    """Renders an observation for the player."""
     legal: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     """The legal actions that an observation names. None: all are legal."""
     won: Callable[[Mapping[str, Any], float], bool] = gave_reward
     """Whether an episode that ends with this observation and this reward is a success."""
-    connect: Callable[[str], Session] = connect
-    """Opens a session at an address."""
-    _sessions: Sessions = field(init=False, repr=False)
+    connect: Callable[[str], Any] = connect
+    """Opens a client for an address: `reset`, `step` and `close`, as OpenEnv's."""
+    _clients: Clients = field(init=False, repr=False)
 
     rows: ClassVar[int] = 1
     columns: ClassVar[int] = 1
@@ -125,7 +229,8 @@ class OpenEnvGame:
                 f"base_url = {shown(self.base_url)}: expected the address of a running OpenEnv server, such as "
                 "http://localhost:8000 (nothing is installed from a Space: run it, or give the address where it runs)"
             )
-        object.__setattr__(self, "_sessions", Sessions(lambda: self.connect(self.base_url)))
+        url, opened = self.base_url, self.connect
+        object.__setattr__(self, "_clients", Clients(lambda: opened(url)))
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -135,92 +240,80 @@ class OpenEnvGame:
     def rules(self) -> tuple[str, ...]:
         return *self.told, f"The game ends after {self.horizon} turns."
 
-    def sessions(self) -> Sessions:
-        """The time in which sessions may stay open; none is open afterwards, however it ends."""
-        return self._sessions
+    def sessions(self) -> Any:
+        """The context of a rollout, after which no client is open."""
+        return self._clients.rollout()
 
     def initial_state(self, rng: np.random.Generator) -> OpenEnvState:
         seed = int(rng.integers(_SEEDS))
-        session, start = self._sessions.started(seed=seed)
-        self._sessions.release(session)
+        with self._clients.lock:
+            client, start = self._clients.started(seed=seed)
+            self._clients.keep(None, client)
         if start.done:
-            raise UserError(f"{self.id}: the environment says that the episode is over when it begins: expected a turn to play")
-        return OpenEnvState(seed=seed, member=None, actions=(), observation=self._told(start))
+            raise UserError(f"{self.id}: the environment is done after its reset: expected a turn to play")
+        return OpenEnvState(seed=seed, member=None, actions=(), observation=self._rendered(start))
 
     def step(self, state: OpenEnvState, action: str | None, rng: np.random.Generator) -> Transition[OpenEnvState]:
         check_turn(self, action, state.ended or state.turn >= self.horizon)
-        member = int(rng.integers(_SEEDS)) if state.member is None else state.member
-        state = replace(state, member=member)
-        actions = (*state.actions, action)
-        over = len(actions) >= self.horizon
+        before = replace(state, member=int(rng.integers(_SEEDS)) if state.member is None else state.member)
+        after = replace(before, actions=(*state.actions, action))
+        over = after.turn >= self.horizon
         if action is None:
-            return Transition(replace(state, actions=actions), 0.0, False, over)
-        session, answer = self._played(state, action)
-        if answer.done or over:
-            self._sessions.release(session)
-        else:
-            self._sessions.keep((state.seed, member, (*state.sent, action)), session)
-        won = answer.done and self.won(answer.observation, answer.reward)
-        after = OpenEnvState(state.seed, member, actions, self._told(answer), ended=answer.done, success=won)
-        return Transition(after, answer.reward, answer.done, over and not answer.done)
+            return Transition(after, 0.0, False, over)
+        with self._clients.lock:
+            client, result, reward = self._played(before, action)
+            self._clients.keep(None if result.done or over else after.key, client)
+        won = result.done and self.won(result.observation, reward)
+        after = replace(after, observation=self._rendered(result), ended=result.done, success=won)
+        return Transition(after, reward, result.done, over and not result.done)
 
-    def _played(self, state: OpenEnvState, action: str) -> tuple[Session, Shown]:
-        """A session after one more action; where it is lost, another is led to the state again."""
-        session = self._sessions.take((state.seed, state.member, state.sent))
+    def _played(self, state: OpenEnvState, action: str) -> tuple[Any, Any, float]:
+        """The client, result and reward of one more action. A lost client is replaced, and the new one repeats the episode."""
+        client = self._clients.take(state.key)
         for _ in range(_TRIES):
             try:
-                session = session or self._led_to(state)
-                return session, self._sent(session, action)
-            except Lost:
-                session = None
-        raise UserError(f"{self.id}: {self.base_url} closed {_TRIES} sessions in one turn: look at the server's log")
+                if client is None:
+                    client, result = self._clients.started(seed=state.seed, member=state.member)
+                    for sent in state.key[2]:
+                        result = result if result.done else client.step(dict(self.actions_sent[sent]))
+                    if result.done or self._rendered(result) != state.observation:
+                        raise UserError(
+                            f"{self.id}: seed {state.seed} and the actions of {state.turn} turns lead to another observation "
+                            "than before: expected an environment that can be repeated (whose reset takes a seed), or a server "
+                            "with a session for every episode"
+                        )
+                result = client.step(dict(self.actions_sent[action]))
+                return client, result, self._reward(float(result.reward or 0.0), action)
+            except BaseException as error:
+                if client is not None:
+                    client.close()
+                    client = None
+                if isinstance(error, TimeoutError | RuntimeError):
+                    raise UserError(f"the OpenEnv server at {self.base_url} does not answer or refuses ({error})") from error
+                if not isinstance(error, Exception) or not is_lost(error):
+                    raise
+        raise UserError(f"{self.id}: {self.base_url} closed {_TRIES} sessions in one turn: see the server's log")
 
-    def _led_to(self, state: OpenEnvState) -> Session:
-        """A session that stands in a state: reset as it was, and sent the same actions."""
-        session, answer = self._sessions.started(seed=state.seed, member=state.member)
-        for action in state.sent:
-            if answer.done:
-                break
-            answer = self._sent(session, action)
-        with self._sessions.closed_on_error(session):
-            if answer.done or self._told(answer) != state.observation:
-                raise UserError(self._unlike(state))
-        return session
-
-    def _unlike(self, state: OpenEnvState) -> str:
-        if state.sent:
-            return (
-                f"{self.id}: a session was lost on turn {state.turn + 1}, and the same seed and actions lead to another "
-                "observation now: expected an environment that can be repeated, or a server with a session for every episode"
-            )
-        return (
-            f"{self.id}: two resets with seed {state.seed} start differently, and the episodes of a group must start alike: "
-            "expected an environment whose reset takes a seed, or that has one start"
-        )
-
-    def _sent(self, session: Session, action: str) -> Shown:
-        """What an action leads to, with a reward of the range: one that rounding took out of it is the range's bound."""
+    def _reward(self, reward: float, action: str) -> float:
+        """A reward within `reward_range`. Raises `UserError` if it is outside by more than rounding."""
         low, high = self.reward_range
-        with self._sessions.closed_on_error(session):
-            answer = session.step(self.actions_sent[action])
-            if not self._gives(answer.reward):
-                raise UserError(
-                    f"{self.id}: {self.base_url} gave the reward {answer.reward:.9g} for {action}: expected {low:g} to {high:g}; "
-                    "set the game's reward_range (and return_range) to what the environment gives"
-                )
-        return replace(answer, reward=min(max(answer.reward, low), high))
+        if not self._in_range(reward):
+            raise UserError(
+                f"{self.id}: {self.base_url} gave the reward {reward:.9g} for {action}: expected {low:g} to {high:g}; "
+                "set the game's reward_range (and return_range) to what the environment gives"
+            )
+        return min(max(reward, low), high)
 
-    def _gives(self, reward: float) -> bool:
-        """Whether the environment may give a reward, but for rounding."""
+    def _in_range(self, reward: float) -> bool:
         low, high = self.reward_range
         slack = _ROUNDING * max(abs(low), abs(high))
         return low - slack <= reward <= high + slack
 
-    def _told(self, answer: Shown) -> str:
-        text = self.text(answer.observation)
-        if self.legal is None or answer.done:
+    def _rendered(self, result: Any) -> str:
+        text = self.text(result.observation)
+        if self.legal is None or result.done:
             return text
-        return f"{text}\nLegal actions: {', '.join(self.legal(answer.observation))}"
+        return f"{text}\nLegal actions: {', '.join(self.legal(result.observation))}"
 
     def observe(self, state: OpenEnvState) -> str:
         return state.observation
@@ -240,7 +333,7 @@ class OpenEnvGame:
         return state.success
 
     def recorded_states(self, episode: Episode) -> list[OpenEnvState]:
-        """The states of a stored episode, as far as the record tells them; the last one's observation is not recorded.
+        """The states of a stored episode as far as its record shows them; the last observation is not recorded.
 
         Raises:
             ValueError: the record contradicts itself.
@@ -249,14 +342,12 @@ class OpenEnvGame:
         cut = turns == self.horizon and not episode.terminated
         if not 0 < turns <= self.horizon or episode.truncated != cut or not (episode.terminated or cut):
             raise ValueError(f"{where}: the record has another end than {self.horizon} turns allow")
-        if not all(self._gives(step.reward) if step.action else step.reward == 0 for step in episode.steps):
+        if not all(self._in_range(step.reward) if step.action else step.reward == 0 for step in episode.steps):
             low, high = self.reward_range
             raise ValueError(f"{where}: the record has a reward that the game does not give (expected {low:g} to {high:g})")
         seed = int(stream(episode.seed, "initial_state").integers(_SEEDS))
         member = int(stream(episode.seed, "dynamics", episode.member).integers(_SEEDS))
-        states = []
-        for turn, step in enumerate(episode.steps):
-            done = tuple(before.action for before in episode.steps[:turn])
-            states.append(OpenEnvState(seed, member if turn else None, done, step.observation))
-        every = tuple(step.action for step in episode.steps)
-        return [*states, OpenEnvState(seed, member, every, "", ended=episode.terminated, success=episode.success)]
+        actions = tuple(step.action for step in episode.steps)
+        seen = [step.observation for step in episode.steps]
+        states = [OpenEnvState(seed, member if turn else None, actions[:turn], text) for turn, text in enumerate(seen)]
+        return [*states, OpenEnvState(seed, member, actions, "", ended=episode.terminated, success=episode.success)]

@@ -1,4 +1,4 @@
-"""A game as an OpenEnv environment package: a Docker Space with a server, the rules, and nothing else of this package."""
+"""A game as an OpenEnv environment package: a Docker Space with the server, the rules, and nothing else of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from msgrpo_hub.games import FURTHER, GAMES, base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.spaces import copy, push_staged
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id
-from msgrpo_hub.interop.session import environment_name
 
 _PACKAGE = Path(str(files("msgrpo_hub")))
 _TEMPLATES = _PACKAGE / "interop" / "environment"
@@ -23,11 +22,11 @@ _TEMPLATES = _PACKAGE / "interop" / "environment"
 ROOMS = ("agent", "games")
 FILES = (
     *("__init__.py", "choices.py", "episode.py", "errors.py", "fields.py", "rollout.py"),
-    *("interop/__init__.py", "interop/openenv_server.py", "interop/session.py"),
+    *("interop/__init__.py", "interop/episodes.py", "interop/openenv_server.py"),
 )
-"""What the server needs of this package."""
+"""The parts of this package that the server needs."""
 REQUIREMENTS = ("gymnasium>=1.0", "numpy>=1.26", "openenv>=0.10,<0.11")
-"""What it needs of others, as in pyproject.toml."""
+"""Its requirements, as in pyproject.toml."""
 
 
 def push_env(
@@ -65,51 +64,37 @@ def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
 
     Args:
         repo_id: `USER/NAME` of the Space, for its address in the README.
-        folder: is filled.
+        folder: where to write.
         game: the id of a game of this package, or of a variant.
 
     Raises:
         UserError: the game is unknown, or not of this package.
     """
     check_repo_id(repo_id)
-    check_own(game)
-    for room in ROOMS:
-        copy(_PACKAGE / room, folder / "msgrpo_hub" / room, (".py",))
-    for name in FILES:
-        place = folder / "msgrpo_hub" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes((_PACKAGE / name).read_bytes())
-    for name, text in rendered(repo_id, game).items():
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-    (folder / "server" / "__init__.py").write_text("", encoding="utf-8")
-
-
-def check_own(game_id: str) -> None:
-    """Raises `UserError` for a game whose rules a package of its own would have to bring."""
-    core = base_game(make_game(game_id))
-    if core.id not in {*GAMES, *FURTHER}:
+    made = make_game(game)
+    if base_game(made).id not in {*GAMES, *FURTHER}:
         raise UserError(
-            f"{game_id} has rules of another package, which the environment would not have: expected a game of msgrpo_hub "
+            f"{game} has rules of another package, which the environment would lack: expected a game of msgrpo_hub "
             "(`msgrpo games` lists them)"
         )
-
-
-def rendered(repo_id: str, game_id: str) -> dict[str, str]:
-    """Name → text of the files that are made from templates."""
-    game = make_game(game_id)
+    for room in ROOMS:
+        copy(_PACKAGE / room, folder / "msgrpo_hub" / room, (".py",))
     values = {
-        "game_id": game_id,
-        "name": environment_name(game_id),
+        "game_id": game,
+        "name": re.sub(r"\W+", "_", game).lower(),
         "version": __version__,
         "requirements": REQUIREMENTS,
         "address": "https://" + re.sub(r"[^a-z0-9]+", "-", repo_id.lower()) + ".hf.space",
-        "return_range": return_range(game),
-        **{name: getattr(game, name) for name in ("actions", "horizon", "instructions", "reward_range", "rules")},
+        "return_range": return_range(made),
+        **{name: getattr(made, name) for name in ("actions", "horizon", "instructions", "reward_range", "rules")},
     }
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
-    names = sorted(path.relative_to(_TEMPLATES).as_posix() for path in _TEMPLATES.rglob("*.jinja"))
-    return {name.removesuffix(".jinja"): environment.get_template(name).render(values) for name in names}
+    texts = {f"msgrpo_hub/{name}": (_PACKAGE / name).read_text(encoding="utf-8") for name in FILES}
+    for path in sorted(_TEMPLATES.rglob("*.jinja")):
+        name = path.relative_to(_TEMPLATES).as_posix()
+        texts[name.removesuffix(".jinja")] = environment.get_template(name).render(values)
+    for name, text in {**texts, "server/__init__.py": ""}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")

@@ -1,16 +1,16 @@
 """A taskset for verifiers (`verifiers.v1`): the episodes and scores of `msgrpo eval`, run by `vf-eval` or by a trainer.
 
-verifiers finds a taskset as a top-level module, and `examples/msgrpo_games.py` is one that has these names:
+verifiers finds a taskset as a top-level module, such as `examples/msgrpo_games.py`:
 
     PYTHONPATH=examples vf-eval msgrpo-games --env.taskset.game Snake-Standard-v1 --model MODEL --client.base-url URL
 
-The harness asks the model in this process, every turn with a prompt of its own, through verifiers' interception server. A trace
-has one branch a turn. Importing this module needs the package verifiers.
+Every turn is a request with a prompt of its own, through verifiers' interception server, so a trace has one branch a turn.
+Importing this module needs the package verifiers.
 """
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -21,9 +21,10 @@ from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import unknown
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import make_game, stream
-from msgrpo_hub.interop.episodes import play_episode, scores_of
+from msgrpo_hub.interop.episodes import play_episode, reported
 from msgrpo_hub.models.chat_server import Failure, read_reply
 from msgrpo_hub.players import PlayerSettings
 
@@ -31,19 +32,19 @@ __all__ = ["GameEnv", "GameHarness", "GameTaskset"]
 
 _DEFAULTS = PlayerSettings()
 _RETRIES = 5
-"""Further attempts at a request that found the server busy."""
+"""Retries of a request to a busy server."""
 
 
 class GameData(vf.TaskData):  # type: ignore[misc]
-    """One episode to be played."""
+    """One episode."""
 
     game: str
     """The versioned id."""
     prompt_format: str
     seed: int
-    """Gives the start."""
+    """The seed of the start."""
     member: int | None
-    """Gives the chance within the episode; None draws one for each rollout."""
+    """The seed of the dynamics; None samples one for each rollout."""
 
 
 class GameTask(vf.Task[GameData]):  # type: ignore[misc]
@@ -62,8 +63,8 @@ class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
     suite: str = "standard"
     """The name of a suite, or the path of a TOML file."""
     repeats: int | None = None
-    """Tasks per board, with members 0, 1, …, as `msgrpo eval --repeats` plays them. None: one, whose rollouts draw their members,
-    so that the rollouts of a group share their start and not their chance."""
+    """Tasks per board, with members 0, 1, …, as for `msgrpo eval --repeats`. None: one task, each rollout of which has its own
+    member, so that a group shares its start and not its dynamics."""
 
 
 class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):  # type: ignore[misc]
@@ -91,7 +92,7 @@ class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):  # type: ignore[misc
 
 
 class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
-    """Plays an episode in this process; the model is asked through verifiers, which records every request and reply."""
+    """Plays an episode in this process and sends the requests through verifiers, which records them."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = False
@@ -122,9 +123,9 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
                     raise RuntimeError(f"no reply ({reply.what})")
                 return reply
 
-            member = secrets.randbits(31) if data.member is None else data.member
+            member = random.getrandbits(31) if data.member is None else data.member
             episode = await play_episode(make_game(data.game), ask, data.seed, member, find_format(data.prompt_format))
-        score = scores_of(episode)
+        score = reported(judged(episode)[1])
         trace.info["msgrpo"] = {"member": member, "actions": [step.action for step in episode.steps], "score": score}
         for name, value in score.items():
             trace.record_metric(name, value)
@@ -132,7 +133,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
 
 
 class GameEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """One player. Nothing runs in its runtime, so it needs no sandbox."""
+    """One player, which needs no sandbox."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 

@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import VARIANTS
 from msgrpo_hub.games.registry import LAKES
 from msgrpo_hub.hub.uploading import check_folder
-from msgrpo_hub.interop.openenv_package import FILES, REQUIREMENTS, ROOMS, check_own, stage_env
+from msgrpo_hub.interop.openenv_package import FILES, REQUIREMENTS, ROOMS, stage_env
 from tests.cli.suites import Run
 from tests.test_imports import PACKAGE, SOURCES, edges
 
@@ -42,8 +41,9 @@ def test_the_package_has_what_its_server_imports_and_no_other_file_of_ours(folde
 
 def test_the_rules_run_without_the_rest_of_this_package(folder: Path) -> None:
     program = (
-        "import sys, msgrpo_hub; from msgrpo_hub.interop.session import GameSession; session = GameSession(sys.argv[1]); "
-        "session.reset(split='test', index=0); session.step('x'); print(msgrpo_hub.__file__, 'torch' in sys.modules)"
+        "import sys, msgrpo_hub; from msgrpo_hub.agent import THINK_ACTION; from msgrpo_hub.games import make_game; "
+        "from msgrpo_hub.interop.episodes import start_play; start_play(make_game(sys.argv[1]), THINK_ACTION); "
+        "print(msgrpo_hub.__file__, 'torch' in sys.modules)"
     )
     seen = subprocess.run([sys.executable, "-c", program, GAME], cwd=folder, capture_output=True, text=True, check=False)
     assert seen.stdout.split() == [str(folder / "msgrpo_hub" / "__init__.py"), "False"], seen.stderr
@@ -64,14 +64,11 @@ def test_the_manifest_and_the_card_say_which_game_it_is_and_pass_the_checks_of_a
     assert {"Dockerfile", "README.md", "openenv.yaml", "pyproject.toml", "server/app.py"} <= check_folder(folder).keys()
 
 
-def test_an_unknown_game_is_refused() -> None:
+def test_variants_and_lakes_of_other_projects_are_staged_and_an_unknown_game_is_refused(tmp_path: Path) -> None:
+    for number, game in enumerate((f"{GAME}:reflected", next(iter(LAKES)), "Taxi-Gymnasium-v1")):
+        stage_env("you/game", tmp_path / str(number), game=game)
     with pytest.raises(UserError, match="did you mean"):
-        check_own("Snake-Standart-v1")
-
-
-def test_variants_and_lakes_of_other_projects_are_pushed_like_games() -> None:
-    for game in (f"{GAME}:{next(iter(VARIANTS))}", next(iter(LAKES)), "Taxi-Gymnasium-v1"):
-        check_own(game)
+        stage_env("you/game", tmp_path / "none", game="Snake-Standart-v1")
 
 
 def test_a_dry_run_lists_the_files_and_a_push_without_a_game_says_so(run: Run, tmp_path: Path) -> None:

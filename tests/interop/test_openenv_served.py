@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -16,8 +15,7 @@ from typing import Any
 import pytest
 
 from msgrpo_hub.agent import build_prompt
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import make_game, splits_of, stream
+from msgrpo_hub.games import episode_seed, make_game, splits_of, stream
 from msgrpo_hub.interop.openenv_package import stage_env
 from msgrpo_hub.rollout import play_groups
 from tests.interop.mixed import Mixed
@@ -64,11 +62,15 @@ def test_the_running_server_passes_the_validation(served: Served) -> None:
 
 def test_fifty_sessions_at_once_play_the_episodes_of_play_groups(served: Served) -> None:
     game = make_game(GAME)
-    episodes = [episode for group in play_groups(game, Mixed(), range(5), 10) for episode in group.episodes]
+    episodes = [
+        episode
+        for group in play_groups(game, Mixed(), [episode_seed(GAME, "train", index) for index in range(5)], 10)
+        for episode in group.episodes
+    ]
     with ExitStack() as stack:
         clients = [stack.enter_context(openenv.GenericEnvClient(base_url=served.url).sync()) for _ in episodes]
         results = [c.reset(seed=e.seed, member=e.member) for c, e in zip(clients, episodes, strict=True)]
-        start = game.initial_state(stream(0, "initial_state"))
+        start = game.initial_state(stream(episodes[0].seed, "initial_state"))
         assert results[0].observation["messages"] == build_prompt(game, start).messages
         for turn in range(game.horizon):
             for i, episode in enumerate(episodes):
@@ -121,66 +123,6 @@ def test_a_wrong_call_gets_an_error_and_the_session_goes_on(client: Any, call: C
     assert words in str(caught.value) or "VALIDATION_ERROR" in str(caught.value)
     client.reset(seed=1)
     assert client.step({"reply": "<action>Up</action>"}).observation["metadata"]["action"] == "Up"
-
-
-def test_a_refused_reset_leaves_the_episode_as_it_is() -> None:
-    from msgrpo_hub.interop.openenv_server import GameEnvironment, ReplyAction
-
-    refused, calm = GameEnvironment(GAME), GameEnvironment(GAME)
-    for environment in (refused, calm):
-        environment.reset(seed=1, member=2, episode_id="mine")
-    with pytest.raises(UserError, match="episode_id = 3: expected str"):
-        refused.reset(seed=7, member=3, episode_id=3)  # type: ignore[arg-type]
-    steps = [environment.step(ReplyAction(reply="<action>Up</action>")) for environment in (refused, calm)]
-    assert steps[0] == steps[1]
-    assert refused.state == calm.state
-
-
-def ask(served: Served, path: str, **body: object) -> Any:
-    data = json.dumps(body).encode() if body else None
-    request = urllib.request.Request(f"{served.url}/snake_standard_v1/{path}", data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
-
-
-def test_the_task_api_tells_the_seeds_of_the_splits(served: Served) -> None:
-    assert [split["name"] for split in ask(served, "splits")] == ["train", "validation", "test"]
-    assert ask(served, "num_tasks", split="test")["num_tasks"] == 10_000
-    assert ask(served, "task", split="test", index=3)["task"]["seed"] == splits_of(GAME).seed("test", 3)
-    assert [task["index"] for task in ask(served, "task_range", split="train", start=5, stop=9)["tasks"]] == [5, 6, 7, 8]
-    assert len(ask(served, "tasks", split="train")["tasks"]) == 100
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("num_tasks", {"split": "holdout"}),
-        ("tasks", {"split": "holdout"}),
-        ("task", {"split": "holdout", "index": 1}),
-        ("task", {"split": "test", "index": -1}),
-        ("task_range", {"split": "holdout"}),
-        ("task_range", {"split": "test", "start": -3}),
-        ("task_range", {"split": "test", "stop": -9990}),
-    ],
-)
-def test_tasks_that_do_not_exist_are_bad_requests(served: Served, path: str, body: dict[str, object]) -> None:
-    with pytest.raises(urllib.error.HTTPError, match="400"):
-        ask(served, path, **body)
-
-
-def test_other_sessions_are_answered_while_tasks_are_listed() -> None:
-    from msgrpo_hub.interop.openenv_server import GameEnvironment
-
-    async def turns() -> int:
-        """How often others have a turn until the tasks are listed."""
-        listing, count = asyncio.ensure_future(GameEnvironment(GAME).get_task_range("test", 200, 300)), 0
-        while not listing.done():
-            await asyncio.sleep(0)
-            count += 1
-        assert len(listing.result()) == 100
-        return count
-
-    assert asyncio.run(turns()) > 1
 
 
 def test_the_server_tells_its_game_and_one_action_of_one_string(served: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import render_text, stream
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.seeds import Splits
-from msgrpo_hub.interop import openenv_sessions
+from msgrpo_hub.interop import openenv_game
 from msgrpo_hub.interop.openenv_game import OpenEnvGame, as_text
 from msgrpo_hub.models.vllm_policy import at_own_pace
 from msgrpo_hub.players.scripted import choose_random
@@ -54,18 +55,6 @@ def test_few_sessions_and_lost_ones_change_no_episode(server: Server) -> None:
     assert server.open == []
 
 
-def test_the_more_sessions_a_server_has_the_less_is_repeated() -> None:
-    """18 episodes take turns: with 12 sessions, most of them go on where they are."""
-    steps = []
-    for capacity in (1, 6, 12, 18):
-        server = Server(capacity=capacity)
-        episodes(server.game())
-        steps.append(server.steps)
-    assert steps == sorted(steps, reverse=True)
-    assert steps[0] > 2 * steps[3]
-    assert steps[2] - steps[3] < 0.3 * (steps[0] - steps[3])
-
-
 def test_a_reply_without_an_action_passes_the_turn_and_the_server_hears_nothing_of_it() -> None:
     server = Server()
     [group] = play_groups(server.game(), ScriptedPolicy(lambda *_: None), [1], 2)
@@ -77,9 +66,7 @@ def test_a_reply_without_an_action_passes_the_turn_and_the_server_hears_nothing_
 
 def test_starts_that_differ_within_a_group_are_refused_with_the_reason() -> None:
     server = Server(seeded=False)
-    with pytest.raises(
-        UserError, match=r"two resets with seed \d+ start differently.*expected an environment whose reset takes a seed"
-    ):
+    with pytest.raises(UserError, match="expected an environment that can be repeated .whose reset takes a seed"):
         episodes(server.game(), 30)
     assert server.open == []
 
@@ -88,7 +75,7 @@ def test_a_walk_that_cannot_be_repeated_is_played_while_its_sessions_live_and_re
     server = Server(repeatable=False)
     assert len(episodes(server.game())) == 18
     for faulty in (Server(repeatable=False, capacity=1), Server(repeatable=False, loses_every=20)):
-        with pytest.raises(UserError, match="lead to another observation now: expected an environment that can be repeated"):
+        with pytest.raises(UserError, match="expected an environment that can be repeated"):
             episodes(faulty.game(), 30)
         assert faulty.open == []
 
@@ -134,9 +121,9 @@ def test_rollouts_at_their_own_pace_keep_each_others_sessions() -> None:
 
 
 def test_a_server_without_a_free_session_is_waited_for_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openenv_sessions, "_PATIENCE", 0.3)
+    monkeypatch.setattr(openenv_game, "_PATIENCE", 0.3)
     server = Server(capacity=0)
-    with pytest.raises(UserError, match=r"has had no free session for 0\.3 seconds"):
+    with pytest.raises(UserError, match="has no free session"):
         episodes(server.game())
     assert server.open == []
 
@@ -191,7 +178,7 @@ class Costly(Server):
     def connect(self, url: str) -> Walk:
         walk = super().connect(url)
         step = walk.step
-        walk.step = lambda action: replace(step(action), reward=float(np.float32(-0.1)))  # type: ignore[method-assign]
+        walk.step = lambda action: SimpleNamespace(**vars(step(action)) | {"reward": float(np.float32(-0.1))})  # type: ignore[method-assign]
         return walk
 
 

@@ -20,7 +20,7 @@ from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.interop.trl_environment import HOW, OVER, GameEnvironment, environment_dataset, trl_environment
+from msgrpo_hub.interop.trl import HOW, OVER, GameEnvironment, environment_dataset, trl_environment
 from msgrpo_hub.rollout import play_episodes
 
 SLIPPERY, SNAKE = "FrozenLake-Slippery-v1", "Snake-Standard-v1"
@@ -94,14 +94,14 @@ def test_what_the_tool_returns_is_the_next_prompt_and_after_the_end_nothing_chan
 
 
 def test_a_call_before_the_reset_says_what_is_missing() -> None:
-    with pytest.raises(UserError, match="Snake-Standard-v1: no episode has begun: call reset first"):
+    with pytest.raises(UserError, match="Snake-Standard-v1: no episode has started: call reset first"):
         trl_environment(SNAKE)().play("<action>Up</action>")
 
 
-def test_the_dataset_has_training_starts_and_leaves_the_member_open() -> None:
+def test_the_dataset_has_training_starts() -> None:
     rows = list(environment_dataset(SNAKE, 3, run=4))
     assert [row["seed"] for row in rows] == [episode_seed(SNAKE, "train", index, 4) for index in range(3)]
-    assert {row["member"] for row in rows} == {None}
+    assert {row["split"] for row in rows} == {"train"}
     system, user = rows[0]["prompt"]
     assert system["content"].endswith(HOW)
     assert "[Rules]" in system["content"]

@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,9 @@ import torch
 from peft import LoraConfig
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.interop.trl_rollout import episode_return, rollout_dataset, trl_rollout
+from msgrpo_hub.games import episode_seed
+from msgrpo_hub.interop.trl import episode_return, rollout_dataset, trl_rollout
 from msgrpo_hub.models import LanguageModel
-from msgrpo_hub.rollout import play_episodes
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Short-v1"
 
@@ -26,33 +26,30 @@ def base() -> LanguageModel:
     return LanguageModel.from_pretrained("pocket", max_new_tokens=32)
 
 
-def test_the_dataset_names_game_and_start_and_leaves_the_member_open() -> None:
-    rows = list(rollout_dataset(LAKE, 3, split="validation"))
+def test_the_dataset_names_game_and_start() -> None:
     seeds = [episode_seed(LAKE, "validation", index) for index in range(3)]
-    assert rows == [{"prompt": f"{LAKE}#{seed}", "seed": seed, "member": None} for seed in seeds]
+    assert list(rollout_dataset(LAKE, 3, split="validation")) == [{"prompt": f"{LAKE}#{seed}"} for seed in seeds]
+
+
+def trainer_of(base: LanguageModel) -> Any:
+    """The parts of a `GRPOTrainer` that a rollout reads."""
+    args = SimpleNamespace(temperature=1.0, max_completion_length=32, top_k=0, top_p=1.0)
+    return SimpleNamespace(model=base.model, processing_class=base.tokenizer, args=args)
 
 
 def test_a_batch_of_two_games_comes_back_in_order_and_each_row_is_a_step_of_its_episode(base: LanguageModel) -> None:
     prompts = [f"{game}#{seed}" for game, seed in ((LAKE, 1), (SNAKE, 2), (LAKE, 1), (LAKE, 3))]
-    rollout = trl_rollout(format_penalty=0.5)
-    episodes = rollout.play(prompts, base)
+    batches: list[Any] = []
+    columns = trl_rollout(format_penalty=0.5, on_episodes=batches.append)(prompts, trainer_of(base))
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    [episodes] = batches
     assert [f"{episode.game_id}#{episode.seed}" for episode in episodes] == prompts
     assert episodes[0].member != episodes[2].member
-    for episode in episodes:
-        row = rollout.row(episode)
-        steps = [step.completion for step in episode.steps]
-        assert (row["prompt_ids"], row["completion_ids"]) in [(list(c.prompt_ids), list(c.token_ids)) for c in steps]
+    for row, episode in zip(rows, episodes, strict=True):
+        steps = [(list(step.completion.prompt_ids), list(step.completion.token_ids)) for step in episode.steps]
+        assert (row["prompt_ids"], row["completion_ids"]) in steps
         assert row["episode_return"] == episode.reward - 0.5 * episode.unreadable
-
-
-def test_episodes_are_those_that_our_rollout_plays_with_their_seeds_and_members(base: LanguageModel) -> None:
-    episodes = trl_rollout().play([f"{SNAKE}#2"] * 2, base)
-    assert play_episodes(make_game(SNAKE), base, [(episode.seed, episode.member) for episode in episodes]) == episodes
-
-
-def test_the_log_probabilities_of_a_row_are_those_of_a_plain_forward_pass(base: LanguageModel) -> None:
-    rollout = trl_rollout()
-    row = rollout.row(rollout.play([f"{LAKE}#1"], base)[0])
+    row = rows[0]  # its log-probabilities are those of a plain forward pass
     ids = torch.tensor([row["prompt_ids"] + row["completion_ids"]])
     with torch.no_grad():
         log_probs = base.model(ids).logits[0].log_softmax(-1)
@@ -61,23 +58,22 @@ def test_the_log_probabilities_of_a_row_are_those_of_a_plain_forward_pass(base: 
     assert row["logprobs"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_every_step_of_an_episode_is_drawn_equally_often(base: LanguageModel) -> None:
-    """1,000 draws per step: 6 standard deviations are 190."""
+def test_every_step_of_an_episode_is_sampled(base: LanguageModel) -> None:
+    batches: list[Any] = []
     random.seed(0)
-    rollout = trl_rollout()
-    [episode] = rollout.play([f"{SNAKE}#5"], base)
-    count = len(episode.steps)
-    assert count > 3
-    places = {step.completion.prompt_ids: place for place, step in enumerate(episode.steps)}
-    drawn = Counter(places[tuple(rollout.row(episode)["prompt_ids"])] for _ in range(1000 * count))
-    assert len(places) == count
-    assert all(abs(drawn[place] - 1000) < 190 for place in range(count))
+    columns = trl_rollout(on_episodes=batches.append)([f"{SNAKE}#5"] * 60, trainer_of(base))
+    places = Counter(
+        [tuple(step.completion.prompt_ids) for step in episode.steps].index(tuple(prompt))
+        for episode, prompt in zip(batches[0], columns["prompt_ids"], strict=True)
+    )
+    assert len(places) >= 4
+    assert places[0] < 30
 
 
 @pytest.mark.parametrize("prompt", ["Which way?", f"{LAKE}#", f"{LAKE}#-1", [{"role": "user", "content": "Hi"}]])
 def test_a_prompt_of_another_dataset_is_refused(prompt: Any, base: LanguageModel) -> None:
     with pytest.raises(UserError, match="expected GAME#SEED; make the dataset with rollout_dataset"):
-        trl_rollout().play([prompt], base)
+        trl_rollout()([prompt], trainer_of(base))
 
 
 @pytest.mark.slow

@@ -1,15 +1,15 @@
-"""Environments in this process with the faults of real ones: few sessions, lost connections, starts and walks without a seed."""
+"""Environments in this process with the faults of real ones: few sessions, lost connections, no seed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from msgrpo_hub.interop.openenv_game import OpenEnvGame
-from msgrpo_hub.interop.openenv_sessions import Full, Lost, Shown
 
 LENGTH = 6
 GAME: dict[str, Any] = {
@@ -54,24 +54,24 @@ class Walk:
     cell: int = 0
     chance: np.random.Generator = field(default_factory=np.random.default_rng)
 
-    def reset(self, **start: Any) -> Shown:
+    def reset(self, **start: Any) -> Any:
         server = self.server
         if self not in server.open:
-            raise Lost
+            raise ConnectionError
         if server.open.index(self) >= server.capacity:
-            raise Full
+            raise RuntimeError("CAPACITY_REACHED")
         server.most = max(server.most, len(server.open))
         server.resets.append(start)
         self.cell = int(np.random.default_rng(start["seed"] if server.seeded else None).integers(1, LENGTH - 1))
         self.chance = np.random.default_rng([start["seed"], start.get("member", 0)] if server.repeatable else None)
         return self._shown(0.0)
 
-    def step(self, action: Mapping[str, Any]) -> Shown:
+    def step(self, action: Mapping[str, Any]) -> Any:
         self.server.steps += 1
         if self.server.loses_every and self.server.steps % self.server.loses_every == 0:
             self.server.open.remove(self)
         if self not in self.server.open:
-            raise Lost
+            raise ConnectionError
         slips = self.chance.random() < 0.3
         self.cell = max(self.cell + (0 if slips else action["by"]), 0)
         return self._shown(float(self.cell == LENGTH - 1))
@@ -80,5 +80,5 @@ class Walk:
         if self in self.server.open:
             self.server.open.remove(self)
 
-    def _shown(self, reward: float) -> Shown:
-        return Shown({"cell": self.cell, "of": LENGTH}, reward, bool(reward))
+    def _shown(self, reward: float) -> Any:
+        return SimpleNamespace(observation={"cell": self.cell, "of": LENGTH}, reward=reward, done=bool(reward))

@@ -18,7 +18,7 @@ from benchmark.experiments.experiment import Values
 from benchmark.trl_settings import grpo_config, lora_config
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.episode import Episode
-from msgrpo_hub.interop.trl_rollout import episode_return, rollout_dataset, trl_rollout
+from msgrpo_hub.interop.trl import episode_return, rollout_dataset, trl_rollout
 from msgrpo_hub.training.config import TrainConfig
 
 MOST = 10

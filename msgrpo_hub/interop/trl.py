@@ -1,0 +1,224 @@
+"""TRL's two sockets, tested with TRL 1.16: `trl_rollout` for any model that we play, `trl_environment` for tool calls.
+
+`trl_rollout` gives `GRPOTrainer(rollout_func=...)` one row per episode: one of its steps, sampled uniformly, with its prompt, its
+reply and the return of the whole episode, which the paper credits to every step. TRL computes the advantages. Its gradient is an
+unbiased sample of that of all steps, each weighted by 1 / (steps of its episode).
+
+`trl_environment` gives `GRPOTrainer(environment_factory=...)` an environment with one tool, `play`, which takes the whole reply.
+The model keeps its conversation. TRL needs a chat template that it knows and that has tools.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from datasets import Dataset
+
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
+from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.errors import UserError, shown
+from msgrpo_hub.fields import Count, Seed, checked
+from msgrpo_hub.games import Game, Split, episode_seed, make_game
+from msgrpo_hub.interop.episodes import start_play
+from msgrpo_hub.models import LanguageModel
+from msgrpo_hub.msgrpo import composite_return
+from msgrpo_hub.rollout import Play, play_episodes
+
+_MARK = "#"
+HOW = "Give every answer as the argument of the tool `play`. It returns the next observation, until the game is over."
+OVER = "The game is over."
+
+
+@checked
+def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: Seed = 0) -> Dataset:
+    """The starts of a split as rows for `trl_rollout`, which gets only their prompt: `GAME#SEED`.
+
+    Args:
+        game: the id of a registered game.
+        episodes: the number of rows.
+        split: the split of the boards.
+        run: gives other starts to another run.
+    """
+    seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
+    return Dataset.from_list([{"prompt": f"{game}{_MARK}{seed}"} for seed in seeds])
+
+
+@checked
+def environment_dataset(
+    game: str, episodes: Count, *, split: Split = "train", run: Seed = 0, prompt_format: PromptFormat = THINK_ACTION
+) -> Dataset:
+    """The starts of a split as rows for `trl_environment`. TRL repeats each row for a group; its members share the seed alone.
+
+    Args:
+        game: the id of a registered game.
+        episodes: the number of rows.
+        split: the split of the boards.
+        run: gives other starts to another run.
+        prompt_format: as for `trl_environment`.
+
+    Returns:
+        A dataset with `prompt`, `seed` and `split`.
+    """
+    rules = prompt_format.render(make_game(game), "")[0]["content"]
+    prompt = [{"role": "system", "content": f"{rules}\n{HOW}"}, {"role": "user", "content": ""}]
+    seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
+    return Dataset.from_list([{"prompt": prompt, "seed": seed, "split": split} for seed in seeds])
+
+
+def episode_return(*, episode_return: Sequence[float], **_: Any) -> list[float]:
+    """The reward function of `trl_rollout`: the return of each row's episode, less its format penalties."""
+    return list(episode_return)
+
+
+def trl_rollout(
+    *,
+    format_penalty: float = 1.0,
+    prompt_format: PromptFormat = THINK_ACTION,
+    on_episodes: Callable[[Sequence[Episode]], None] | None = None,
+) -> Callable[[Sequence[Any], Any], dict[str, list[Any]]]:
+    """For `GRPOTrainer(rollout_func=...)`, with `reward_funcs=episode_return` and rows of `rollout_dataset`.
+
+    The trainer's own model samples, in the dtype of its weights, with the trainer's temperature, token limit, `top_k` and
+    `top_p`. It must be whole in one process: not sharded, and not behind vLLM.
+
+    Args:
+        format_penalty: taken from the return for each unparsed reply, as `TrainConfig.format_penalty`.
+        prompt_format: how prompts are rendered and replies are parsed.
+        on_episodes: called with the episodes of each batch, in the order of its rows.
+    """
+    agents: list[LanguageModel] = []  # the trainer's model as a player; it notices changed weights
+
+    def rollout(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        starts = [_start(prompt) for prompt in prompts]
+        if not agents or agents[0].model is not trainer.model:
+            agents[:] = [
+                LanguageModel(
+                    trainer.model,
+                    trainer.processing_class,
+                    temperature=trainer.args.temperature,
+                    max_new_tokens=trainer.args.max_completion_length,
+                    top_k=trainer.args.top_k or 0,
+                    top_p=trainer.args.top_p,
+                )
+            ]
+        was_training = trainer.model.training
+        trainer.model.eval()
+        episodes: dict[int, Episode] = {}
+        with _own_precision(trainer.model):
+            for game in dict.fromkeys(game for game, _ in starts):
+                places = [place for place, start in enumerate(starts) if start[0] == game]
+                keys = [(starts[place][1], random.getrandbits(31)) for place in places]
+                played = play_episodes(make_game(game), agents[0], keys, prompt_format=prompt_format)
+                episodes |= dict(zip(places, played, strict=True))
+        trainer.model.train(was_training)
+        ordered = [episodes[place] for place in range(len(starts))]
+        if on_episodes:
+            on_episodes(ordered)
+        steps = [random.choice(episode.steps).completion for episode in ordered]
+        return {
+            "prompt_ids": [list(step.prompt_ids) for step in steps],
+            "completion_ids": [list(step.token_ids) for step in steps],
+            "logprobs": [list(step.log_probs) for step in steps],
+            "episode_return": [composite_return(episode, format_penalty) for episode in ordered],
+        }
+
+    return rollout
+
+
+def _start(prompt: Any) -> tuple[str, int]:
+    """Game and seed of a prompt. Raises `UserError` for any prompt that `rollout_dataset` did not write."""
+    game, mark, seed = prompt.rpartition(_MARK) if isinstance(prompt, str) else ("", "", "")
+    if not mark or not seed.isdecimal():
+        raise UserError(f"the prompt {shown(prompt)}: expected GAME{_MARK}SEED; make the dataset with rollout_dataset")
+    return game, int(seed)
+
+
+@contextmanager
+def _own_precision(model: Any) -> Iterator[None]:
+    """Inside, the model computes in the dtype of its weights, without accelerate's mixed precision, TRL's default."""
+    wrapped, original = model.__dict__.get("forward"), model.__dict__.get("_original_forward")
+    with torch.autocast(model.device.type, enabled=False):
+        if original:
+            model.forward = original
+        try:
+            yield
+        finally:
+            if original:
+                model.forward = wrapped
+
+
+def trl_environment(
+    game: str | Game, *, format_penalty: float = 1.0, prompt_format: PromptFormat = THINK_ACTION
+) -> Callable[[], GameEnvironment]:
+    """For `GRPOTrainer(environment_factory=...)`, with rows of `environment_dataset`.
+
+    Args:
+        game: the id of a registered game, or a game.
+        format_penalty: taken from the return for each unparsed reply, as `TrainConfig.format_penalty`.
+        prompt_format: how prompts are rendered and replies are parsed.
+
+    >>> environment = trl_environment("FrozenLake-NotSlippery-v1")()
+    >>> print(environment.reset(seed=0, member=0).splitlines()[0])
+    Current Observation:
+    >>> print(environment.play("<action>Sideways</action>").splitlines()[-1])
+    <think>your thought</think><action>Up</action>
+    >>> environment.get_reward()
+    -1.0
+    """
+    return partial(GameEnvironment, make_game(game) if isinstance(game, str) else game, format_penalty, prompt_format)
+
+
+class GameEnvironment:
+    """One game at a time, as TRL plays it: `reset`, the tool `play`, and `get_reward`. Public methods are tools."""
+
+    def __init__(self, game: Game, format_penalty: float, prompt_format: PromptFormat) -> None:
+        self._game, self._penalty, self._format = game, format_penalty, prompt_format
+        self._play: Play | None = None
+
+    def reset(self, seed: int, member: int | None = None, split: Split = "train", **row: Any) -> str:  # noqa: ARG002
+        """Starts an episode; arguments as for `start_play`, and the other columns of the dataset.
+
+        Returns:
+            The first observation with its request; TRL appends it to the prompt.
+        """
+        self._play = start_play(self._game, self._format, seed, member, split)
+        return self._shown(self._play)
+
+    def play(self, reply: str) -> str:
+        """Play one turn of the game.
+
+        Args:
+            reply: Your whole answer, in the format that the observation asks for.
+
+        Returns:
+            The next observation, or the last one when the game is over.
+        """
+        play = self._started()
+        if play.live:
+            play.advance(self._game.observe(play.state), Completion(text=reply))
+        return self._shown(play)
+
+    def get_reward(self) -> float:
+        """The episode's return so far, less the penalty for each unparsed reply: the reward of `msgrpo train`."""
+        return composite_return(self.episode, self._penalty)
+
+    @property
+    def episode(self) -> Episode:
+        """The record of the episode so far."""
+        return self._started().episode()
+
+    def _started(self) -> Play:
+        if self._play is None:
+            raise UserError(f"{self._game.id}: no episode has started: call reset first")
+        return self._play
+
+    def _shown(self, play: Play) -> str:
+        """The end of the prompt, since the model keeps the conversation itself."""
+        prompt = build_prompt(self._game, play.state, self._format, play.history)
+        return prompt.user if play.live else f"{prompt.observation}\n{OVER}"
