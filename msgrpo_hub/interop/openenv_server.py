@@ -56,7 +56,8 @@ class GameEnvironment(Environment):  # type: ignore[misc]
 
     def __init__(self, game_id: str) -> None:
         super().__init__()
-        self._game, self._play, self._state = make_game(game_id), None, EpisodeState(game=game_id)
+        self._game, self._state = make_game(game_id), EpisodeState(game=game_id)
+        self._play: Play | None = None
 
     def reset(
         self,
@@ -73,7 +74,7 @@ class GameEnvironment(Environment):  # type: ignore[misc]
 
     def step(self, action: ReplyAction, timeout_s: float | None = None, **_: Any) -> TurnObservation:  # noqa: ARG002
         """Plays one turn with a reply."""
-        play: Play | None = self._play
+        play = self._play
         if play is None or not play.live:
             reason = "the episode has ended" if play else "no episode has started"
             raise UserError(f"{self._game.id}: {reason}: call reset first")
