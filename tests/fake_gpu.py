@@ -1,7 +1,7 @@
-"""GPUs that are not there: tensors that lie about their device, compute on the CPU and refuse what that GPU refuses.
+"""Simulated GPUs: tensors that report a GPU as their device, compute on the CPU and raise the errors of that GPU.
 
-Code that runs on a GPU fails there mostly for one reason: a tensor was left behind on the CPU. That needs no GPU to be seen.
-A GPU of Apple (MPS) also lacks float64, and some operations: `tests/mps_kernels.py` knows which.
+Most failures of untested code on a GPU are tensors left on the CPU, which this detects without a GPU.
+A GPU of Apple (MPS) also lacks float64.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from msgrpo_hub.models import devices
-from tests.mps_kernels import OnlyMpsKernels
 
 CUDA, MPS = torch.device("cuda", 0), torch.device("mps", 0)
 _MAY_MIX = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.copy_}
 """PyTorch takes indices from the CPU for a tensor on a GPU, and copies between the two."""
-_ASKS = (torch.Tensor.dtype.__get__, torch.Tensor.shape.__get__)  # type: ignore[attr-defined]
 
 
 class OnGpu(torch.Tensor):
@@ -54,16 +52,13 @@ class OnGpu(torch.Tensor):
 
 
 class OnMps(OnGpu):
-    """A tensor that says it is on a GPU of Apple, which has no float64 and not every operation."""
+    """A tensor that says it is on a GPU of Apple, which has no float64."""
 
     place = MPS
 
     @classmethod
     def compute(cls, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func in _ASKS:
-            return super().compute(func, types, args, kwargs)
-        with OnlyMpsKernels():
-            return refuse_float64(super().compute(func, types, args, kwargs))
+        return refuse_float64(super().compute(func, types, args, kwargs))
 
 
 def refuse_float64(made: Any) -> Any:
@@ -84,7 +79,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 class _Machine(TorchFunctionMode):
-    """Requests for the GPU are carried out on the CPU, and the tensors lie from then on; those for `cpu` take them back."""
+    """Carries out requests for the GPU on the CPU and marks the tensors; `cpu` unmarks them."""
 
     def __init__(self, kind: type[OnGpu]) -> None:
         super().__init__()
@@ -114,6 +109,6 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def fake_gpu(kind: type[OnGpu] = OnGpu) -> Iterator[None]:
-    """While it lasts, this machine has a GPU."""
+    """Inside the context, this machine has a simulated GPU."""
     with _Machine(kind), patch.object(devices, "gpu", lambda: kind.place.type):
         yield

@@ -59,19 +59,6 @@ def test_the_gpu_that_is_not_there_refuses_what_a_gpu_refuses() -> None:
             there.numpy()
 
 
-def test_the_mps_that_is_not_there_also_refuses_float64_and_operations_without_a_kernel() -> None:
-    with fake_gpu(OnMps):
-        there = torch.eye(3, device="mps")
-        assert there.device == MPS
-        assert there.is_mps
-        for refused in (there.double, lambda: torch.zeros(3, dtype=torch.float64, device="mps"), lambda: there.to(torch.float64)):
-            with pytest.raises(TypeError, match="float64"):
-                refused()
-        with pytest.raises(NotImplementedError, match="linalg_eigh"):
-            torch.linalg.eigh(there)
-        assert there.cpu().double().dtype == torch.float64
-
-
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
     """What was played, the metrics of an optimiser step on it (with advantages of ±1), and the adapter after it."""
     trainer = Trainer.from_config(config, accelerator)

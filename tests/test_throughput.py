@@ -21,7 +21,6 @@ from benchmark.throughput.machine import clock
 from benchmark.throughput.naive import NaiveTrainer
 from benchmark.throughput.rows import ResultFile
 from benchmark.throughput.stages import OTHER, Stages
-from benchmark.throughput.update import sides, table
 from benchmark.throughput.with_vllm import PYTHON, VllmTrainer
 
 pytestmark = pytest.mark.long
@@ -177,21 +176,6 @@ def test_a_second_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     assert {"machine", "versions", "command"} <= file.record.keys()
 
 
-def test_the_table_takes_medians_and_ratios_of_them() -> None:
-    def rows(side: str, *seconds: float) -> list[dict[str, Any]]:
-        return [{"key": ["lake", side, k], "seconds": s} for k, s in enumerate(seconds)]
-
-    limit = {"key": ["lake", "limit", 0], "bound_seconds_acting": 0.5, "bound_seconds_training": 0.5}
-    (line,) = table([*rows("ours", 1.0, 2.0, 9.0), *rows("naive", 50.0, 20.0, 30.0), *rows("vllm", 8.0), limit])
-    assert (line["ours_seconds"], line["naive_seconds"], line["ratio_naive"], line["share_of_limit"]) == (2.0, 30.0, 15.0, 0.5)
-    assert line["ratio_vllm"] == 4.0
-
-
-def test_vllm_is_a_side_of_some_cases_and_only_where_it_is_installed() -> None:
-    assert sides("lake", vllm=True) == ["ours", "naive", "merged", "vllm", "trl"]
-    assert sides("lake, 64 tokens", vllm=False) == sides("snake, 64 tokens", vllm=True) == ["ours", "naive", "trl"]
-
-
 def test_the_gpu_script_is_valid_and_runs_to_its_end_on_a_cpu(tmp_path: Path) -> None:
     script = ROOT / "benchmark" / "throughput" / "gpu.sh"
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
@@ -220,11 +204,6 @@ def test_a_row_that_fails_on_a_gpu_leaves_the_others_to_be_measured(tmp_path: Pa
     record = json.loads((tmp_path / "gpu.json").read_text())
     assert [row["key"][1] for row in record["rows"]] == ["naive"]
     assert [failed[1:] for failed in record["failed"]] == 2 * [["ours", "OutOfMemoryError: CUDA out of memory."]]
-
-
-def test_a_model_that_is_given_is_the_only_one_that_is_made(tmp_path: Path) -> None:
-    assert Case(game=SNAKE, model="tiny").config(tmp_path, model="elsewhere").model == "elsewhere"
-    assert not any(tmp_path.iterdir())
 
 
 def test_without_gymnasium_and_tomli_w_the_games_and_the_trainer_can_be_imported() -> None:

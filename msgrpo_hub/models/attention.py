@@ -1,7 +1,7 @@
 """Attention over a shared prefix: the keys and values of the rules exist once, and each row adds only its own.
 
 In a standard cache each row holds a copy of the rules, and every decoding step reads and extends all copies. Here a query
-attends to two parts in one softmax: the shared keys, which have no batch dimension, and the keys of its row. Sampling keeps
+attends to two parts in one softmax: the shared keys (without a batch dimension) and the keys of its row. Sampling keeps
 the shared prefix in a cache. Training computes the prefix in the same pass, so that gradients flow through it.
 """
 
@@ -193,7 +193,7 @@ def shared_prefix_attention(
     shared_prefix: SharedPrefix | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention while acting, for transformers' attention interface.
+    """Attention of sampling, for transformers' attention interface.
 
     The layer says how far back it attends: `sliding_window` positions. A row's own keys are consecutive positions, and its
     queries are the last of them.
@@ -228,7 +228,7 @@ def tree_attention(
     tree_positions: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention while training: one sequence is a prefix of P tokens followed by B branches of L tokens each.
+    """Attention of training: one sequence is a prefix of P tokens followed by B branches of L tokens each.
 
     The prefix is causal. A branch attends to the whole prefix, and to itself under its own mask, (B, 1, L, L) additive.
     `tree_positions`, (B, L), are the positions of its tokens; a layer with a sliding window needs them.
@@ -280,9 +280,9 @@ def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None
 
 @contextmanager
 def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """Evaluation mode with attention over the shared prefix; the previous mode and attention are restored on exit.
+    """Evaluation mode with attention over the shared prefix, and few rows by oneDNN; all is restored on exit.
 
-    Both switches visit all modules, so play of many turns enters the context once. A nested context does nothing.
+    The switches visit all modules, so that play of many turns enters the context once. A nested context does nothing.
     """
     if base_of(model).config._attn_implementation == ACTING:
         yield

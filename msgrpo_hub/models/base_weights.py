@@ -1,4 +1,4 @@
-"""Loads the weights of a base model: in a number type, in 4 bits, on one device or over several."""
+"""Loads the weights of a base model: in a chosen type, in 4 bits, on one device or over several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load_base(
     load_in_4bit: bool = False,
     device_map: DeviceMap = "none",
 ) -> PreTrainedModel:
-    """Loads the weights of a base, and names it after its source, not after the cache folder.
+    """Loads the weights of a base and names the model after its source.
 
     Args:
         found: its files.
@@ -36,9 +36,12 @@ def load_base(
         device_map: `auto` spreads the layers over the GPUs, the memory of the CPU and the disk.
 
     Raises:
-        UserError: the files are not a model that writes text, or the options cannot be had together or here.
+        UserError: the files are not a model that generates text, or the options do not fit together or this machine.
     """
-    _check_options(device, load_in_4bit, device_map)
+    if device_map == "auto" and device != "auto":
+        raise UserError(f"device = {device!r} with a device map, which places the layers itself: expected one of them")
+    if load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError("loading in 4 bits needs bitsandbytes, which is not installed: run `pip install 'msgrpo-hub[quantized]'`")
     kind = text_model_class(found, config)
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **LOCAL}
     for name in ("attn_implementation", "experts_implementation"):  # None is transformers' own choice
@@ -47,7 +50,8 @@ def load_base(
     if device_map == "auto":
         options["device_map"] = "auto"
     if load_in_4bit:
-        options |= _four_bits(dtype, options.get("device_map") or {"": _of_large_models(device)})
+        placed = (gpu() or "cpu") if device == "auto" else device  # a quantised model is large
+        options |= _four_bits(dtype, options.get("device_map") or {"": placed})
     try:
         loaded: Any = kind.from_pretrained(found.folder, config=config, **options)
     except Exception as error:  # as for the tokenizer
@@ -59,17 +63,16 @@ def load_base(
         raise UserError(f"no layer of {found.source!r} fits into memory: expected a smaller model, or one in fewer bits")
     model.name_or_path = model.config._name_or_path = found.source
     if load_in_4bit:
-        _keep_packing(model)
+        for layer in model.modules():
+            if hasattr(layer, "support_avx512bf16_for_cpu"):  # sampling would repack weights, which then cannot be trained
+                cast(Any, layer).support_avx512bf16_for_cpu = False
     elif device_map == "none":
         model = model.to(choose_device(device, model.num_parameters()))
     return cast(PreTrainedModel, model.eval().requires_grad_(False))
 
 
 def text_model_class(found: Fetched, config: PretrainedConfig) -> Any:
-    """The class that loads a configuration: of language models, or of models that also see and write text.
-
-    A multimodal checkpoint is loaded whole and given text alone.
-    """
+    """The class that loads a configuration: a language model, or a multimodal model for use with text."""
     if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         return AutoModelForCausalLM
     if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
@@ -77,27 +80,8 @@ def text_model_class(found: Fetched, config: PretrainedConfig) -> Any:
     raise unusable(found, ValueError(f"transformers knows no language model of type {config.model_type!r}"))
 
 
-def _check_options(device: str, load_in_4bit: bool, device_map: DeviceMap) -> None:
-    if device_map == "auto" and device != "auto":
-        raise UserError(f"device = {device!r} with a device map, which places the layers itself: expected one of them")
-    if load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError("loading in 4 bits needs bitsandbytes, which is not installed: run `pip install 'msgrpo-hub[quantized]'`")
-
-
-def _of_large_models(device: str) -> str:
-    """The device of a model that is quantised because it is large: under `auto`, the GPU if there is one."""
-    return (gpu() or "cpu") if device == "auto" else device
-
-
 def _four_bits(dtype: Dtype, device_map: Any) -> dict[str, Any]:
-    """Options for 4 bits: the other weights and the products are of the given type, by default bfloat16, as in QLoRA."""
+    """Options for 4 bits. The other weights and the products have the given type, by default bfloat16, as in QLoRA."""
     computed = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)
     settings: Any = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=computed)
     return {"quantization_config": settings, "dtype": computed, "device_map": device_map}
-
-
-def _keep_packing(model: torch.nn.Module) -> None:
-    """Stops bitsandbytes from packing weights anew when a model acts on some CPUs: packed weights cannot be trained on."""
-    for layer in model.modules():
-        if hasattr(layer, "support_avx512bf16_for_cpu"):
-            cast(Any, layer).support_avx512bf16_for_cpu = False

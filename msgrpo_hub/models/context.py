@@ -1,10 +1,9 @@
-"""The context of a model: how many positions it has, and whether a prompt and a reply fit into them."""
+"""The context of a model: its number of positions, and the check that a prompt and a reply fit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from transformers import PretrainedConfig
 
@@ -12,20 +11,17 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.encoding import PromptEncoder
 
-_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "max_seq_length", "seq_length")
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "max_seq_length", "seq_length")
 """Settings that hold the number of positions, by family."""
-_RECURRENT = frozenset({"rwkv"})
-"""Families that only call a training length by one of these names: their state has no positions."""
-
 _WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
-"""Settings of transformers' models that limit how far back a layer attends."""
+"""Settings that limit how far back a layer attends."""
 
 
 def context_limit(config: PretrainedConfig) -> int | None:
     """The number of positions of a model; None if any number works, as in state-space models and with ALiBi.
 
-    A sliding window is not a limit: the model attends to its last positions and goes on. Scaled rotary embeddings reach
-    `factor` times the original number of positions, and the least of all layer types counts.
+    A sliding window is not a limit: the model attends to its last positions and continues. Scaled rotary embeddings reach
+    `factor` times the original number of positions, and the smallest number of all layer types counts.
 
     >>> from transformers import MambaConfig, Qwen2Config
     >>> yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -33,28 +29,18 @@ def context_limit(config: PretrainedConfig) -> int | None:
     [131072, 32768, None]
     """
     text = config.get_text_config()
-    stated = next((value for name in _NAMES if (value := getattr(text, name, None))), None)
-    if stated is None or text.model_type in _RECURRENT or getattr(text, "alibi", False):
+    stated = next((value for name in _POSITIONS if (value := getattr(text, name, None))), None)
+    if stated is None or text.model_type == "rwkv" or getattr(text, "alibi", False):  # RWKV has only a training length
         return None
-    reached = [max(stated, _reach(rope, stated)) for rope in _rotary_embeddings(text) or [{}]]
-    return int(min(2**62, *reached))  # a factor may be beyond all numbers
-
-
-def _rotary_embeddings(config: PretrainedConfig) -> list[Mapping[str, Any]]:
-    """The parameters of rotary embeddings: one set, or one per layer type."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, Mapping)]
-    return nested or [parameters]
-
-
-def _reach(rope: Mapping[str, Any], stated: int) -> float:
-    """Positions that scaled rotary embeddings reach, as transformers defines `factor`."""
-    return (rope.get("original_max_position_embeddings") or stated) * (rope.get("factor") or 1)
+    parameters = getattr(text, "rope_parameters", None) or {}
+    ropes = [value for value in parameters.values() if isinstance(value, Mapping)] or [parameters]  # by layer type, or one
+    reached = [(rope.get("original_max_position_embeddings") or stated) * (rope.get("factor") or 1) for rope in ropes]
+    return int(min(2**62, *(max(stated, reach) for reach in reached)))  # a factor may be infinite
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptLength:
-    """The length of a prompt before it is known how long the replies in its history are."""
+    """The length of a prompt whose history has replies of unknown length."""
 
     fixed: int
     """Tokens without the past replies."""
@@ -77,39 +63,37 @@ def prompt_lengths(encoder: PromptEncoder, prompts: Sequence[Prompt]) -> list[Pr
 
 
 def check_expected(encoder: PromptEncoder, prompts: Sequence[Prompt], limit: int | None, max_new_tokens: int, name: str) -> None:
-    """Refuses a model whose context is too short for expected prompts with replies of full length, past replies included.
+    """Checks that expected prompts and replies of full length, past replies included, fit into the context of a model.
 
     Args:
         encoder: of the model's tokenizer.
         prompts: prompts of scripted play.
-        limit: positions of the model; None if it has no limit.
+        limit: number of positions of the model; None if it has no limit.
         max_new_tokens: largest number of tokens per reply.
         name: of the model, for the message.
 
     Raises:
-        UserError: the context is too short; the message says what helps.
+        UserError: the context is too short; the message names a remedy.
     """
     if limit is None or not prompts:
         return
     lengths = prompt_lengths(encoder, prompts)
     index = max(range(len(prompts)), key=lambda i: lengths[i].tokens(max_new_tokens))
-    _check(prompts[index], lengths[index], limit, max_new_tokens, name, shortest=_shortest_reply(encoder, prompts[index]))
+    prompt = prompts[index]
+    replies = encoder.count({prompt.prompt_format.reply(action) for action in prompt.game.actions})
+    _check(prompt, lengths[index], limit, max_new_tokens, name, shortest=1 + max(replies.values()))  # with an end token
 
 
 def check_lengths(prompts: Sequence[Prompt], tokens: Sequence[int], limit: int | None, max_new_tokens: int, name: str) -> None:
-    """Refuses encoded prompts that leave no room for a reply of full length. Arguments and errors as for `check_expected`."""
+    """Checks that encoded prompts leave room for a reply of full length. Arguments and errors as for `check_expected`."""
     if limit is None or not tokens or max(tokens) + max_new_tokens <= limit:
         return
     longest = max(range(len(prompts)), key=lambda i: tokens[i])
     _check(prompts[longest], PromptLength(fixed=tokens[longest], replies=0), limit, max_new_tokens, name, shortest=1)
 
 
-def _shortest_reply(encoder: PromptEncoder, prompt: Prompt) -> int:
-    """Tokens that suffice for a reply with any action, its end token included."""
-    return 1 + max(encoder.count({prompt.prompt_format.reply(action) for action in prompt.game.actions}).values())
-
-
 def _check(prompt: Prompt, length: PromptLength, limit: int, max_new_tokens: int, name: str, *, shortest: int) -> None:
+    """Raises `UserError` if the prompt and a reply do not fit; `shortest` is the length of the shortest useful reply."""
     if length.tokens(max_new_tokens) + max_new_tokens <= limit:
         return
     fits = (limit - length.fixed) // (length.replies + 1)
@@ -129,7 +113,7 @@ def _check(prompt: Prompt, length: PromptLength, limit: int, max_new_tokens: int
 
 
 def smallest_window(config: PretrainedConfig) -> int:
-    """The fewest positions that a layer of the model may attend to; 0 if its configuration names no window."""
+    """The smallest number of positions that a layer of the model may attend to; 0 if its configuration names no window."""
     stated = config.get_text_config().to_dict()
     values = (stated.get(name) for name in _WINDOWS)
     return min((value for value in values if isinstance(value, int) and value > 0), default=0)

@@ -18,7 +18,7 @@ from msgrpo_hub.errors import UserError
 SMALL_MODEL = 10_000_000
 """Models with fewer parameters use the CPU under `auto`, and one thread there. An estimate, not measured on a GPU.
 
-A decoding step costs a GPU some milliseconds whatever the size: hundreds of kernel launches and a few waits for the sampled
+A decoding step of a model of any size costs a GPU some milliseconds: hundreds of kernel launches and a few waits for the sampled
 tokens. A CPU reads 10 million float32 weights in about as much time. A second CPU thread gains such a model nothing.
 """
 

@@ -135,7 +135,7 @@ def hooked(model: nn.Module) -> str:
 
 
 def is_known(model: PreTrainedModel | PeftModel) -> bool:
-    """Whether all modules of the model are those of a known family in transformers."""
+    """Whether all modules of the model belong to a known family in transformers."""
     causal = base_of(model)
     family = next((name for name in FAMILIES if type(causal).__name__ == f"{name}ForCausalLM"), None)
     if family is None or not type(causal).__module__.startswith("transformers."):

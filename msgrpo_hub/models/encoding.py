@@ -16,7 +16,7 @@ from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.tokenization import split_points, tokenize
 
 _CAPACITY = 5_000_000
-"""Token ids that are kept at most before a batch is encoded; each takes some 40 bytes."""
+"""Number of cached token ids at which the cache is emptied; each takes about 40 bytes."""
 
 
 class PromptEncoder:
@@ -25,7 +25,7 @@ class PromptEncoder:
     Args:
         tokenizer: the tokenizer, with a chat template.
         chat_template_kwargs: variables of the chat template, such as `enable_thinking`.
-        source: what the template came from, for messages; by default the tokenizer's model.
+        source: the origin of the template, for messages; by default the tokenizer's model.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class PromptEncoder:
     def decode(self, replies: Sequence[tuple[TokenIds, Finish]]) -> list[str]:
         """The texts of replies, without special tokens other than the markers of thoughts.
 
-        A reply that is cut at the token limit starts with the marker of the thoughts which its prompt opened, if any: without
-        the marker the thoughts could not be told from an answer.
+        A truncated reply starts with the marker of the thoughts that its prompt opened, if any: without the marker the thoughts
+        would look like an answer.
         """
         visible = [[token for token in ids if token not in self._hidden] for ids, _ in replies]
         texts = self.tokenizer.batch_decode(visible, skip_special_tokens=False)

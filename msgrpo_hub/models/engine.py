@@ -6,9 +6,9 @@
 - While episodes are played, the logits after each prompt and partial reply are cached, so that states that recur in other
   episodes and later turns are not recomputed.
 
-The tokens equal those of plain sampling with the same generators: sample i takes one uniform number per token from its own
-generator, and the token is the inverse of the cumulative distribution at that number. Rounding can change only samples near a
-boundary of that distribution, and each sample counts those it had (`NEAR`).
+Plain sampling with the same generators gives the same tokens: sample i takes one uniform number per token from its own generator,
+and the token is the inverse of the cumulative distribution at that number. Rounding can change only samples near a boundary of
+that distribution, and each reply counts them (`NEAR`).
 
 A forward computes the model. The fast one shares prefixes and serves models with softmax attention; the plain one serves every
 other causal language model. A comparison with uncached forward passes decides (`engine_check`).
@@ -65,7 +65,7 @@ class LogitCache:
     def __init__(self, capacity: int = 0) -> None:
         self.capacity = capacity
         self._nodes: dict[Node, int] = {}
-        self._logits: Tensor | None = None  # (nodes, vocabulary), allocated when the vocabulary is known
+        self._logits: Tensor | None = None  # (nodes, vocabulary), allocated by the first `add`
 
     def __contains__(self, node: Node) -> bool:
         return node in self._nodes
@@ -95,7 +95,7 @@ class Engine:
         model: any transformers causal LM, with or without LoRA.
         end_ids: the tokens that end a reply and are included in it.
         max_rows: largest number of samples per batch; bounds memory and does not affect results, beyond rounding.
-        kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain; the log then says why, and what it costs.
+        kind: `fast`, `plain`, or `auto`: fast where it is exact, else plain, with a reason in the log.
         threads: CPU threads for sampling and scoring; None keeps torch's setting.
     """
 
@@ -105,7 +105,7 @@ class Engine:
     kind: EngineName = "auto"
     threads: int | None = None
     why: str = ""
-    """Why the plain forward was chosen, and what it costs."""
+    """The reason for the plain forward, and its cost."""
     _forward: FastForward | PlainForward | None = None
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
@@ -201,7 +201,7 @@ class Engine:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Inside, attention is that of training; gradient checkpointing needs it in the backward pass too."""
+        """Switches to the attention of training. Gradient checkpointing needs it in the backward pass too."""
         with attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext():
             yield
 
@@ -228,7 +228,7 @@ class Engine:
             return self._forward
 
     def _in_order(self, prompts: Sequence[TokenIds], waiting: IntArray) -> IntArray:
-        """Replies in the order in which they are sampled: equal prompts side by side, so that they share rows.
+        """The order of sampling: equal prompts side by side, so that they share rows.
 
         With a cache, one reply to every prompt comes first, then a second: the others then find most of their logits cached.
         """

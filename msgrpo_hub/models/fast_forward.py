@@ -68,7 +68,7 @@ class FastForward:
         self.prefix: TokenIds = ()
         self._prefix_cache: RowCache | None = None
         self._decoder: DirectDecoder | None = None
-        self._is_direct: bool | None = None  # None outside of acting
+        self._is_direct: bool | None = None  # None outside of `acting`
 
     @contextmanager
     def acting(self) -> Iterator[None]:

@@ -85,10 +85,10 @@ class PlainForward:
             self.model.train(training)
 
     def forget(self) -> None:
-        """Does nothing: nothing is kept between calls."""
+        """Does nothing, since calls share nothing."""
 
     def share(self, prompts: Sequence[TokenIds]) -> None:
-        """Does nothing: nothing is shared."""
+        """Does nothing, since prompts share nothing."""
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
         """The indices of the prompts, in batches of equal length."""

@@ -103,7 +103,7 @@ class Replies:
         return ends
 
     def samples(self) -> list[Sample]:
-        """The replies, all of which have ended."""
+        """The replies. All of them have ended."""
         if not self._columns:
             return []
         tokens, log_probs, entropies, near = np.stack(self._columns, axis=2)  # each (replies, positions)
@@ -174,8 +174,8 @@ def draw_tokens(
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
         temperature: divides the logits; 0 selects the most likely token.
-        top_k: number of tokens that are kept, see `keep_likely`; 0 keeps all.
-        top_p: the probability of the tokens that are kept; 1 keeps all.
+        top_k: number of tokens to keep, see `keep_likely`; 0 keeps all.
+        top_p: probability of the tokens to keep; 1 keeps all.
 
     Returns:
         Tokens, their log-probabilities, the entropies of the distributions in nats, and whether the sample was within `NEAR` of a

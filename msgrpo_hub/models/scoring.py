@@ -1,4 +1,4 @@
-"""Acting by scoring: compares the log-probabilities of the replies that name an action instead of sampling a reply."""
+"""A policy that compares the log-probabilities of the replies that name an action, instead of sampling a reply."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIE = 1e-9
 
 @dataclass(frozen=True)
 class ScorePolicy:
-    """Answers with the legal action whose reply the model finds most likely. Every reply parses.
+    """Replies with the legal action whose reply is most likely. Every reply parses.
 
     The candidates are the legal actions, or all actions if none is legal. The score measures which move the model prefers,
     not whether it follows a format or recognises a wall. The player to compare with is therefore `random-legal`.
@@ -30,17 +30,29 @@ class ScorePolicy:
     The score of an action is log p(its reply | prompt), summed over the tokens of the reply at temperature 1. It is the
     log-probability that the model's output starts with these tokens, without thinking first. The sum is not divided by the
     number of tokens: the mean is not the probability of any event, and favours long names whose later tokens follow from
-    the first. Ties go to the action that comes first in the game's order. Nothing is random.
-
-    The completion holds the log-probabilities of its tokens at temperature 1, whatever the model's temperature.
+    the first. Ties go to the action that comes first in the game's order. Nothing is random, and the model's temperature has
+    no effect.
     """
 
     language_model: LanguageModel
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
-        """One reply per prompt; the generators are not used."""
+        """One reply per prompt; the generators are not used.
+
+        Raises:
+            UserError: the model's `max_new_tokens` is too small for a reply that names an action.
+        """
+        if not prompts:
+            return []
         candidates = [candidate_replies(prompt) for prompt in prompts]
-        tokens = self._tokenise({reply for replies in candidates for reply in replies})
+        # A reply is tokenised by itself and appended to the prompt's tokens. Tokenising both together could merge characters
+        # across the boundary. A generating model cannot do that.
+        texts = sorted({reply for replies in candidates for reply in replies})
+        encoded = self.language_model.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        longest, limit = max(map(len, encoded)), self.language_model.max_new_tokens
+        if longest > limit:  # the check of a prompt's length reserves `limit` tokens
+            raise UserError(f"max_new_tokens = {limit}: expected at least {longest}, the tokens of a reply that names an action")
+        tokens: dict[str, TokenIds] = dict(zip(texts, map(tuple, encoded), strict=True))
         prompt_ids = self.language_model.encode(prompts)
         scores = self.language_model.engine.score(prompt_ids, [[tokens[reply] for reply in replies] for replies in candidates])
         completions = []
@@ -62,16 +74,6 @@ class ScorePolicy:
     def prompt_format(self) -> PromptFormat | None:
         """The model's prompt format."""
         return self.language_model.prompt_format
-
-    def _tokenise(self, replies: set[str]) -> dict[str, TokenIds]:
-        """The tokens of each reply."""
-        # A reply is tokenised alone and appended to the prompt's tokens. Tokenising both together could merge characters
-        # across the boundary, which a generating model cannot do.
-        texts, limit = sorted(replies), self.language_model.max_new_tokens
-        encoded = self.language_model.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        if (longest := max(map(len, encoded))) > limit:  # the check of a prompt's length reserves `limit` tokens
-            raise UserError(f"max_new_tokens = {limit}: expected at least {longest}, the tokens of a reply that names an action")
-        return dict(zip(texts, map(tuple, encoded), strict=True))
 
 
 def candidate_replies(prompt: Prompt) -> list[str]:

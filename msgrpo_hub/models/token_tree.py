@@ -2,8 +2,7 @@
 
 The sequences of an update share the rules, often the state, and often a prefix of the reply. In depth-first order, a
 node's descendants are the interval `(node, ends[node])`, so two comparisons give the whole attention mask: a token
-attends to its ancestors and to itself. Position ids are depths. Nothing else about the model changes, and the gradients
-equal those of the separate sequences.
+attends to its ancestors and to itself. Position ids are depths. Separate sequences have the same gradients.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ def weights_version(model: nn.Module) -> tuple[object, ...]:
 
 
 def held(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    """The parameters of every module; one that two modules share is listed twice."""
+    """The parameters of every module. A shared parameter is listed once per module."""
     return [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
 
 
 @contextmanager
 def without_adapter(model: nn.Module) -> Iterator[None]:
-    """Inside the context, which is without gradients, the model is its base.
+    """Turns the model into its base, without gradients.
 
     PEFT's own context also visits and freezes every matrix: with 250 layers that takes as long as a forward pass.
     """
@@ -61,7 +61,7 @@ def without_adapter(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _off(layers: Sequence[Any]) -> Iterator[None]:
-    """Switches off those of PEFT's layers that are on."""
+    """Disables PEFT's layers; restores the enabled ones on exit."""
     on = [layer for layer in layers if not layer._disable_adapters]
     for layer in on:
         layer._disable_adapters = True
@@ -79,7 +79,7 @@ def merged(model: nn.Module) -> Iterator[None]:
     The base gets its original tensors back on exit, because adding and then subtracting would not restore the same bits. The
     context does nothing unless LoRA is plain, on linear layers in float32: in bfloat16 the sum would be rounded to 8 bits, an
     error larger than the change an adapter makes early in training. Nor does it merge a weight that another module shares, such
-    as an output head tied to the embedding, which would change too.
+    as an output head tied to the embedding.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))) or _shares_weights(model, layers):

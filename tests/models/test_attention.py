@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.models.attention import acting, attend
+from msgrpo_hub.models.attention import attend
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
-from tests.models.engines import END, adapted_model, sampled, some_prompts
+from tests.models.engines import END, adapted_model, sampled
 
 
 @given(
@@ -74,20 +74,3 @@ def test_every_token_attends_to_a_token_and_so_does_padding(monkeypatch: pytest.
     sampled(Engine(adapted_model(), END), [(5,), (7, 8, 9), (5, 1, 2, 3, 4)])
     assert any(not visible.all() for visible in seen)
     assert all(visible.any(-1).all() for visible in seen)
-
-
-def test_a_play_of_many_turns_switches_the_attention_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = adapted_model()
-    engine, base, switched = Engine(model, END), model.get_base_model(), list[str]()
-    before, switch = base.config._attn_implementation, base.set_attn_implementation
-    monkeypatch.setattr(base, "set_attn_implementation", lambda name: (switched.append(name), switch(name)))
-    engine.choose((1, 2, 3), 10)
-    switched.clear()
-    with engine.caching():
-        for seed in range(3):
-            sampled(engine, some_prompts(seed))
-    assert len(switched) == 2
-    assert base.config._attn_implementation == before
-    with acting(model), acting(model):
-        assert base.config._attn_implementation != before
-    assert base.config._attn_implementation == before

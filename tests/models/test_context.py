@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +115,6 @@ def test_a_prompt_alone_too_long_is_told_before_loading_and_not_helped_by_shorte
     assert told.endswith("a longer context, or a prompt format with less history than 'two-turns' (--prompt-format)")
 
 
-def test_a_model_without_a_limit_is_not_checked(folder: Path) -> None:
-    files = open_model(str(folder))
-    replace(files, config=MambaConfig()).check_context(longest_prompts([SNAKE], THINK_ACTION), 10**9)
-    with pytest.raises(UserError, match="1024 positions"):
-        files.check_context(longest_prompts([SNAKE], THINK_ACTION), 10**9)
-
-
 def test_the_length_of_a_prompt_counts_the_replies_of_its_history_apart(folder: Path) -> None:
     encoder = open_model(str(folder)).encoder
     prompts = longest_prompts([SNAKE], HISTORY)
@@ -131,10 +123,3 @@ def test_the_length_of_a_prompt_counts_the_replies_of_its_history_apart(folder: 
         replies = [text for role, text in prompt.contents if role == "assistant"]
         assert len(encoder.encode([prompt])[0]) == length.fixed + sum(encoder.count(replies)[text] for text in replies)
         assert length.tokens(50) == length.fixed + 100
-
-
-def test_expected_prompts_are_the_same_each_time_and_those_of_grown_snakes() -> None:
-    first, second = longest_prompts([LAKE, SNAKE], THINK_ACTION), longest_prompts([LAKE, SNAKE], THINK_ACTION)
-    assert first == second
-    assert {prompt.game.id for prompt in first} == {LAKE.id, SNAKE.id}
-    assert max(len(prompt.state.snake) for prompt in first if prompt.game.id == SNAKE.id) > 6

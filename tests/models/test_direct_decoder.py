@@ -76,35 +76,12 @@ def test_the_built_in_base_and_its_adapters_compute_the_same_bits_on_one_thread(
         assert replies(loaded.model, direct=True) == replies(loaded.model, direct=False)
 
 
-def test_merged_lora_is_read_at_its_base() -> None:
-    model = MODELS["LoRA"]()
-    with merged(model):
-        expected = replies(model, direct=False)
-        with patch("peft.tuners.lora.Linear.forward", side_effect=AssertionError("LoRA is computed")):
-            assert_same(replies(model, direct=True), expected)
-    assert_same(replies(model, direct=True), replies(model, direct=False))
-
-
 def test_bfloat16_rounds_where_the_modules_do() -> None:
     model = tiny_model("qwen3", vocab_size=300).bfloat16()
     for ours, theirs in zip(replies(model, direct=True), replies(model, direct=False), strict=True):
         same = [a == b for a, b in zip(ours.token_ids, theirs.token_ids, strict=False)]
         shared = same.index(False) if False in same else len(same)
         assert ours.log_probs[:shared] == pytest.approx(theirs.log_probs[:shared], abs=0.1)
-
-
-def test_hooks_are_called() -> None:
-    """Of those who look inside a model."""
-    model, seen = MODELS["qwen2"](), []
-    engine = Engine(model, END)
-    sampled(engine, some_prompts())
-    hook = base_of(model).model.layers[1].mlp.register_forward_hook(lambda *_: seen.append(1))
-    sampled(engine, some_prompts())
-    assert seen
-    hook.remove()
-    seen.clear()
-    with without_modules(model):
-        sampled(engine, some_prompts())
 
 
 def test_a_hook_costs_speed_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:

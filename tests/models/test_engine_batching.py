@@ -19,7 +19,6 @@ from tests.models.engines import (
     assert_same,
     distinct_contexts,
     generators,
-    naive_reply,
     sampled,
     some_prompts,
 )
@@ -61,29 +60,12 @@ def test_replies_do_not_depend_on_earlier_calls(model: PreTrainedModel) -> None:
         assert samples == sampled(Engine(model, END), some_prompts(seed))
 
 
-def test_prompts_without_a_common_prefix_and_prompts_of_one_token(model: PreTrainedModel) -> None:
-    prompts = [(5,), (7, 8, 9), (5,), (7,)]
-    samples = sampled(Engine(model, END), prompts, 1.0)
-    naive = [naive_reply(model, p, rng, 1.0, END) for p, rng in zip(prompts, generators(4), strict=True)]
-    assert [sample.token_ids for sample in samples] == naive
-
-
 def test_every_distinct_context_is_one_row_and_finished_replies_leave(model: PreTrainedModel) -> None:
     engine = Engine(model, END)
     samples = sampled(engine, some_prompts())
     assert engine.forward_rows == 1 + distinct_contexts(samples)  # 1 for the shared prefix
     assert distinct_contexts(samples) < sum(len(s.token_ids) for s in samples)
     assert len({len(s.token_ids) for s in samples}) > 1
-
-
-def test_distinct_prompts_are_prefilled_once_and_the_shared_prefix_is_kept(model: PreTrainedModel) -> None:
-    engine = Engine(model, END)
-    sampled(engine, some_prompts(), limit=1)
-    assert engine.forward_rows == 1 + 4
-    sampled(engine, some_prompts(), limit=1)
-    assert engine.forward_rows == 1 + 4 + 4
-    sampled(engine, some_prompts(seed=1), limit=1)
-    assert engine.forward_rows == 1 + 4 + 4 + 1 + 4
 
 
 def test_a_reply_ends_by_its_end_token_or_at_the_limit(model: PreTrainedModel) -> None:

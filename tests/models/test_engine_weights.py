@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import PeftModel
 
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.fast_forward import FastForward
@@ -31,10 +31,6 @@ def fused_adamw(model: PeftModel) -> None:
     optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True))
 
 
-def foreach_adamw(model: PeftModel) -> None:
-    optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1, foreach=True))
-
-
 def load_state_dict(model: PeftModel) -> None:
     model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
 
@@ -47,15 +43,6 @@ def replace_base_tensors(model: PeftModel) -> None:
     for parameter in model.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data + 0.1
-
-
-def load_adapter_weights(model: PeftModel) -> None:
-    set_peft_model_state_dict(model, {name: value + 0.1 for name, value in get_peft_model_state_dict(model).items()})
-
-
-def change_the_base(model: PeftModel) -> None:
-    with torch.no_grad():
-        model.get_base_model().model.layers[0].self_attn.v_proj.base_layer.weight.mul_(-1)
 
 
 def disable_the_adapter(model: PeftModel) -> None:
@@ -71,12 +58,9 @@ def switch_adapters(model: PeftModel) -> None:
     [
         adamw,
         fused_adamw,
-        foreach_adamw,
         load_state_dict,
         assign_state_dict,
         replace_base_tensors,
-        load_adapter_weights,
-        change_the_base,
         disable_the_adapter,
         switch_adapters,
     ],
@@ -94,15 +78,6 @@ def test_the_caches_are_dropped_when_the_weights_change(change: Callable[[PeftMo
         rows = engine.forward_rows
         sampled(engine, some_prompts(), 1.0)
         assert engine.forward_rows == rows + (0 if caching else distinct_contexts(after))  # the prefix is kept again
-
-
-def test_a_prefix_computed_without_the_adapter_is_not_used_with_it() -> None:
-    model = adapted_model()
-    engine = Engine(model, END)
-    with model.disable_adapter():
-        base = sampled(engine, some_prompts(), 1.0)
-    adapted = sampled(engine, some_prompts(), 1.0)
-    assert adapted == sampled(Engine(model, END), some_prompts(), 1.0) != base
 
 
 # ---- acting leaves no trace

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.models.engine import NOT_CACHED, Engine, LogitCache
+from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import Sample
 from msgrpo_hub.rollout import play_episodes
@@ -25,15 +23,6 @@ pytestmark = pytest.mark.slow
 MODEL = adapted_model()
 ROW = 4 * 300
 """Bytes of the logits at one node."""
-
-
-def test_a_repeated_reply_needs_no_forward_pass() -> None:
-    engine = Engine(MODEL, END)
-    with engine.caching():
-        first = sampled(engine, some_prompts(), 1.0)
-        rows = engine.forward_rows
-        assert sampled(engine, some_prompts(), 1.0) == first
-        assert engine.forward_rows == rows == 1 + distinct_contexts(first)
 
 
 @cache
@@ -80,18 +69,6 @@ def test_the_cache_is_dropped_when_play_ends() -> None:
     assert engine.forward_rows == rows + distinct_contexts(first)
 
 
-def test_a_full_cache_keeps_its_entries_and_stores_no_more() -> None:
-    cache, logits = LogitCache(3 * 8), torch.arange(8.0).reshape(4, 2)
-    root = (-1, (5,))
-    assert cache.add([root], logits[:1]) == [0]
-    assert cache.add([(0, 1), (0, 2), (0, 3)], logits[1:]) == [1, 2, NOT_CACHED]
-    assert cache.add([(0, 2), (NOT_CACHED, 4)], logits[:2]) == [2, NOT_CACHED]
-    assert (root in cache, (0, 3) in cache, (NOT_CACHED, 4) in cache) == (True, False, False)
-    nodes, found = cache.get([(0, 2), root])
-    assert nodes == [2, 0]
-    assert found.tolist() == [[4, 5], [0, 1]]
-
-
 class Uncached:
     """The same model as a policy without a cache."""
 
@@ -115,18 +92,6 @@ def test_episodes_are_played_with_fewer_rows(game_id: str, least: float) -> None
 
 def tokens_and_actions(episodes: Sequence[Episode]) -> list[list[tuple[tuple[int, ...], str | None]]]:
     return [[(step.completion.token_ids, step.action) for step in episode.steps] for episode in episodes]
-
-
-def test_generators_advance_as_without_a_cache() -> None:
-    """Draws after a reply are then equal too."""
-    after = []
-    for capacity in (0, 2**20):
-        engine, rngs = Engine(MODEL, END), generators(8)
-        with engine.caching(capacity):
-            engine.sample(some_prompts(), generators(8, seed=3), 1.0, LIMIT)
-            engine.sample(some_prompts(), rngs, 1.0, LIMIT)
-        after.append([rng.random() for rng in rngs])
-    assert np.array_equal(*after)
 
 
 def test_a_batch_computes_only_what_those_before_it_did_not() -> None:

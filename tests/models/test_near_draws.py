@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from msgrpo_hub.episode import NEAR
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.sampling import draw_tokens
@@ -56,29 +54,6 @@ def test_a_token_that_another_rounding_turns_was_counted(temperature: float) -> 
     assert turned.sum() > 3
     assert counted[turned].all()
     assert not temperature or counted.float().mean() < 0.01
-
-
-class Uniforms:
-    """A generator whose numbers are given."""
-
-    def __init__(self, *numbers: float) -> None:
-        self.numbers = list(numbers)
-
-    def random(self) -> float:
-        return self.numbers.pop(0)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_both_engines_count_the_draws_of_a_reply(model: PreTrainedModel, engine: EngineName) -> None:
-    prompt = some_prompts()[0]
-    with torch.no_grad():
-        cumulative = torch.softmax(model(torch.tensor([prompt])).logits[0, -1].double(), -1).cumsum(0)
-    widest = int(cumulative.diff().argmax())
-    boundary = float(cumulative[widest])
-    assert float(cumulative[widest + 1]) - boundary > 10 * NEAR
-    for away, count in ((NEAR / 2, 1), (3 * NEAR, 0)):
-        rng: Any = Uniforms(boundary + away)
-        assert Engine(model, END, kind=engine).sample([prompt], [rng], 1.0, 1)[0].near_draws == count
 
 
 def test_replies_without_near_draws_are_the_same_in_both_engines_alone_and_together(model: PreTrainedModel) -> None:

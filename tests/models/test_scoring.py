@@ -100,14 +100,6 @@ def test_the_probabilities_of_all_single_tokens_add_up_to_one(dtype: torch.dtype
     assert sum(np.exp(log_p) for (log_p,) in scores) == pytest.approx(1, abs=1e-5)
 
 
-def test_prompts_of_one_token_and_without_a_common_prefix(model: PeftModel) -> None:
-    prompts, continuations = [(5,), (7, 8, 9), (6,)], [[(1, 2), (3,)], [(1, 2)], [(4, 4, 4)]]
-    scores = engine_of(model).score(prompts, continuations)
-    for prompt, given_tokens, row in zip(prompts, continuations, scores, strict=True):
-        expected = [plain_log_probs(model, prompt, tokens) for tokens in given_tokens]
-        assert row == [pytest.approx(log_probs, abs=TOLERANCE) for log_probs in expected]
-
-
 # ---- sharing changes no result
 
 
@@ -134,18 +126,6 @@ def test_batch_order_duplicates_and_max_rows_change_no_score(
             assert log_probs == pytest.approx(alone.score([prompt], [[tokens]])[0][0], abs=TOLERANCE)
 
 
-def test_scoring_and_sampling_in_turn_do_not_disturb_each_other(model: PeftModel) -> None:
-    prompts, continuations = some_pairs()
-
-    def sampled(engine: Engine) -> object:
-        return engine.sample(prompts, [np.random.default_rng(i) for i in range(len(prompts))], 1.0, 6)
-
-    fresh, replies = engine_of(model).score(prompts, continuations), sampled(engine_of(model))
-    engine = engine_of(model)
-    assert (engine.score(prompts, continuations), sampled(engine)) == (fresh, replies)
-    assert (sampled(engine), engine.score(prompts, continuations)) == (replies, fresh)
-
-
 # ---- counting work
 
 
@@ -155,32 +135,6 @@ def test_a_distinct_prompt_is_one_row_and_a_distinct_continuation_another(model:
     candidates: list[Ids] = [(9, 5, 6), (9, 7, 6), (9, 8, 6)]
     engine.score(prompts, [candidates, candidates, candidates, [*candidates, *candidates]])
     assert engine.forward_rows == 1 + 2 + 2 * 3  # 1 for the shared prefix
-
-
-def test_candidates_that_differ_in_their_last_token_only_need_no_second_pass(model: PeftModel) -> None:
-    engine = engine_of(model)
-    engine.score([(1, 2, 3), (1, 2, 4)], [[(9, 5), (9, 7)], [(9, 5)]])
-    assert engine.forward_rows == 1 + 2
-
-
-@pytest.mark.parametrize("max_rows", [1, 4])
-def test_no_forward_pass_has_more_than_max_rows(model: PeftModel, max_rows: int) -> None:
-    sizes: list[int] = []
-    engine, (prompts, continuations) = engine_of(model, max_rows), some_pairs()
-    engine.choose(max(prompts, key=len), 1)
-    hook = model.get_input_embeddings().register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
-    engine.score(prompts, continuations)
-    hook.remove()
-    assert max(sizes) == max_rows
-
-
-def test_scoring_leaves_attention_mode_and_gradients_as_they_were() -> None:
-    model = adapted_model().train()
-    before = model.get_base_model().config._attn_implementation
-    engine_of(model).score(*some_pairs())
-    assert model.get_base_model().config._attn_implementation == before
-    assert all(module.training for module in model.modules())
-    assert model(torch.tensor([[1, 2]])).logits.requires_grad
 
 
 # ---- models that cannot be scored

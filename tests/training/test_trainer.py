@@ -148,11 +148,11 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
 
 
 def test_the_rows_that_act_together_do_not_change_the_adapter(config: TrainConfig) -> None:
-    assert farthest(trained(replace(config, max_rows=3)), trained(config)) < 1e-6
+    assert farthest(trained(replace(config, max_rows=3)), trained(config)) < 5e-6
 
 
 def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: TrainConfig) -> None:
-    """And acting stays as it is: with a hook left on the model it would take the slow way of its modules."""
+    """It leaves no hook on the model, with which sampling would be slower."""
     passes = []
     for checkpointing in (False, True):
         trainer = trainer_of(replace(config, gradient_checkpointing=checkpointing, beta=0.0, token_budget=100_000))
