@@ -33,7 +33,7 @@ from msgrpo_hub.hub.results import render_results
 from msgrpo_hub.hub.rollouts import stage_rollouts
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
-from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import stored_config

@@ -1,7 +1,7 @@
 """The Space: watch, compare and play agents, change their rules, and see the leaderboard. `python app.py` starts it.
 
-Every tab is also an endpoint for programs (see README.md); both call the same function. The server keeps nothing about a
-visitor: what a tab shows lives in the visitor's page.
+Every tab is also an endpoint for programs and a tool for language models; both call the same function. The server keeps nothing
+about a visitor: the state of a tab is in the visitor's page.
 """
 
 from __future__ import annotations
@@ -14,31 +14,28 @@ os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "100")  # after each reques
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100")
 
 import gradio as gr
-import lines
 import opening
 import players
+import tabs
 import theme
-import tools
 import validation
 from compare import MOST_EPISODES, compare
-from components import endpoint, note
-from door import Door
 from human import play_result, play_step
 from leaderboard import leaderboard
+from replay import watch
 from rules import LONGEST_TEXT, MOST_STARTS, PRESETS, change_rules, words
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from tabs import compare_tab, leaderboard_tab, rules_tab
-from tabs_to_play import play_tab, watch_tab
-from unread import Unread
-from watch import watch
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 TITLE = "Small models that act"
 
-MOST_WAITING = 200
-"""Requests that gradio keeps waiting while it works on `lines.MOST_THREADS` others."""
+LARGEST_REQUEST = 2**17
+"""Bytes of a request's body: two of the longest texts, written as JSON."""
 
-MOST_SESSIONS = 200
-"""Pages whose components gradio remembers, about a hundred kilobytes each. Nothing is lost with one: the page has it all."""
+CLOSED = ("upload", "file=http:", "file=https:", "file/", "proxy=", "process_recording", "stream/", "deep_link")
+"""Beginnings of paths under /gradio_api/ that are not served: they store a visitor's files or fetch a visitor's URL."""
 
 
 def options() -> dict[str, Any]:
@@ -59,19 +56,38 @@ ENDPOINTS = (watch, compare, play_step, play_result, words, change_rules, leader
 """What programs can call."""
 
 TABS = {
-    "Watch": watch_tab,
-    "Compare": compare_tab,
-    "Play": play_tab,
-    "Rules": rules_tab,
-    "Leaderboard": leaderboard_tab,
+    "Watch": tabs.watch_tab,
+    "Compare": tabs.compare_tab,
+    "Play": tabs.play_tab,
+    "Rules": tabs.rules_tab,
+    "Leaderboard": tabs.leaderboard_tab,
 }
 
 
 class Page(gr.Blocks):
-    """A page that has a picture where a link to it is shared: gradio's template reads it from the configuration."""
+    """A page with a picture for links to it, which gradio's template reads from the configuration."""
 
     def get_config_file(self) -> Any:
         return {**super().get_config_file(), "thumbnail": theme.share_address()}
+
+
+class Door:
+    """Middleware that refuses large requests and closed paths unread."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = None
+        if scope["type"] == "http":
+            length = Headers(scope=scope).get("content-length", "")
+            if scope["path"].partition("/gradio_api/")[2].startswith(CLOSED):
+                refused = JSONResponse({"detail": "the Space takes no files and fetches none"}, 403)
+            elif scope["method"] == "POST" and not length.isdecimal():
+                refused = JSONResponse({"detail": "expected a request with its length"}, 411)
+            elif scope["method"] == "POST" and (len(length) > 9 or int(length) > LARGEST_REQUEST):
+                refused = JSONResponse({"detail": f"{length[:20]} bytes: expected at most {LARGEST_REQUEST:,}"}, 413)
+        await (refused or self.app)(scope, receive, send)
 
 
 def build() -> gr.Blocks:
@@ -84,14 +100,13 @@ def build() -> gr.Blocks:
                 with gr.Tab(name):
                     tab()
         for function in ENDPOINTS:
-            endpoint(function)
-        note(
+            gr.api(tabs.guarded(function), api_name=function.__name__)
+        tabs.note(
             "Trained with [multi-step group-relative policy optimisation](https://arxiv.org/abs/2508.10839). Every tab is an "
             "endpoint for programs, under a stable name: `/watch`, `/compare`, `/play_step`, `/change_rules` …"
         )
-    # Requests wait in the lines of lines.py, not in the queue, where a bundled replay would wait behind a model.
-    page.queue(default_concurrency_limit=None, max_size=MOST_WAITING, api_open=False)
-    page._queue.pending_messages_per_session = Unread(page._queue)
+    # Requests wait in the lines of players.py, so that a bundled replay does not wait behind a model.
+    page.queue(default_concurrency_limit=None, max_size=200, api_open=False)
     return page
 
 
@@ -99,19 +114,15 @@ def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     page = build()
     players.warm_up()
-    served = tools.mounted(TITLE, ENDPOINTS)
-    served["routes"].append(theme.share_route())
     page.launch(
         theme=theme.theme(),
         head=theme.head(),
         ssr_mode=False,
+        mcp_server=True,
         footer_links=["api"],
-        max_threads=lines.MOST_THREADS,
-        state_session_capacity=MOST_SESSIONS,
-        app_kwargs={
-            "middleware": [Middleware(Door, endpoints={each.__name__: each for each in ENDPOINTS})],
-            **served,
-        },
+        max_threads=80,
+        state_session_capacity=200,  # pages whose components gradio remembers
+        app_kwargs={"middleware": [Middleware(Door)], "routes": [theme.share_route()]},
     )
 
 

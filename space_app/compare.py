@@ -15,16 +15,16 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 
 OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake", 200)
-"""Game, first board, players and episodes that the page opens with; their result is in `bundle/compare.json`."""
+"""Game, first board, players and episodes that the tab opens with; the result is in `bundle/compare.json`."""
 
 FEWEST_PAIRS = 30
-"""With fewer episodes there is no difference: it would say little, and look like much."""
+"""With fewer episodes, no difference is computed."""
 
 MOST_EPISODES = 200
 """Largest number of episodes in a comparison."""
 
 BATCH, SLOW_BATCH = 25, 5
-"""Episodes between two updates of the page. Another visitor's model can play in between; a large model gets smaller batches."""
+"""Episodes between two updates of the page, for built-in players and for models from the Hub."""
 
 
 def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -> Iterator[dict[str, Any]]:
@@ -52,9 +52,9 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
             seeds = [replay.seed_of(rules, number) for number in batch]
             for name, episodes_so_far in zip(names, played, strict=True):
                 episodes_so_far += players.play(name, rules, seeds)
-            both = zip(names, played, strict=True)
             shown = shown or replay.combine(
-                first, [replay.player_data(rules, name, each[0], players.asked_in(name)) for name, each in both]
+                first,
+                [replay.player_data(rules, name, of[0], players.asked_in(name)) for name, of in zip(names, played, strict=True)],
             )
             yield {"film": shown, "wanted": wanted, **score(names, *played)}
 
@@ -69,28 +69,20 @@ def batches(first: int, wanted: int, names: Sequence[str]) -> Iterator[range]:
 
 def score(names: Sequence[str], a: Sequence[Episode], b: Sequence[Episode]) -> dict[str, Any]:
     """The scores of two players on the same seeds, and their difference."""
-    bounds = return_range(make_game(a[0].game_id))
-    return {
-        "episodes": len(a),
-        "a": _figures(names[0], a, bounds),
-        "b": _figures(names[1], b, bounds),
-        "difference": _difference(a, b, bounds) if len(a) >= FEWEST_PAIRS else None,
-    }
-
-
-def _difference(a: Sequence[Episode], b: Sequence[Episode], bounds: tuple[float, float]) -> dict[str, Any]:
-    compared = compare_paired([e.reward for e in a], [e.reward for e in b], seed=0, bounds=bounds)
-    shown = {name: getattr(compared, name) for name in ("p", "verdict", "detectable")}
-    return {"mean": compared.difference, **ends(compared.interval), **shown}
-
-
-def _figures(name: str, episodes: Sequence[Episode], bounds: tuple[float, float]) -> dict[str, Any]:
-    rewards, successes = [e.reward for e in episodes], sum(e.success for e in episodes)
-    return {
-        "player": name,
-        "reward": {"mean": sum(rewards) / len(rewards), **ends(mean_interval(rewards, seed=0, bounds=bounds))},
-        "success": {"mean": successes / len(episodes), **ends(wilson(successes, len(episodes)))},
-    }
+    bounds, found = return_range(make_game(a[0].game_id)), {}
+    for side, name, episodes in (("a", names[0], a), ("b", names[1], b)):
+        rewards, successes = [e.reward for e in episodes], sum(e.success for e in episodes)
+        found[side] = {
+            "player": name,
+            "reward": {"mean": sum(rewards) / len(rewards), **ends(mean_interval(rewards, seed=0, bounds=bounds))},
+            "success": {"mean": successes / len(episodes), **ends(wilson(successes, len(episodes)))},
+        }
+    difference = None
+    if len(a) >= FEWEST_PAIRS:
+        compared = compare_paired([e.reward for e in a], [e.reward for e in b], seed=0, bounds=bounds)
+        shown = {name: getattr(compared, name) for name in ("p", "verdict", "detectable")}
+        difference = {"mean": compared.difference, **ends(compared.interval), **shown}
+    return {"episodes": len(a), **found, "difference": difference}
 
 
 def ends(interval: Interval | None) -> dict[str, float | None]:

@@ -1,7 +1,6 @@
 """The Play tab: a visitor plays a seed move by move, then the agent and the best player play the same one.
 
-The server keeps nothing between two moves: the visitor's page holds the moves so far and sends them all. Visitors cannot
-disturb each other.
+The server keeps nothing between two moves: the visitor's page sends all moves so far.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.players import can_play
-from msgrpo_hub.rendering import Replay
-from msgrpo_hub.rendering.endings import how_it_ended
+from msgrpo_hub.rendering.replay import game_data, how_it_ended, state_data
 
 
 def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dict[str, Any]:
@@ -36,7 +34,6 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
         constant part of a model's prompt).
     """
     rules, number = validation.game(game), validation.number(seed)
-    drawing = Replay(rules)
     moves = [*_moves(rules, actions), *_moves(rules, [action] if action else [])]
     value = replay.seed_of(rules, number)
     state = rules.initial_state(stream(value, "initial_state"))
@@ -53,9 +50,9 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
             ended = how_it_ended(rules, states, move, success=rules.succeeded(state), terminated=after.terminated)
         steps.append({"action": rules.actions.index(move), "reward": after.reward, **_UNMARKED})
     return {
-        "game": drawing.game_data(),
+        "game": game_data(rules),
         "number": number,
-        "states": [drawing.state_data(each) for each in states],
+        "states": [state_data(rules, each) for each in states],
         "steps": steps,
         "actions": moves,
         "legal": [] if over else list(rules.legal_actions(state)),
@@ -70,7 +67,7 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
 
 
 _UNMARKED: dict[str, Any] = {"legal": [], "optimal": [], "best": [], "status": "ok"}
-"""A visitor's board shows no move that would help."""
+"""A visitor's board shows no hints."""
 
 
 def _moves(rules: Game, actions: Sequence[str]) -> list[str]:

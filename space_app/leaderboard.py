@@ -1,19 +1,27 @@
-"""The Leaderboard tab: results of a dataset on the Hub, or those that come with the Space."""
+"""The Leaderboard tab: bundled results, or those of a dataset on the Hub, as rows and as HTML."""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
+from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import lines
+import names
+import opening
 import players
+from present import bar, number
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.acting import HEADS, NONE
 from msgrpo_hub.hub import read_leaderboard
 from msgrpo_hub.hub.leaderboard import as_rows
+
+Row = dict[str, Any]
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[\w./-]{1,95})?", re.ASCII)
 
@@ -52,8 +60,8 @@ def published(source: str) -> list[dict[str, Any]]:
     if not isinstance(source, str) or len(source) > 200 or not _REPO.fullmatch(source) or ".." in source or Path(source).exists():
         raise UserError(f"{str(source)[:60]!r} is not a dataset: expected USER/NAME or USER/NAME@REVISION")
     repo, _, revision = source.partition("@")
-    with lines.DATASETS.place(), lines.DATASETS.turn():
-        found = read_leaderboard(repo, revision=revision or None)
+    with players.DATASETS.place():
+        found = players.DATASETS.run(partial(read_leaderboard, repo, revision=revision or None))
     return as_rows(found)
 
 
@@ -61,3 +69,104 @@ def _link(player: str) -> str:
     """The page of a player on the Hub; empty for a built-in player."""
     repo = player.partition("+")[2] or player
     return f"https://huggingface.co/{repo.partition('@')[0]}" if _REPO.fullmatch(repo) else ""
+
+
+# ---- the page
+
+
+def leaderboard_page(rows: Sequence[Row]) -> str:
+    """Every game in a block of its own, and below them all figures."""
+    if not rows:
+        return '<p class="verdict">No results for this game: choose one from the list.</p>'
+    order = list(names.GAMES)
+    games = {task: list(of) for task, of in groupby(rows, key=lambda row: row["task"])}
+    shown = sorted(games, key=lambda task: (task not in order, order.index(task) if task in order else 0, task))
+    blocks = "".join(_block(task, games[task]) for task in shown)
+    everything = f"<summary>All figures in one table</summary>{table(rows)}"
+    return f'<div class="games">{blocks}</div><details class="all">{everything}</details>'
+
+
+def _block(task: str, rows: Sequence[Row]) -> str:
+    """One game: rank, player, reward as a bar, success, and a link to a replay."""
+    scores = [row["reward"] for row in rows if row["reward"]]
+    ends = [0.0, *(score[end] for score in scores for end in ("mean", "low", "high") if score[end] is not None)]
+    body = ""
+    for row in rows:
+        name, trained = watched(row), row["player"] in players.ADAPTERS
+        title = names.player(name) if name in players.BUILT_IN else str(row["player"])
+        badge = ' <span class="badge">trained here</span>' if trained else ""
+        success = opening.percent(row["success"]["mean"]) if row["success"] else "–"
+        address, kind = escape(opening.link(row["task"], 0, name)), "trained" if trained else ""
+        link = f'<a href="{address}">▶<span class="unseen"> replay of {escape(title)}</span></a>'
+        body += (
+            f'<tr class="{kind}">{_rank(row["rank"])}<th scope="row">{_player(row, title)}{badge}</th>'
+            f'<td class="bar">{bar(row["reward"], min(ends), max(ends))}{_figure(row["reward"])}</td><td>{success}</td>'
+            f"<td>{link if name else ''}</td></tr>"
+        )
+    heads = ("Rank", "Player", "Reward", "Success", '<span class="unseen">Replay</span>')
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return (
+        f"<section><h2>{escape(names.game(task))} <small>{escape(task)}</small></h2>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(names.game(task))}">'
+        f'<table class="scores"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
+    )
+
+
+def watched(row: Row) -> str:
+    """The player of a row as the Watch tab knows it; empty if it does not."""
+    name = str(row["player"])
+    if name.startswith("pocket,"):
+        return "pocket"
+    return name if name in players.BUILT_IN or (row["link"] and not name.startswith("pocket+")) else ""
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as an HTML table that sorts by its columns."""
+    settings = [head.capitalize() for head in HEADS]
+    heads = ("Game", "Player", "Rank", "Reward", "Success", "Normalised", "Silent", "Episodes", *settings)
+    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
+    body = "".join(
+        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_rank(row["rank"])}'
+        f"{_score(row, 'reward')}{_score(row, 'success')}{_cell(row['normalised'], 2, row['plays'])}{_cell(row['silent'], 2)}"
+        f'<td data-value="{row["episodes"]}">{row["episodes"]}</td>{"".join(_setting(row[head]) for head in HEADS)}</tr>'
+        for row in rows
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Leaderboard"><table class="scores">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _player(row: dict[str, Any], title: str = "") -> str:
+    name = escape(title or row["player"])
+    linked = f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
+    return linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
+
+
+def _rank(rank: list[int] | None) -> str:
+    """The places that are open to a player: one, or a range that it shares with others."""
+    if rank is None:
+        return '<td data-value="">–</td>'
+    return f'<td data-value="{rank[0]}">{rank[0] if rank[0] == rank[1] else f"{rank[0]}–{rank[1]}"}</td>'
+
+
+def _setting(value: str) -> str:
+    return f'<td class="word" data-value="{"" if value == NONE else escape(value)}">{escape(value)}</td>'
+
+
+def _score(row: Row, name: str) -> str:
+    """A score with its interval. A player that does not play sorts last."""
+    score = row[name]
+    key = score["mean"] if score and row["plays"] else ""
+    return f'<td data-value="{key}">{_figure(score)}</td>'
+
+
+def _figure(score: dict[str, Any] | None) -> str:
+    if score is None:
+        return "–"
+    interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "n < 30"
+    return f'{number(score["mean"])} <span class="interval">{escape(interval)}</span>'
+
+
+def _cell(value: float | None, decimals: int, ranked: bool = True) -> str:
+    return f'<td data-value="{"" if value is None or not ranked else value}">{number(value, decimals)}</td>'

@@ -1,4 +1,4 @@
-"""The names that visitors see. Ids stay what programs and addresses use, and stand in small print."""
+"""The names that visitors see. Programs and addresses use ids, which the page shows in small print."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GAMES = {
     "Snake-Fire-v1": "Snake, fire",
     "Snake-DownHill-v1": "Snake, downhill",
 }
-"""Registered id → name; those of a family stand together."""
+"""Registered id → name; the games of a family are together."""
 
 VARIANTS = {
     "reflected": "mirrored",
@@ -83,22 +83,13 @@ def parameters() -> int:
 
 
 def groups() -> dict[str, list[str]]:
-    """Heading → ids of the games that the lists offer."""
+    """Heading → ids of the games that the lists offer, in the order of `GAMES`, each family before its variants."""
     found: dict[str, list[str]] = {}
-    for each in sorted(validation.game_ids(), key=_place):
-        found.setdefault(_heading(each), []).append(each)
-    return found
-
-
-def _heading(game_id: str) -> str:
-    family = next((name for name in ("Frozen Lake", "Snake") if game(game_id).startswith(name)), "Other games")
-    return f"{family}, shown or told differently" if ":" in game_id else family
-
-
-def _place(game_id: str) -> tuple[bool, str, int]:
-    """Those of a family stand together, in the order of `GAMES`, and its variants after them."""
-    heading = _heading(game_id)
-    return heading == "Other games", heading, list(GAMES).index(game_id) if game_id in GAMES else 0
+    order = list(GAMES)
+    for each in sorted(validation.game_ids(), key=lambda name: order.index(name.partition(":")[0])):
+        family = next((name for name in ("Frozen Lake", "Snake") if game(each).startswith(name)), "Other games")
+        found.setdefault(f"{family}, shown or told differently" if ":" in each else family, []).append(each)
+    return dict(sorted(found.items(), key=lambda group: (group[0] == "Other games", group[0])))
 
 
 def games() -> list[tuple[str, str]]:

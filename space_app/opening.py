@@ -1,4 +1,4 @@
-"""What the page says and offers first. Every figure comes from the bundle."""
+"""The first sentence and the examples of the page, with figures from the bundle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import names
 import players
 import replay
-from watch import BASE, FIRST, bundled
+from replay import BASE, FIRST, bundled
 
 from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.episode import Episode
@@ -24,7 +24,7 @@ LAKES = {"FrozenLake-NotSlippery-v1": FIRST[2], "FrozenLake-Slippery-v1": "lake-
 
 @cache
 def compared() -> dict[str, Any]:
-    """The last answer of `compare` to what the Compare tab opens with."""
+    """The bundled comparison, which the Compare tab opens with."""
     found: dict[str, Any] = json.loads((players.BUNDLE / "compare.json").read_text(encoding="utf-8"))
     return found
 
@@ -38,7 +38,7 @@ def training_seconds(adapter: str) -> float | None:
 
 
 def sentence() -> str:
-    """What the two boards of the opening show, with the figures of the bundled comparison."""
+    """A sentence about the two boards that the page opens with, with the figures of the bundled comparison."""
     found, seconds = compared(), training_seconds(FIRST[2])
     before, after = (percent(found[side]["success"]["mean"]) for side in ("a", "b"))
     trained = f"{duration(seconds)} of training" if seconds else "training"
@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
 
 
 def examples() -> list[tuple[str, str]]:
-    """(what one sees, address) of replays in the bundle that are worth a click."""
+    """(caption, address) of bundled replays that are worth a click."""
     longest = max(_episodes(SNAKES), key=lambda each: sum(step.reward > 0 for step in each[2].steps))
     failure = next((each for each in _episodes(LAKES) if not each[2].success), None)
     shown = [("watch it succeed", (FIRST[0], FIRST[1])), ("the longest snake", longest[:2])]
@@ -81,7 +81,7 @@ def _episodes(adapters: Mapping[str, str]) -> Iterator[tuple[str, int, Episode]]
     """(game, board, episode) of each game's adapter in the bundle."""
     for game_id, player in adapters.items():
         for number, replies in bundled().get(game_id, {}).get(player, {}).items():
-            yield game_id, int(number), replay.play_replies(make_game(game_id), int(number), replay.stored(replies))
+            yield game_id, int(number), replay.play_replies(make_game(game_id), int(number), replies)
 
 
 def link(game: str, board: int, player: str, beside: str = "") -> str:

@@ -111,36 +111,6 @@ function rolled(given) {
   return given.map((value, index) => (index === 1 ? Math.floor(Math.random() * 10000) : value));
 }
 
-// ---- errors
-
-/** What the visitor can fix, beside the input that it is about; it goes as soon as that input is changed. */
-function mountTrouble(element, props, watch) {
-  let mended = () => {};
-  const show = () => {
-    mended();
-    if (!props.value) return;
-    const { message, field } = JSON.parse(props.value);
-    const said = html("p", { class: "trouble", id: `${element.id || "trouble"}-said`, role: "alert" }, message);
-    const embedded = document.body.classList.contains("embed"); // there the inputs are not shown
-    const input = field && !embedded ? inputOf(element.closest("[role=tabpanel]"), field) : null;
-    const place = input ? input.closest(".block") : element;
-    const done = new AbortController();
-    mended = () => {
-      done.abort();
-      said.remove();
-      if (input) for (const name of ["aria-invalid", "aria-describedby"]) input.removeAttribute(name);
-    };
-    place.append(said);
-    if (!input) return;
-    input.setAttribute("aria-invalid", "true");
-    input.setAttribute("aria-describedby", said.id);
-    place.addEventListener("input", () => mended(), { signal: done.signal });
-    place.addEventListener("mousedown", (event) => event.target.closest("[role=option]") && mended(), { signal: done.signal });
-  };
-  watch("value", show);
-  show();
-}
-
 /** The input with a label. */
 function inputOf(panel, label) {
   const text = (each) => each.getAttribute("aria-label") ?? [...(each.labels ?? [])].map((own) => own.textContent.trim())[0];

@@ -1,7 +1,7 @@
-"""The players: their names are validated, a model's size is checked before it is loaded, and one model plays at a time.
+"""The players: their names are checked, a model's size is checked before it is loaded, and one model plays at a time.
 
-Built-in players need no network: the scripted ones, the built-in base, and its built-in adapters. Any other player is a
-repository on the Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
+Built-in players need no network: the scripted ones, the built-in base, and its adapters. Any other player is a repository on the
+Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar, cast
-
-import lines
 
 from msgrpo_hub.agent import THINK_ACTION, Policy, PromptFormat, format_of
 from msgrpo_hub.downloads.fetching import resolve
@@ -30,41 +30,68 @@ from msgrpo_hub.rollout import play_episodes
 BUNDLE = Path(__file__).parent / "bundle"
 SCRIPTED = ("random", "random-safe", "greedy", "planner", "optimal")
 ADAPTERS = built_in_adapters()
-"""The adapters of the built-in base that come with the package."""
-
 BUILT_IN = (*SCRIPTED, POCKET, *ADAPTERS)
 
 SETTINGS = Path(__file__).parent / "space.json"
 """Written by `msgrpo push space --adapter …`: `{"adapter": "USER/NAME@COMMIT"}`, the adapter shown first."""
 
 LARGEST = 4_000_000_000
-"""Bytes of weights that are loaded at most: about two thousand million parameters in 16 bits."""
+"""Largest size of a model's weights, in bytes."""
 
 KEPT = 2
 """Models from the Hub that stay loaded. The built-in ones, of a few megabytes, all do."""
-
-LONGEST_NAME = 200
 
 _SOURCE = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[A-Za-z0-9][\w./-]{0,95})?"
 _NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
 
 _models: OrderedDict[str, Policy] = OrderedDict()
 _formats: dict[str, PromptFormat] = {}
-_thread = ThreadPoolExecutor(1, "models")
-"""Where every model plays: memory that a thread once used for computing stays with it, and requests come in dozens of threads."""
 
 Play = TypeVar("Play", bound=Callable[..., Any])
 
 
+class Line:
+    """A waiting line: work is done in the order in which it comes, and only so many requests may wait.
+
+    A request takes a place, which it keeps until it is answered, and then runs each of its batches. Only the place can be
+    refused.
+
+    Args:
+        name: what its requests wait for.
+        at_once: batches that run at the same time.
+        places: requests in the line, running or waiting.
+    """
+
+    def __init__(self, name: str, at_once: int, places: int) -> None:
+        self.name, self.threads, self.places = name, ThreadPoolExecutor(at_once, name), threading.BoundedSemaphore(places)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one request. Raises `UserError` if the line is full."""
+        if not self.places.acquire(blocking=False):
+            raise UserError(f"too many requests wait for {self.name}: try again in a minute")
+        try:
+            yield
+        finally:
+            self.places.release()
+
+    def run(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Calls a function when its turn comes, and returns its result."""
+        return self.threads.submit(copy_context().run, function, *given).result()
+
+
+MODELS = Line("a model", at_once=1, places=12)
+SIMPLE = Line("a scripted player", at_once=2, places=24)
+DATASETS = Line("a results dataset", at_once=1, places=4)
+
+
 def shown_first() -> str:
     """The adapter that the Space was deployed with, or the built-in one for Frozen Lake."""
-    if not SETTINGS.exists():
-        return "lake"
-    return check_name(str(json.loads(SETTINGS.read_text(encoding="utf-8"))["adapter"]))
+    return check_name(str(json.loads(SETTINGS.read_text(encoding="utf-8"))["adapter"])) if SETTINGS.exists() else "lake"
 
 
 def on_gpu(play: Play) -> Play:
-    """Runs a call on a GPU where ZeroGPU lends one; elsewhere the call is unchanged."""
+    """Runs a call on a GPU if ZeroGPU lends one; elsewhere the call is unchanged."""
     try:
         import spaces  # type: ignore[import-not-found]
     except ImportError:
@@ -75,17 +102,13 @@ def on_gpu(play: Play) -> Play:
 
 def check_name(name: str) -> str:
     """Returns the name of a player. Raises `UserError` if it is neither built in nor a name on the Hub."""
-    if not isinstance(name, str):
-        raise UserError(f"a player's name is a text: expected one of {', '.join(BUILT_IN)}, or a model on the Hub as USER/NAME")
-    shown = name if len(name) <= 60 else f"{name[:60]}…"
+    shown = str(name) if len(str(name)) <= 60 else f"{str(name)[:60]}…"
     if name in BUILT_IN:
         return name
-    if len(name) > LONGEST_NAME:
-        raise UserError(f"a player's name of {len(name)} characters ({shown!r}): expected at most {LONGEST_NAME}")
-    if re.match(r"(endpoint|provider|dqn):", name):
-        raise UserError(f"{shown!r}: servers and folders are for the command line; expected a built-in player or USER/NAME")
-    if not _NAME.fullmatch(name) or ".." in name or any(Path(part).exists() for part in name.split("+")):
+    if not isinstance(name, str) or len(name) > 200 or not _NAME.fullmatch(name) or ".." in name:
         raise UserError(f"unknown player {shown!r}: expected one of {', '.join(BUILT_IN)}, or a model on the Hub as USER/NAME")
+    if any(Path(part).exists() for part in name.split("+")):
+        raise UserError(f"{shown!r} is a folder of the server: expected a model on the Hub as USER/NAME")
     return name
 
 
@@ -97,23 +120,24 @@ def check_player(name: str, game: Game) -> str:
     return name
 
 
-def line(*names: str) -> lines.Line:
+def line(*names: str) -> Line:
     """The line in which a request for these players waits."""
-    return lines.SCRIPTED if all(name in SCRIPTED for name in names) else lines.MODELS
+    return SIMPLE if all(name in SCRIPTED for name in names) else MODELS
 
 
 def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
-    """Plays one episode from each seed, when it is this player's turn. A request has taken a place in the line before.
+    """Plays one episode from each seed, when it is this player's turn. The request already has a place in the line.
 
     Raises:
         UserError: an unknown player, a model that is too large or cannot be loaded, or a prompt longer than its context.
     """
     check_player(name, game)
     episode_keys = [(seed, 0) for seed in seeds]
-    with line(name).turn():
-        if name in SCRIPTED:
-            return play_episodes(game, make_player(name), episode_keys)
-        return _thread.submit(copy_context().run, _load_and_play, name, game, episode_keys).result()
+    if name in SCRIPTED:
+        episodes: list[Episode] = SIMPLE.run(play_episodes, game, make_player(name), episode_keys)
+    else:
+        episodes = MODELS.run(_load_and_play, name, game, episode_keys)
+    return episodes
 
 
 def asked_in(name: str) -> PromptFormat:
@@ -123,49 +147,41 @@ def asked_in(name: str) -> PromptFormat:
 
 def _load_and_play(name: str, game: Game, episode_keys: list[tuple[int, int]]) -> list[Episode]:
     variant = game.id.partition(":")[2] in VARIANTS
-    _model(name, game)  # loaded in this process, which lasts; the process that gets the GPU ends with the call
+    _model(name, game)  # loaded here, since the process that gets the GPU ends with the call
     return _play_model(name, game.id if variant else game, episode_keys)
 
 
 @on_gpu
 def _play_model(name: str, game: Game | str, episode_keys: list[tuple[int, int]]) -> list[Episode]:
-    """On ZeroGPU the arguments go to another process. A variant goes by its id, since its functions cannot be sent."""
+    """Plays. On ZeroGPU the arguments go to another process; a variant goes by its id, since its functions do not pickle."""
     return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], episode_keys)
 
 
 def _model(name: str, game: Game) -> Policy:
-    """A loaded model, which stays loaded for a while; a new one must have room for the game's prompts."""
+    """A loaded model. A new one must have room for the game's prompts."""
     if name not in _models:
-        loaded = _load(name, game)
-        from_hub = [each for each in (*_models, name) if each not in BUILT_IN]
-        for oldest in from_hub[:-KEPT]:
+        source, settings = name, {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
+        if name not in BUILT_IN:
+            source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
+        device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
+        loaded = make_player(source, PlayerSettings(device=device, **cast(Any, settings)), prompts_of([game]))
+        for oldest in [each for each in (*_models, name) if each not in BUILT_IN][:-KEPT]:
             del _models[oldest]
-        _models[name] = loaded
-        _formats[name] = format_of(loaded)  # stays when another request's model takes its place
+        _models[name], _formats[name] = loaded, format_of(loaded)
     _models.move_to_end(name)
     return _models[name]
 
 
-def _load(name: str, game: Game) -> Policy:
-    if name in BUILT_IN:
-        source = name
-        settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
-    else:
-        source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
-    device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
-    return make_player(source, PlayerSettings(device=device, **settings), prompts_of([game]))
-
-
 def warm_up() -> None:
-    """Loads the adapter that is shown first if it is built in: torch alone takes seconds, which a visitor would wait for."""
+    """Loads the adapter that is shown first if it is built in, so that no visitor waits for the import of torch."""
     if shown_first() in BUILT_IN:
-        _thread.submit(_model, shown_first(), make_game("FrozenLake-NotSlippery-v1"))
+        MODELS.threads.submit(_model, shown_first(), make_game("FrozenLake-NotSlippery-v1"))
 
 
 def pinned(name: str) -> str:
-    """`BASE@COMMIT` or `BASE@COMMIT+ADAPTER@COMMIT`: what a name on the Hub stands for now.
+    """`BASE@COMMIT` or `BASE@COMMIT+ADAPTER@COMMIT`: the current commits of a name on the Hub.
 
     Raises:
-        UserError: it cannot be reached, is too large for this Space, or is refused by the gate that every download passes.
+        UserError: it cannot be reached, is too large for this Space, or fails the checks of every download.
     """
     return resolve(name, LARGEST).pinned

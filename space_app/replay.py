@@ -1,37 +1,52 @@
-"""Replays as plain data, for the page, for programs and for tests. Needs neither gradio nor torch.
+"""The Watch tab, and replays as plain data for the page and for programs. Needs neither gradio nor torch.
 
-A replay is one game, one seed and one or more players: every board, prompt and reply, the actions that were possible, and
-their values. `msgrpo_hub.rendering.Replay` makes the data of one player; its script shows them in the page.
+A replay is one game, one seed and one or two players: every board, prompt and reply, the legal actions, and their values.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import names
 import numpy as np
+import players
+import validation
 
 from msgrpo_hub.agent import THINK_ACTION, Prompt, PromptFormat
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.games import Game, episode_seed, make_game
-from msgrpo_hub.rendering import Replay
+from msgrpo_hub.rendering.replay import episode_data, game_data
 from msgrpo_hub.rollout import play_episodes
 
 Data = dict[str, Any]
 
+LAKE, ADAPTER, BASE = "FrozenLake-NotSlippery-v1", "lake", "pocket"
 
-@dataclass(frozen=True)
-class StoredReplies:
-    """A policy that gives stored replies in their order. After the last one it gives an error, which ends the episode."""
 
-    replies: Sequence[Mapping[str, str]]
+def watch(game: str, seed: int, player: str) -> dict[str, Any]:
+    """Plays one episode. Returns its boards, prompts, replies, actions, legal and optimal actions, rewards and regrets.
 
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
-        turn = prompts[0].state.turn
-        if turn >= len(self.replies):
-            return [Completion(text="", error="no more replies")]
-        return [Completion(**self.replies[turn])]
+    Args:
+        game: id of a game, such as FrozenLake-NotSlippery-v1 or Snake-Solo-v1:reflected.
+        seed: number of the test episode, 0 to 9999.
+        player: a built-in player (random, random-safe, greedy, planner, optimal, pocket, lake, lake-slippery,
+            lake-trap, snake, snake-standard), or a model on the Hub: USER/NAME, USER/NAME@revision or BASE+ADAPTER.
+
+    Returns:
+        The replay; the Space's README describes its fields.
+    """
+    rules, number = validation.game(game), validation.number(seed)
+    players.check_player(player, rules)
+    replies = bundled().get(rules.id, {}).get(player, {}).get(str(number))
+    if replies is not None:
+        return combine(number, [player_data(rules, player, play_replies(rules, number, replies))])
+    with players.line(player).place():
+        [episode] = players.play(player, rules, [seed_of(rules, number)])
+    return combine(number, [player_data(rules, player, episode, players.asked_in(player))])
 
 
 def seed_of(game: Game, number: int) -> int:
@@ -39,59 +54,80 @@ def seed_of(game: Game, number: int) -> int:
     return episode_seed(game.id, "test", number)
 
 
-def play_replies(game: Game, number: int, replies: Sequence[Mapping[str, str]]) -> Episode:
-    """The episode of stored replies. Each is `{"text": …}`, with `"finish": "length"` if it was truncated."""
+def player_data(game: Game, player: str, episode: Episode, prompt_format: PromptFormat = THINK_ACTION) -> Data:
+    """One player's episode as `episode_data` describes it, with its name, its game, and its seed as text."""
+    data = episode_data(game, episode, prompt_format=prompt_format)
+    return data | {"player": player, "game": game_data(game), "seed": str(episode.seed)}
+
+
+def combine(number: int, shown: Sequence[Data]) -> Data:
+    """A replay of one or two players on test episode `number`; a seed has more digits than a JavaScript number holds."""
+    return {"number": number, "seed": shown[0]["seed"], "players": list(shown)}
+
+
+def film(found: Data, asked: Sequence[Any]) -> Data:
+    """A replay as the page shows it, with readable names.
+
+    Args:
+        found: the replay.
+        asked: the values of the inputs that it was made with; the page greys it when they change.
+    """
+    shown = [{**each, "title": names.player(each["player"])} for each in found["players"]]
+    return {**found, "players": shown, "caption": caption(shown[0]["game"]["title"], found["number"]), "asked": list(asked)}
+
+
+def caption(game_id: str, board: int) -> list[str]:
+    """The name of a game and a board, and the game's id."""
+    own = game_id.partition(":told")[0]
+    return [f"{names.game(own)}, board {board}", own]
+
+
+def side_by_side(game: str, board: int, player: str, beside: str) -> Data:
+    """A player on a board, to the right of another one; no other one if `beside` is empty. Raises `UserError` like `watch`."""
+    found = watch(game, board, player)
+    if beside and beside != player:
+        found = combine(found["number"], [*watch(game, board, beside)["players"], *found["players"]])
+    return film(found, (game, board, player, beside))
+
+
+# ---- the bundle
+
+
+@dataclass(frozen=True)
+class StoredReplies:
+    """A policy that gives stored replies in their order. After the last one it gives an error, which ends the episode."""
+
+    replies: Sequence[str | Mapping[str, str]]
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+        turn = prompts[0].state.turn
+        if turn >= len(self.replies):
+            return [Completion(text="", error="no more replies")]
+        reply = self.replies[turn]
+        return [Completion(text=reply) if isinstance(reply, str) else Completion(**reply)]
+
+
+def play_replies(game: Game, number: int, replies: Sequence[str | Mapping[str, str]]) -> Episode:
+    """The episode of stored replies. Each is a text, or `{"text": …, "finish": "length"}` if it was truncated."""
     [episode] = play_episodes(game, StoredReplies(replies), [(seed_of(game, number), 0)])
     return episode
 
 
-def player_data(game: Game, player: str, episode: Episode, prompt_format: PromptFormat = THINK_ACTION) -> Data:
-    """One player's episode, asked in a prompt format, as `Replay.episode_data` describes it.
-
-    Raises:
-        ValueError: for a record that does not replay.
-    """
-    return Replay(game, prompt_format).episode_data(player, episode)
+@cache
+def bundled() -> dict[str, Any]:
+    """The bundled episodes: game → player → number of the episode → replies."""
+    found: dict[str, Any] = json.loads((players.BUNDLE / "replays.json").read_text(encoding="utf-8"))
+    return found
 
 
-def combine(number: int, players: Sequence[Data]) -> Data:
-    """A replay of one or two players on one seed. The game may be worded differently for each of them.
-
-    Args:
-        number: of the test episode.
-        players: the data of each player.
-
-    Returns:
-        `number`, `seed` (text: it has more digits than a JavaScript number holds), `players`, and `divergence`: the first
-        turn, from 0, on which the first two players make moves that differ and are not equally good; None if there is none.
-    """
-    return {
-        "number": number,
-        "seed": players[0]["seed"],
-        "players": list(players),
-        "divergence": divergence(*players[:2]) if len(players) > 1 else None,
-    }
+def _first_board() -> int:
+    """The bundled board that shows the most: the adapter reaches the goal, and the base falls into a hole as late as possible."""
+    game, of = make_game(LAKE), bundled()[LAKE]
+    both = [(number, play_replies(game, int(number), of[BASE][number])) for number in of[ADAPTER] if number in of[BASE]]
+    solved = [(n, base) for n, base in both if play_replies(game, int(n), of[ADAPTER][n]).success]
+    falls = [(n, base) for n, base in solved if base.terminated and not base.success]
+    return int(max(falls or solved, key=lambda each: len(each[1].steps))[0])
 
 
-def divergence(a: Data, b: Data) -> int | None:
-    """The first turn, from 0, on which two players make moves that differ and are not equally good, or only one still plays."""
-    for turn, (one, other) in enumerate(zip(a["steps"], b["steps"], strict=False)):
-        both_good = all(step["action"] in step["best"] for step in (one, other))
-        if one["move"] != other["move"] and not both_good:
-            return turn
-    lengths = {len(a["steps"]), len(b["steps"])}
-    return min(lengths) if len(lengths) == 2 else None
-
-
-def bundled_replay(bundle: Mapping[str, Any], game_id: str, number: int, player: str) -> Data | None:
-    """The replay of an episode in the bundle; None if it is not there."""
-    replies = bundle.get(game_id, {}).get(player, {}).get(str(number))
-    if replies is None:
-        return None
-    game = make_game(game_id)
-    return combine(number, [player_data(game, player, play_replies(game, number, stored(replies)))])
-
-
-def stored(replies: Sequence[str | Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """The replies of an episode in the bundle as `play_replies` takes them: those that are a text ended by themselves."""
-    return [{"text": reply} if isinstance(reply, str) else reply for reply in replies]
+FIRST = (LAKE, _first_board(), ADAPTER)
+"""Game, board and player that the page opens with; the untrained base plays beside it."""

@@ -1,7 +1,7 @@
 """The Rules tab: the same game in other words. Does the agent read the rules, or follow a habit?
 
-Only the prompt changes. The game, its random numbers and its rewards stay, so that the agent's episodes can be compared start
-by start: with the game's own words, with a sentence that says nothing, and with the words of the visitor.
+Only the prompt changes. The agent plays the same starts with the game's own words, with an irrelevant sentence, and with the
+words of the visitor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPENING = ("FrozenLake-NotSlippery-v1", 0, "poisoned", 40)
 """Game, seed, prepared change and starts that the page opens with; the results are in `bundle/rules.json`."""
 
 OPENING_PLAYERS = ("lake", "lake-trap")
-"""The players that it opens with: trained on the lake in its own words alone, and beside it on a lake whose goal is a trap."""
+"""The players that it opens with: trained on the lake in its own words, and also on a lake whose goal is a trap."""
 
 _ACTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}", re.ASCII)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -156,7 +156,7 @@ def _irrelevant(told: str, own: str, sentence: str) -> str:
 def change_rules(
     game: str, seed: int, player: str, instructions: str, rules: str, names: list[str], expected: Expected, episodes: int
 ) -> Iterator[dict[str, Any]]:
-    """Plays the same starts with the game's own words, with a sentence that says nothing, and with other words.
+    """Plays the same starts with the game's own words, with an irrelevant sentence, and with other words.
 
     Yields the scores so far, about every 25 starts.
 
@@ -214,12 +214,12 @@ def told_film(answers: Mapping[str, dict[str, Any]]) -> replay.Data:
 
 
 def asked_first() -> dict[str, Any]:
-    """What `change_rules` is asked for the results that the page opens with, without the player."""
+    """The arguments of `change_rules` for the bundled results, without the player."""
     game, seed, preset, starts = OPENING
     return {"game": game, "seed": seed, **words(game, preset), "episodes": starts}
 
 
 def bundled() -> dict[str, dict[str, Any]]:
-    """Player → the last answer of `change_rules` to that."""
+    """Player → the bundled last answer of `change_rules`."""
     found: dict[str, dict[str, Any]] = json.loads((players.BUNDLE / "rules.json").read_text(encoding="utf-8"))
     return found

@@ -1,61 +1,189 @@
-"""The Compare, Rules and Leaderboard tabs."""
+"""The tabs of the page: their inputs, and what happens with them."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
+from html import escape
 from typing import Any
 
 import gradio as gr
 import names
 import opening
+import players
 import present
+import validation
 from compare import MOST_EPISODES, OPENING, compare
-from components import (
-    board_input,
-    game_input,
-    grey_when_changed,
-    in_tab,
-    lead,
-    named,
-    note,
-    player_input,
-    replay_player,
-    trouble,
-)
-from films import film
-from leaderboard import leaderboard
-from leaderboard_page import leaderboard_page
+from human import play_result, play_step
+from leaderboard import leaderboard, leaderboard_page
+from replay import BASE, FIRST, caption, film, side_by_side
 from rules import MOST_STARTS, OPENING_PLAYERS, PRESETS, asked_first, bundled, change_rules, told_film, words
 from rules import OPENING as RULES_OPENING
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES
+
+Function = Callable[..., Any]
+
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+"""Settings of an event that programs do not see."""
+
+page_html = partial(gr.HTML, apply_default_css=False)
+
+
+def guarded(function: Function) -> Function:
+    """The function, which reports an error that a visitor can fix as one line. Any other error keeps its traceback."""
+    error_of = partial(gr.Error, duration=20, print_exception=False)
+    if inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def yields(*given: Any, **named: Any) -> Iterator[Any]:
+            try:
+                yield from function(*given, **named)
+            except UserError as error:
+                raise error_of(str(error)) from error
+
+        return yields
+
+    @wraps(function)
+    def returns(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except UserError as error:
+            raise error_of(str(error)) from error
+
+    return returns
+
+
+def answer(function: Function, given: Any) -> dict[str, Any]:
+    """Answers a script of the page, which shows `error` as text."""
+    try:
+        inspect.signature(function).bind(**given)
+        found: dict[str, Any] = function(**given)
+    except (TypeError, UserError) as error:
+        return {"error": str(error)}
+    return found
+
+
+# ---- inputs and outputs
+
+
+def replay_player(value: str | None, name: str) -> gr.HTML:
+    """A place for a replay; its value is the replay's data as JSON."""
+    mount = f"msgrpo.mountReplay(element, props, watch, '{name}');"
+    return page_html(value, elem_id=name, html_template='<div class="stage"></div>', js_on_load=mount)
+
+
+def grey_when_changed(inputs: Sequence[Any], name: str) -> None:
+    """Greys a result while the inputs differ from those it was made with. This happens in the page."""
+    js = f"(...given) => {{ msgrpo.changed('{name}', given); }}"
+    gr.on([each.change for each in inputs], None, list(inputs), None, js=js, **QUIET)
+
+
+def named(choices: Sequence[tuple[str, str]]) -> str:
+    """A JavaScript function from a name, in any case, to its id; anything else stays as it is."""
+    ids = {name.lower(): value for name, value in choices}
+    return f"(given) => ({json.dumps(ids)})[String(given).toLowerCase()] ?? given"
+
+
+def dropdown(choices: Sequence[tuple[str, str]], value: str, label: str, *, custom: bool = True, **look: Any) -> gr.Dropdown:
+    """A list that takes names; if `custom`, also what it does not offer."""
+    box = gr.Dropdown(list(choices), value=value, label=label, allow_custom_value=custom, **look)
+    if custom:
+        box.change(None, box, box, js=named(choices), **QUIET)
+    return box
+
+
+def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
+    choices = [each for each in names.games() if each[1] in names.GAMES or not registered]
+    return dropdown(choices, value, "Game", custom=not registered, min_width=210, scale=3, elem_classes="games-list")
+
+
+def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
+    choices = [*([("nobody", "")] if nobody else []), *names.player_choices()]
+    return dropdown(choices, value, label, min_width=190, scale=2, elem_classes="players-list")
+
+
+def board_input(value: int = FIRST[1]) -> gr.Number:
+    return gr.Number(value, label="Board", min_width=70, scale=1)
+
+
+def dice() -> gr.Button:
+    return gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
+
+
+def go_button(text: str) -> gr.Button:
+    return gr.Button(text, variant="primary", min_width=110, scale=1)
+
+
+def note(text: str, kind: str = "note") -> None:
+    gr.Markdown(text, elem_classes=kind)
+
+
+def run_until_stopped(go: Any, stop: Any, run: Function, inputs: Sequence[Any], scores: Any, stage: Any) -> None:
+    """Runs a generator at a button until it ends, or until another button stops it."""
+    js = f"(...given) => {{ msgrpo.running('{scores.elem_id}', true); return given; }}"
+    visible: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
+    event = go.click(guarded(run), list(inputs), [scores, stage], js=js, **visible)
+    event.then(None, None, None, js=f"() => {{ msgrpo.running('{scores.elem_id}', false); }}", api_visibility="private")
+    stopping = f"() => {{ msgrpo.stopping('{scores.elem_id}'); }}"
+    stop.click(None, None, None, cancels=[event], js=stopping, api_visibility="private")
+
+
+# ---- the tabs
+
+
+def watch_tab() -> None:
+    stage = replay_player(json.dumps(side_by_side(*FIRST, BASE)), "watch-stage")
+    with gr.Row(elem_classes="asks"):
+        game, board, roll = game_input(), board_input(), dice()
+        player, beside = player_input(players.shown_first()), player_input(BASE, "Next to", nobody=True)
+        go = go_button("Watch")
+    links = "".join(f'<li><a href="{escape(address)}">{escape(said)}</a></li>' for said, address in opening.examples())
+    mount = "msgrpo.mountExamples(() => trigger('open'));"
+    examples = page_html(f'<ul aria-label="Examples">{links}</ul>', elem_id="examples", js_on_load=mount)
+    inputs = [game, board, player, beside]
+
+    def shown(*given: Any) -> str:
+        return json.dumps({**side_by_side(*given), "at": time.monotonic()})  # the same replay again is another value
+
+    def opened(*given: Any) -> tuple[Any, ...]:
+        return *given, shown(*given)
+
+    events: dict[str, Any] = {"trigger_mode": "always_last", "api_visibility": "private", "show_progress": "minimal"}
+    gr.on([go.click, board.submit], guarded(shown), inputs, [stage], **events)
+    for event, values in ((examples.open, "msgrpo.wanted.inputs(given)"), (roll.click, "msgrpo.rolled(given)")):
+        event(guarded(opened), inputs, [*inputs, stage], js=f"(...given) => {values}", **events)
+    grey_when_changed(inputs, "watch-stage")
+    note(
+        "**Player**: choose one, or type the name of a model or an adapter on the Hub, `USER/NAME` or `BASE+ADAPTER`. It needs "
+        f"safetensors of at most {players.LARGEST / 1e9:.0f} GB and a chat template. The Space loads one model at a time, so you "
+        "may have to wait. *Regret* is the expected reward that a move gives away; it is known if the game is solved."
+    )
 
 
 def compare_tab() -> None:
-    lead("Two players on the same boards: where do they first differ, and which is better?")
+    note("Two players on the same boards: where do they first differ, and which is better?", "lead")
     with gr.Row(elem_classes="asks"):
         game, board = game_input(OPENING[0]), board_input(OPENING[1])
         a, b = player_input(OPENING[2], "Player A"), player_input(OPENING[3], "Player B")
     with gr.Row(elem_classes="asks"):
         episodes = gr.Slider(1, MOST_EPISODES, value=OPENING[4], step=1, label="Episodes", min_width=220, scale=3)
-        go = gr.Button("Compare", variant="primary", min_width=110, scale=1)
-        stop = gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
-    said = trouble("compare")
+        go, stop = go_button("Compare"), gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
     found = opening.compared()
-    scores = gr.HTML(
-        present.bundled(present.comparison(found), "Compare"),
-        elem_id="compare-scores",
-        elem_classes="told",
-        apply_default_css=False,
-    )
+    html = present.bundled(present.comparison(found), "Compare")
+    scores = page_html(html, elem_id="compare-scores", elem_classes="told")
     stage = replay_player(json.dumps(film(found["film"], OPENING)), "compare-stage")
     inputs = [game, board, a, b, episodes]
 
     def run(*given: Any) -> Iterator[Any]:
-        yield from _shown(compare(*given), present.comparison, given)
+        for index, found in enumerate(compare(*given)):  # the replay must not restart while a visitor watches it
+            yield present.comparison(found), gr.skip() if index else json.dumps(film(found["film"], given))
 
-    _run(go, stop, run, ("Game", "Board", "Player A", "Player B", "Episodes"), inputs, [said, scores, stage])
+    run_until_stopped(go, stop, run, inputs, scores, stage)
     grey_when_changed(inputs, "compare-stage")
     note(
         "Both players get the same boards and the same random numbers. Brackets are 95 % intervals; a mean reward and a "
@@ -64,37 +192,54 @@ def compare_tab() -> None:
     )
 
 
-def _run(
-    go: Any, stop: Any, run: Callable[..., Any], labels: Sequence[str], inputs: Sequence[Any], outputs: Sequence[Any]
-) -> None:
-    """Runs a generator at a button until it ends, or until another button stops it."""
-    place = outputs[1].elem_id
-    event = go.click(
-        in_tab(run, labels, len(outputs) - 1),
-        list(inputs),
-        list(outputs),
-        js=f"(...given) => {{ msgrpo.running('{place}', true); return given; }}",
-        api_visibility="private",
-        show_progress="minimal",
+def play_tab() -> None:
+    first = (FIRST[0], FIRST[1], players.shown_first())
+
+    def begin(game: str, board: int, player: str) -> str:
+        players.check_player(player, validation.game(game))
+        shown = play_step(game, board, []) | {"player": player, "asked": [game, board, player]}
+        return json.dumps(shown | {"caption": caption(game, shown["number"])})
+
+    def opened(*given: Any) -> tuple[Any, ...]:
+        return *given, begin(*given)
+
+    def step(asked: dict[str, Any]) -> dict[str, Any]:
+        return answer(play_step, asked)
+
+    def result(asked: dict[str, Any]) -> dict[str, Any]:
+        return answer(named_result, asked)
+
+    stage = page_html(
+        begin(*first),
+        elem_id="play-board",
+        html_template='<div class="stage"></div>',
+        js_on_load="msgrpo.mountGame(element, props, server, watch);",
+        server_functions=[step, result],
     )
-    event.then(None, None, None, js=f"() => {{ msgrpo.running('{place}', false); }}", api_visibility="private")
-    stopping = f"() => {{ msgrpo.stopping('{place}'); }}"
-    stop.click(None, None, None, cancels=[event], js=stopping, api_visibility="private")
+    with gr.Row(elem_classes="asks"):
+        game, board, roll = game_input(), board_input(), dice()
+        player, go = player_input(first[2], "Against"), go_button("New game")
+    inputs = [game, board, player]
+    gr.on([go.click, board.submit], guarded(begin), inputs, [stage], trigger_mode="always_last", **QUIET)
+    js = "(...given) => msgrpo.rolled(given)"
+    roll.click(guarded(opened), inputs, [*inputs, stage], js=js, trigger_mode="always_last", **QUIET)
+    grey_when_changed(inputs, "play-board")
+    note("Use the arrow keys or the buttons. Then the agent and the best player that knows the game play the same board.")
 
 
-def _shown(steps: Iterator[dict[str, Any]], as_html: Callable[[dict[str, Any]], str], asked: Sequence[Any]) -> Iterator[Any]:
-    """Scores each time, the replay only the first time: it must not restart while a visitor watches it."""
-    for index, found in enumerate(steps):
-        yield as_html(found), gr.skip() if index else json.dumps(film(found["film"], asked))
+def named_result(game: str, seed: int, player: str) -> dict[str, Any]:
+    """The answer of `play_result` with readable names."""
+    found = play_result(game, seed, player)
+    titled = {role: found[role] | {"title": names.player(found[role]["player"])} for role in ("agent", "best")}
+    return {**titled, "film": film(found["film"], (game, seed, player))}
 
 
 def rules_tab() -> None:
-    lead("Change what the agent is told about the game. Does it read the rules, or follow a habit?")
-    first, found, beside_it = asked_first(), bundled(), OPENING_PLAYERS
-    actions = GAMES[first["game"]].actions
+    note("Tell an agent something else about the same game. Does it read the rules, or follow a habit?", "lead")
+    first, found, shown_players = asked_first(), bundled(), OPENING_PLAYERS
     with gr.Row(elem_classes="asks"):
         game, board = game_input(first["game"], registered=True), board_input(first["seed"])
-        player, beside = player_input(beside_it[0]), player_input(beside_it[1], "Beside it", nobody=True)
+        player, beside = player_input(shown_players[0]), player_input(shown_players[1], "Beside it", nobody=True)
     with gr.Row(elem_classes="asks"):
         change = gr.Dropdown(list(PRESETS), value=RULES_OPENING[2], label="Prepared changes", min_width=170, scale=2)
     with gr.Row(equal_height=True):
@@ -103,27 +248,17 @@ def rules_tab() -> None:
     with gr.Row(elem_classes="asks"):
         renamed = [
             gr.Textbox(new, label=f"{name} is called", min_width=110, max_lines=1)
-            for name, new in zip(actions, first["names"], strict=True)
+            for name, new in zip(GAMES[first["game"]].actions, first["names"], strict=True)
         ]
-        expected = gr.Radio(
-            [("less", "less"), ("the same", "same")],
-            value=first["expected"],
-            label="An agent that reads would collect",
-            min_width=220,
-        )
+        answers = [("less", "less"), ("the same", "same")]
+        expected = gr.Radio(answers, value=first["expected"], label="An agent that reads would collect", min_width=220)
     with gr.Row(elem_classes="asks"):
         episodes = gr.Slider(1, MOST_STARTS, value=first["episodes"], step=1, label="Starts", min_width=220, scale=3)
-        go = gr.Button("Try it", variant="primary", min_width=110, scale=1)
-        stop = gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
-    said = trouble("rules")
-    verdict = gr.HTML(
-        present.bundled(present.judgements(found), "Try it"),
-        elem_id="rules-verdict",
-        elem_classes="told",
-        apply_default_css=False,
-    )
+        go, stop = go_button("Try it"), gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
+    html = present.bundled(present.judgements(found), "Try it")
+    verdict = page_html(html, elem_id="rules-verdict", elem_classes="told")
     inputs = [game, board, player, beside, instructions, rules, *renamed, expected, episodes]
-    asked = [first["game"], first["seed"], *beside_it, first["instructions"], first["rules"]]
+    asked = [first["game"], first["seed"], *shown_players, first["instructions"], first["rules"]]
     asked += [*first["names"], first["expected"], first["episodes"]]
     stage = replay_player(json.dumps(film(told_film(found), asked)), "rules-stage")
 
@@ -140,24 +275,17 @@ def rules_tab() -> None:
                 shown = gr.skip() if index else json.dumps(film(told_film(answers), (game, seed, player, beside, *told)))
                 yield present.judgements(answers), shown
 
-    gr.on(
-        [game.change, change.input],  # a prepared change can be chosen again after an edit
-        in_tab(fill, ("Game", "Prepared changes"), len(renamed) + 3),
-        [game, change],
-        [said, instructions, rules, *renamed, expected],
-        trigger_mode="always_last",
-        api_visibility="private",
-        show_progress="hidden",
-    )
-    labels = [str(each.label) for each in inputs]
-    _run(go, stop, run, labels, inputs, [said, verdict, stage])
+    # a prepared change can be chosen again after an edit
+    filled = [instructions, rules, *renamed, expected]
+    gr.on([game.change, change.input], guarded(fill), [game, change], filled, trigger_mode="always_last", **QUIET)
+    run_until_stopped(go, stop, run, inputs, verdict, stage)
     grey_when_changed(inputs, "rules-stage")
     note(
         "Only the words change; the game, its random numbers and its rewards stay. The score counts rewards collected: apples "
         "eaten, or the goal reached. Any new text disturbs a small model. So each start is also played with *The weather is nice "
-        "today.* in the place of your words, as often as it takes to be as long. Only what the 95 % interval "
-        "of the difference from that shows is a sign of reading or of habit. *Trained on a trap too* has learned "
-        "the very words that the page opens with. In others that mean the same it may fail: try some, such as *avoid the goal*."
+        "today.* in the place of your words, repeated to the same length. The verdict rests on the 95 % interval of the "
+        "difference from that. *Trained on a trap too* has learned the words that the page opens with. With other words of the "
+        "same meaning it may fail: try *avoid the goal*."
     )
 
 
@@ -165,39 +293,24 @@ def leaderboard_tab() -> None:
     rows = leaderboard()
     tasks = [(names.game(task), task) for task in dict.fromkeys(row["task"] for row in rows)]
     with gr.Row(elem_classes="asks"):
-        game = gr.Dropdown(
-            [("all games", ""), *tasks],
-            value="",
-            label="Game",
-            min_width=230,
-            scale=2,
-            allow_custom_value=True,
-        )
-        results = gr.Textbox(
-            "", label="Results dataset", placeholder="USER/NAME, or empty for the bundled results", min_width=230, scale=3
-        )
-        go = gr.Button("Show", variant="primary", min_width=110, scale=1)
-    said = trouble("leaderboard")
-    shown = gr.HTML(
-        leaderboard_page(rows),
-        elem_id="leaderboard",
-        elem_classes="told",
-        js_on_load="msgrpo.mountTable(element);",
-        apply_default_css=False,
-    )
+        game = gr.Dropdown([("all games", ""), *tasks], value="", label="Game", min_width=230, scale=2, allow_custom_value=True)
+        hint = "USER/NAME, or empty for the bundled results"
+        results = gr.Textbox("", label="Results dataset", placeholder=hint, min_width=230, scale=3)
+        go = go_button("Show")
+    mount = "msgrpo.mountTable(element);"
+    shown = page_html(leaderboard_page(rows), elem_id="leaderboard", elem_classes="told", js_on_load=mount)
     gr.on(
         [game.input, go.click, results.submit],
-        in_tab(lambda *given: leaderboard_page(leaderboard(*given)), ("Game", "Results dataset"), 1),
+        guarded(lambda *given: leaderboard_page(leaderboard(*given))),
         [game, results],
-        [said, shown],
+        [shown],
         js=f"(game, results) => [({named(tasks)})(game), results]",
         api_visibility="private",
         show_progress="minimal",
     )
     note(
-        "Mean reward and success over fixed test episodes, with 95 % intervals. *Normalised*: 0 is what random play is worth, "
-        "and 1 what optimal play is worth on average, or what the planner got in a game that is not solved. With luck, a player "
-        "on slippery ice gets above 1. *Silent*: the reward of doing nothing. A player with under half of its replies parsed "
-        "does not play and has no rank. Every run was replayed; who gave the replies cannot be checked. ▶ opens a "
-        "replay of the first board."
+        "Mean reward and success over fixed test episodes, with 95 % intervals. *Normalised*: 0 is random play, and 1 is optimal "
+        "play on average, or the planner's reward in a game that is not solved; a lucky player on slippery ice gets above 1. "
+        "*Silent*: the reward of doing nothing. A player with under half of its replies parsed does not play and has no rank. "
+        "Every run was replayed; who gave the replies cannot be checked. ▶ opens a replay of the first board."
     )

@@ -11,11 +11,11 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from msgrpo_hub.games import GAMES
-from msgrpo_hub.rendering import Replay
+from msgrpo_hub.rendering.replay import replay_assets
 
 HERE = Path(__file__).parent
 SHARED = "/share.png"
-REPLAY = Replay.assets([*GAMES, *(f"{name}:other-symbols" for name in GAMES)], dark=".dark")
+REPLAY = replay_assets([*GAMES, *(f"{name}:other-symbols" for name in GAMES)], dark=".dark")
 """Script, style and shapes of replays: of every game, with its own symbols and with others."""
 
 
@@ -57,15 +57,15 @@ def theme() -> gr.themes.Base:
 def head() -> str:
     """The styles and the script of the page."""
     style, page, game = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js", "game.js"))
-    used = "mountReplay, mountTable, mountGame, mountTrouble, mountExamples, changed, rolled, running, stopping, wanted"
+    used = "mountReplay, mountTable, mountGame, mountExamples, changed, rolled, running, stopping, wanted"
     return (
-        f"<style>{REPLAY.style}{style}{headings()}</style>"
-        f"<script>window.msgrpo = (() => {{{REPLAY.script}{page}{game}return {{ {used} }};}})();</script>"
+        f"<style>{REPLAY['style']}{style}{headings()}</style>"
+        f"<script>window.msgrpo = (() => {{{REPLAY['script']}{page}{game}return {{ {used} }};}})();</script>"
     )
 
 
 def share_address() -> str:
-    """Where the picture of the page lies, in full on a Space: what reads it elsewhere knows no relative address."""
+    """The address of the page's picture; absolute on a Space, since other sites read it."""
     host = os.environ.get("SPACE_HOST")
     return f"https://{host}{SHARED}" if host else SHARED
 
@@ -76,11 +76,11 @@ def share_route() -> Route:
 
 
 def headings() -> str:
-    """The style that writes a heading above the first game of each group in a list of games, where nobody can choose it."""
+    """The style that writes a heading above the first game of each group in a list of games."""
     each = ((f'.games-list [aria-label="{names.game(ids[0])}"]', heading) for heading, ids in names.groups().items())
     return "".join(f'{first}{{margin-top:1.9rem!important}}{first}::before{{content:"{heading}"}}' for first, heading in each)
 
 
 def masthead(title: str, sentence: str) -> str:
     """The top of the page, with the shapes that all boards use."""
-    return f"{REPLAY.shapes}<header><h1>{title}</h1><p>{sentence}</p></header>"
+    return f"{REPLAY['shapes']}<header><h1>{title}</h1><p>{sentence}</p></header>"

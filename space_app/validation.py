@@ -1,12 +1,9 @@
-"""Validates what a visitor asks for: short names, small numbers. Anything else is refused in one line."""
+"""Checks of what a visitor asks for. Anything unexpected is refused in one line."""
 
 from __future__ import annotations
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
-
-LONGEST_ID = 80
-"""Characters of a game's id."""
 
 LAST_EPISODE = 9_999
 """The number of the last test episode a visitor can ask for."""
@@ -14,7 +11,7 @@ LAST_EPISODE = 9_999
 
 def game(name: str) -> Game:
     """Returns the game with this id. Raises `UserError` for an unknown one."""
-    if not isinstance(name, str) or len(name) > LONGEST_ID:
+    if not isinstance(name, str) or len(name) > 80:
         raise UserError(f"a game's id of {len(str(name))} characters: expected one such as 'FrozenLake-NotSlippery-v1'")
     return make_game(name)
 
@@ -25,7 +22,7 @@ def game_ids() -> list[str]:
     return [*GAMES, *(f"{name}:{variant}" for name in shown for variant in VARIANTS)]
 
 
-def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "seed") -> int:
+def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "board") -> int:
     """Returns a whole number in a range. Raises `UserError` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not low <= value <= high:
         raise UserError(f"{what} {str(value)[:30]!r}: expected a whole number from {low} to {high}")

@@ -28,9 +28,7 @@ PUBLIC = {
 }
 
 SPACE = {
-    "msgrpo_hub.rendering": ["Replay"],
-    "msgrpo_hub.rendering.endings": ["how_it_ended"],
-    "msgrpo_hub.rendering.report_plots": ["number"],
+    "msgrpo_hub.rendering.replay": ["episode_data", "game_data", "how_it_ended", "number", "replay_assets", "state_data"],
     "msgrpo_hub.errors": ["unknown"],
     "msgrpo_hub.downloads.names": ["POCKET", "adapters_path", "built_in_adapters", "pocket_path"],
     "msgrpo_hub.downloads.fetching": ["resolve"],

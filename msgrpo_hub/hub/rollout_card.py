@@ -12,7 +12,7 @@ from huggingface_hub import DatasetCardData
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT
 from msgrpo_hub.storage.tables import Origin, Rollout
 

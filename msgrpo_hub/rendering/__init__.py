@@ -1,3 +1,1 @@
-"""Rendering: boards, replays, learning curves and the HTML report."""
-
-from msgrpo_hub.rendering.replay_page import Replay as Replay  # `as`: for the Space, not public
+"""Rendering: boards, replays, charts and the HTML report."""

@@ -1,4 +1,4 @@
-"""The pieces of a board as SVG shapes around (0, 0), in units of one cell, and their colours in light and dark."""
+"""The pieces of a board as SVG shapes around (0, 0), in units of one cell, with colours for light and dark themes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FACES = (
     '<circle cx=".16" cy="-.19" r=".065" fill="#111"/><circle cx=".16" cy=".19" r=".065" fill="#111"/></g>'
     f'<path id="dead" d="M.04-.27l.16.16m0-.16l-.16.16M.04.11l.16.16m0-.16l-.16.16" stroke="#fff" stroke-width=".07" {_ROUND}/>'
 )
-"""A snake's face, looking along x: alive, and dead."""
+"""A snake's face, looking along x: alive and dead."""
 
 LIGHT = """
 .ice{fill:#d6eaf8}.gleam{stroke:#fff;stroke-width:.035px;stroke-linecap:round;opacity:.75}
@@ -74,12 +74,14 @@ DARK = """:root{--rim:#5b86ab}
 .ice{fill:#24415c}.gleam{opacity:.16}.field{fill:#1c2a20}.check{fill:#213226}"""
 
 STYLE = f"{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}\n"
-"""Both, by the theme of the reader's system."""
+"""Light or dark, by the theme of the reader's system."""
 
 
 def shape(name: str, symbol: str) -> str:
-    """The shape of a piece by its name; its symbol on a tile if there is no drawing."""
-    letter = (
-        f'<rect class="tile" x="-.4" y="-.4" width=".8" height=".8" rx=".16"/><text class="letter" y=".2">{escape(symbol)}</text>'
-    )
-    return _SHAPES.get(name, letter)
+    """The shape of a piece by its name; its symbol on a tile if there is no drawing.
+
+    The tile has its colours as attributes: inside `<use>`, the nested selectors of a page do not match.
+    """
+    look = 'class="letter" font-size=".6" fill="#fff" text-anchor="middle" y=".2"'
+    tile = '<rect fill="#8b8d98" x="-.4" y="-.4" width=".8" height=".8" rx=".16"/>'
+    return _SHAPES.get(name, f"{tile}<text {look}>{escape(symbol)}</text>")

@@ -1,173 +1,245 @@
-"""An animated SVG of episodes side by side.
+"""Replays as plain data, which the script of a web page and `replay_svg` draw.
 
-The picture needs no script, so it also moves in a README. It follows the reader's light or dark theme, and on a phone, where it
-is half as wide, its text is larger.
+Cells are numbers, counted row by row from the top left. Boards of variants are those that the player saw: mirrored, rotated, or
+with other symbols. A game without scenes is drawn from its grid and its symbols.
 """
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Sequence
-from html import escape
-from itertools import accumulate
-from unicodedata import east_asian_width
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
-from msgrpo_hub.episode import Episode, Step
-from msgrpo_hub.evaluation.tables import short
-from msgrpo_hub.games import Game
-from msgrpo_hub.rendering.board_art import STYLE
-from msgrpo_hub.rendering.board_svg import board, definitions, moves
-from msgrpo_hub.rendering.endings import label
-from msgrpo_hub.rendering.timeline import Timeline
-from msgrpo_hub.rollout import replayed_states
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat
+from msgrpo_hub.episode import Episode, StepScore
+from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.games import Game, base_game, display_name, make_game
+from msgrpo_hub.games.board import Cell, inside, moved
+from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.games.scene import HasScene, has_scene
+from msgrpo_hub.games.solving import soonest_optimal_actions
+from msgrpo_hub.games.variants import display_symbol
+from msgrpo_hub.rendering.board_art import DARK, FACES, LIGHT, PENGUIN, shape
+from msgrpo_hub.rollout import past_turns, replayed_states
 
-_BOARD = 320
-_MARGIN = 18
-_GAP = 24
-_HEADING = 40
-_TITLE = 38
-_CAPTION = 96
-_FOOT = 24
-_TITLE_CHARACTERS = 23
-_ACTION_CHARACTERS = 10
-_LINE_CHARACTERS = 38
-_PHONE_CHARACTERS = 27
+Data = dict[str, Any]
 
-_ARROWS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+READER_PREFERS_DARK = "@media (prefers-color-scheme:dark)"
 
-_STYLE = """
-text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;fill:#1f2328;font-size:16px}
-.card{fill:#fff;stroke:#d1d9e0}.heading,.thought{fill:#59636e}.thought{font-size:17px}.title{font-size:21px;font-weight:700}
-.status{font-size:19px;font-weight:600}.reward{font-size:19px;font-weight:600;text-anchor:end;font-variant-numeric:tabular-nums}
-.plus{fill:#1a7f37}.minus,.none{fill:#d1242f}.good{fill:#1a7f37}.bad{fill:#d1242f}.mark{fill:none;stroke:#fff;stroke-width:2.2px}
-.track{fill:#d1d9e0}.film{fill:#0969da}
-@media (prefers-color-scheme:dark){text{fill:#f0f6fc}.card{fill:#0d1117;stroke:#3d444d}.heading,.thought{fill:#9198a1}
-.plus{fill:#3fb950}.minus,.none{fill:#f85149}.good{fill:#238636}.bad{fill:#da3633}.track{fill:#3d444d}.film{fill:#4493f8}}
-.phone{display:none}
-@media (max-width:520px){.desk{display:none}.phone{display:inline}
-.heading,.thought,.status,.reward{font-size:24px}.title{font-size:26px}}
-"""
+LONGEST = 3_000
+"""Characters kept of a long reply: its start and its end."""
 
 
-def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION) -> str:
-    """A self-contained animated SVG: episodes from one seed side by side, turn by turn, with thoughts and actions.
+def number(value: float | None, decimals: int = 3) -> str:
+    """A number with a true minus sign and without a negative zero.
+
+    >>> number(-1.25), number(-0.0001), number(None)
+    ('−1.250', '0.000', '–')
+    """
+    return "–" if value is None else f"{value:z.{decimals}f}".replace("-", "−")
+
+
+def ending(*, success: bool, terminated: bool) -> str:
+    """How an episode ended, as a label: success, survived, out of turns, or lost."""
+    if success:
+        return "success" if terminated else "survived"
+    return "lost" if terminated else "out of turns"
+
+
+def how_it_ended(game: Game, states: Sequence[Any], last: str | None, *, success: bool, terminated: bool) -> str:
+    """How an episode ended, in words that complete "the player …", such as "fell into a hole".
 
     Args:
-        game: the rules they were played by.
-        episodes: a title, such as the player's name, with each episode.
-        prompt_format: parses the thoughts of each reply.
+        game: the rules.
+        states: the states of the episode.
+        last: the last action.
+        success: whether the episode was a success.
+        terminated: whether the game ended it, not the number of turns.
+    """
+    if not has_scene(game) or len(states) < 2:
+        return ending(success=success, terminated=terminated)
+    scene, turns = game.scene(states[-1]), len(states) - 1
+    if scene.bodies and not scene.bodies[0].alive:
+        return _death(game, states[-2], last)
+    if scene.bodies:
+        return "survived, the other snake died" if terminated else f"survived all {turns} turns"
+    if scene.posture == "goal":
+        why = "" if success else " on the wrong turn" if scene.wanted else ", which is a trap"
+        return f"reached the goal{why}"
+    if scene.posture == "hole":
+        return "fell into a hole"
+    return f"stayed on the ice for {turns} turns" if success else f"ran out of turns after {turns}"
+
+
+def _death(game: HasScene, before: Any, action: str | None) -> str:
+    """What killed a snake."""
+    if action is None:
+        return "died"
+    me, *_ = game.scene(before).bodies
+    ahead = moved(me.cells[0], game.directions[action])
+    if not inside(ahead, game.rows, game.columns):
+        return "ran into the wall"
+    return "bit itself" if ahead in me.cells else "ran into the other snake"
+
+
+def game_data(game: Game) -> Data:
+    """What is needed to draw a game's boards: size, actions and their directions, and the drawings of its symbols."""
+    drawn = game.pictures if has_scene(game) else game.symbols
+    free = display_symbol(game, ".")
+    return {
+        "title": game.id,
+        "rows": game.rows,
+        "columns": game.columns,
+        "horizon": game.horizon,
+        "actions": list(game.actions),
+        "moves": dict(game.directions) if has_scene(game) else {},
+        "icy": game.symbols.get(free) == "ice",
+        "pieces": {symbol: _piece(name, symbol) for symbol, name in drawn.items()},
+        "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
+        "legend": [[symbol, name] for symbol, name in drawn.items() if symbol != free],
+    }
+
+
+def state_data(game: Game, state: Any) -> Data:
+    """One board.
+
+    Returns:
+        `pieces`: symbol → cells. With a scene also the `bodies` from head to tail, the player's first, and whether each is
+        `alive`; or, for a player without a body, its cell (`walker`) and `posture`.
+    """
+    free, under, movers = {" ", display_symbol(game, ".")}, {}, {}
+
+    def numbers(cells: Iterable[Cell]) -> list[int]:
+        return [row * game.columns + column for row, column in cells]
+
+    if has_scene(game):
+        scene = game.scene(state)
+        if scene.bodies:
+            under = {cell: " " for body in scene.bodies for cell in body.cells}
+            movers = {"bodies": [numbers(b.cells) for b in scene.bodies], "alive": [b.alive for b in scene.bodies]}
+        else:
+            under = {scene.player: scene.under}
+            movers = {"walker": numbers([scene.player])[0], "posture": scene.posture}
+    pieces: dict[str, list[int]] = {}
+    for row, line in enumerate(game.grid(state)):
+        for column, shown in enumerate(line):
+            symbol = under.get((row, column), shown)
+            if symbol not in free:
+                pieces.setdefault(symbol, []).append(row * game.columns + column)
+    return {"pieces": pieces, **movers}
+
+
+def episode_data(
+    game: Game, episode: Episode, scores: Sequence[StepScore] | None = None, prompt_format: PromptFormat | None = None
+) -> Data:
+    """One episode.
+
+    Args:
+        game: the rules.
+        episode: the record.
+        scores: the scores of its steps; computed if None.
+        prompt_format: if given, the result has the prompts: `system` (their constant part), and each step's `prompt`.
+
+    Returns:
+        `states` (one more than `steps`), `ending`, `ended` (in words), `reward`, `success`, `regret` and `value_optimal`. Each
+        of the `steps` has its `reply`, `status`, `action`, `legal`, `optimal` and `best` actions (indices of `game.actions`; the
+        best are the optimal ones that shorten the way), `move` (the index in the base game, equal for all names of an action),
+        `reward` and `regret`. Regrets are None if the game is not solved.
 
     Raises:
-        ValueError: for no episodes, for different seeds, or for a record that does not replay.
+        ValueError: the record does not replay.
     """
-    if len({episode.seed for _, episode in episodes}) != 1:
-        raise ValueError("a replay shows one or more episodes of the same seed")
-    timeline = Timeline(max(len(episode.steps) for _, episode in episodes))
-    columns = 2 if len(episodes) in (2, 4) else min(len(episodes), 3)
-    corners = [_corner(index, columns) for index in range(len(episodes))]
-    panels = [_panel(game, title, episode, timeline, prompt_format) for title, episode in episodes]
-    width = max(x for x, _ in corners) + _BOARD + _MARGIN
-    height = max(y for _, y in corners) + _TITLE + _BOARD + _CAPTION + _FOOT
-    titles = ", ".join(title for title, _ in episodes)
-    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-            f"<title>{_clean(f'{game.id}, seed {episodes[0][1].seed}: {titles}')}</title>",
-            definitions(game),
-            f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="12"/>',
-            f'<text class="heading" x="{_MARGIN}" y="32">{_clean(game.id)}</text>',
-            *(f'<g transform="translate({x} {y})">{panel}</g>' for (x, y), panel in zip(corners, panels, strict=True)),
-            _progress(width - 2 * _MARGIN, height - _FOOT, timeline),
-            f"<style>{_STYLE}{STYLE}{timeline.style()}</style>",
-            "</svg>\n",
+    scores = scores if scores is not None else score_steps(game, episode)
+    states, last = replayed_states(game, episode), episode.steps[-1].action if episode.steps else None
+    summary, index = score_episode(game, episode, list(scores)), game.actions.index
+    moves = {display_name(game, name): number for number, name in enumerate(base_game(game).actions)}
+    end = {"success": episode.success, "terminated": episode.terminated}
+    steps = []
+    for state, step, score in zip(states[:-1], episode.steps, scores, strict=True):
+        reply, left_out = step.completion.text, len(step.completion.text) - LONGEST
+        if left_out > 0:
+            reply = f"{reply[: LONGEST // 2]}\n[… {left_out} characters left out …]\n{reply[-LONGEST // 2 :]}"
+        steps.append(
+            {
+                "reply": reply,
+                "status": "illegal" if step.action is not None and not step.legal else step.status,
+                "action": None if step.action is None else index(step.action),
+                "move": None if step.action is None else moves.get(step.action),
+                "legal": [index(action) for action in score.legal_actions],
+                "optimal": [index(action) for action in score.optimal_actions],
+                "best": [index(action) for action in best_moves(game, state)],
+                "reward": step.reward,
+                "regret": score.regret,
+            }
+        )
+    data = {
+        "ending": ending(**end),
+        "ended": how_it_ended(game, states, last, **end),
+        "states": [state_data(game, state) for state in states],
+        "steps": steps,
+        **{name: getattr(summary, name) for name in ("reward", "success", "regret", "value_optimal")},
+    }
+    if prompt_format:
+        prompts = [
+            build_prompt(game, state, prompt_format, past_turns(prompt_format, episode.steps[:turn]))
+            for turn, state in enumerate(states)
         ]
-    )
+        data["system"] = prompts[0].system
+        for step_data, prompt in zip(steps, prompts, strict=False):
+            step_data["prompt"] = prompt.user
+    return data
 
 
-def _corner(index: int, columns: int) -> tuple[int, int]:
-    """The upper left corner of an episode's panel."""
-    row, column = divmod(index, columns)
-    return _MARGIN + column * (_BOARD + _GAP), _HEADING + row * (_TITLE + _BOARD + _CAPTION)
+def best_moves(game: Game, state: Any) -> tuple[str, ...]:
+    """The optimal actions that shorten the way. A move against a wall counts only if no other is as good.
+
+    All actions are returned if none is better than another; none if the game is not solvable.
+    """
+    core = base_game(game)
+    if not is_solvable(core):
+        return ()
+    best = tuple(display_name(game, action) for action in soonest_optimal_actions(core, state))
+    legal = game.legal_actions(state) if len(best) < len(game.actions) else best
+    return tuple(action for action in best if action in legal) or best
 
 
-def _progress(width: int, y: int, timeline: Timeline) -> str:
-    """A bar that fills up turn by turn."""
-    name = timeline.gliding([f"transform:scaleX({turn / timeline.turns:.4f})" for turn in range(timeline.turns + 1)])
-    bar = f'width="{width}" height="4" rx="2"'
-    return f'<g transform="translate({_MARGIN} {y})"><rect class="track" {bar}/><rect class="film {name}" {bar}/></g>'
+def _piece(name: str, symbol: str) -> str:
+    """The id of a shape in a page."""
+    return "piece-" + "-".join(str(ord(character)) for character in name + symbol)
 
 
-def _panel(game: Game, title: str, episode: Episode, timeline: Timeline, prompt_format: PromptFormat) -> str:
-    """One episode: its title, its board, and the thoughts and actions below it."""
-    states = replayed_states(game, episode)
-    drawn = board(game, states, [step.action for step in episode.steps], timeline)
-    cell = _BOARD / max(game.rows, game.columns)
-    left, top = ((_BOARD - cell * cells) / 2 for cells in (game.columns, game.rows))
-    rewards = [0.0, *accumulate(step.reward for step in episode.steps)]
-    captions = [
-        _caption(_turn(game, step, turn), _thought(step, prompt_format), rewards[turn], timeline.shown(turn, turn + 1))
-        for turn, step in enumerate(episode.steps)
-    ]
-    end = len(episode.steps)
-    captions.append(_caption(_outcome(game, episode), "", rewards[end], timeline.shown(end, None)))
-    return (
-        f'<text class="title" y="25">{_clean(short(title, _TITLE_CHARACTERS))}</text>'
-        f'<g transform="translate({left:g} {_TITLE + top:g}) scale({cell:g})">{drawn}</g>'
-        f'<g transform="translate(0 {_TITLE + _BOARD})">{"".join(captions)}</g>'
-    )
+def shapes(games: Iterable[Game]) -> str:
+    """SVG definitions of all shapes on the boards of some games. A symbol without a drawing is a letter on a tile."""
+    drawn = {"walker": PENGUIN, "faces": FACES}
+    for game in games:
+        pictures: Mapping[str, str] = game.pictures if has_scene(game) else game.symbols
+        drawn |= {_piece(name, symbol): shape(name, symbol) for symbol, name in pictures.items()}
+    return "<defs>" + "".join(f'<g id="{name}">{svg}</g>' for name, svg in drawn.items()) + "</defs>"
 
 
-def _caption(status: str, thought: str, reward: float, name: str) -> str:
-    """The lines below a board while one state is shown."""
-    sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
-    desk, phone = _lines(thought, _LINE_CHARACTERS), _lines(thought, _PHONE_CHARACTERS)
-    lines = (
-        _paragraph(desk) if desk == phone else f'<g class="desk">{_paragraph(desk)}</g><g class="phone">{_paragraph(phone)}</g>'
-    )
-    earned = f'<text class="reward {sign}" x="{_BOARD}" y="30"><tspan class="desk">reward </tspan>{_signed(reward)}</text>'
-    return f'<g class="{name}">{status}{earned}{lines}</g>'
+def replay_assets(games: Iterable[str], dark: str = READER_PREFERS_DARK) -> dict[str, str]:
+    """What all replays of a page share.
+
+    Args:
+        games: ids of the games.
+        dark: the CSS rule or selector under which the page is dark.
+
+    Returns:
+        `script`: JavaScript with `replayPlayer(element, options)`, `drawBoard(game, episode, turn, label)` and `glide`.
+        `style`: CSS of boards and player; the page defines the colours that replay_player.css names.
+        `shapes`: an invisible SVG with every shape that the boards use, for the body of the page.
+    """
+    light, darker = (colours.replace(":root", "&") for colours in (LIGHT, DARK))
+    boards = ":is(.board,.replay-icon)"
+    drawn = shapes(make_game(name) for name in games)
+    return {
+        "script": read_part("replay_board.js") + read_part("replay_player.js"),
+        "style": f"{boards}{{{light}}}{dark}{{{boards}{{{darker}}}}}" + read_part("replay_player.css"),
+        "shapes": f'<svg class="shapes" width="0" height="0" aria-hidden="true" focusable="false">{drawn}</svg>',
+    }
 
 
-def _paragraph(lines: Sequence[str]) -> str:
-    return "".join(f'<text class="thought" y="{59 + 26 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
-
-
-def _signed(reward: float) -> str:
-    return f"{reward:+g}".replace("-", "−") if reward else "0"
-
-
-def _turn(game: Game, step: Step, turn: int) -> str:
-    if step.action is None:
-        action = f'<tspan class="none">{"truncated" if step.status == "truncated_reply" else "unparsed"}</tspan>'
-    else:
-        arrow = _ARROWS[moves(game)[step.action]] if step.action in moves(game) else ""
-        action = f"{arrow} {_clean(short(step.action, _ACTION_CHARACTERS))}"
-    return f'<text class="status" y="30">{turn + 1}/{game.horizon} {action}</text>'
-
-
-def _outcome(game: Game, episode: Episode) -> str:
-    how = label(success=episode.success, terminated=episode.terminated)
-    kind, mark = ("good", "M5.5 10.5L8.7 13.5L14.5 7") if episode.success else ("bad", "M6.5 6.5L13.5 13.5M13.5 6.5L6.5 13.5")
-    badge = f'<g transform="translate(0 13.5)"><circle class="{kind}" cx="10" cy="10" r="10"/><path class="mark" d="{mark}"/></g>'
-    return f'{badge}<text class="status" x="28" y="30">{len(episode.steps)}/{game.horizon} {how}</text>'
-
-
-def _thought(step: Step, prompt_format: PromptFormat) -> str:
-    """The thoughts of a reply; the whole reply if it is unparsed."""
-    thought = prompt_format.thought(step.completion.text)
-    return thought if thought is not None else "" if step.action else step.completion.text
-
-
-def _lines(text: str, characters: int) -> list[str]:
-    """At most two lines of so many characters; East Asian ones are twice as wide."""
-    width = characters // (2 if any(east_asian_width(character) in "WF" for character in text) else 1)
-    return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
-
-
-def _clean(text: str) -> str:
-    """Text for XML, which allows no control characters, not even escaped ones."""
-    return escape(_NOT_XML.sub("\ufffd", text))
+def read_part(name: str) -> str:
+    """The text of a file in this package."""
+    return (files("msgrpo_hub.rendering") / name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A report: one HTML file with the tables, the plots and the replays of a folder of results.
+"""The report: one HTML file with the tables, the charts and the replays of a folder of results.
 
-The file loads nothing from a server or a folder. Replies are untrusted text: the template escapes them, the script sets them
-as text, and a content security policy lets the browser run our script only.
+The file loads nothing else. Replies are untrusted text: the template escapes them, the script sets them as text, and a content
+security policy lets the browser run only the page's own script.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,69 +20,30 @@ from jinja2 import Environment, StrictUndefined
 from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.comparison import paired_values
-from msgrpo_hub.evaluation.paired import Comparison, compare_tasks
+from msgrpo_hub.evaluation.paired import compare_tasks
 from msgrpo_hub.evaluation.repeat_table import COLUMNS, cells, columns, is_repeated
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.semantic import semantic_scores
 from msgrpo_hub.evaluation.semantic_table import meaning
 from msgrpo_hub.evaluation.statistics import BETTING
+from msgrpo_hub.evaluation.suites import run_seeds
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import Row, board_note, hypotheses, optimal_moves, played_on, same_episodes, titles
+from msgrpo_hub.evaluation.tables import board_note, hypotheses, optimal_moves, played_on, same_episodes, titles
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.rendering.replay_page import Replay, ReplayAssets, read_part
-from msgrpo_hub.rendering.report_episodes import collect_replays, episode_numbers, shown_end, worst_episodes
-from msgrpo_hub.rendering.report_plots import (
-    ENDINGS,
-    REPLIES,
-    Forest,
-    Mistakes,
-    Segment,
-    endings,
-    first_mistakes,
-    forest,
-    legend,
-    number,
-    replies,
-)
+from msgrpo_hub.games.solving import TIE
+from msgrpo_hub.rendering.charts import count_endings, count_replies, task_svg
+from msgrpo_hub.rendering.replay import Data, ending, episode_data, game_data, number, read_part, replay_assets
 from msgrpo_hub.storage.files import AGAIN, disk_errors, write_atomically
 
+WORST = 3
+"""Worst episodes listed per player."""
 
-@dataclass(frozen=True, kw_only=True)
-class Worst:
-    """One of a player's worst episodes."""
+MOST = 20
+"""Episodes of a task that can be replayed."""
 
-    seed: str
-    number: int
-    reward: float
-    regret: float | None
-    end: str
-
-
-Compared = tuple[str, dict[str, Comparison]]
-"""A player, and score → its comparison with the base; one where every reward is the success."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """One task and its players on the same seeds: the baseline, then the others in the order of their rewards."""
-
-    title: str
-    rows: list[tuple[str, Result]]
-    """Each player's name and result."""
-    fullest: Result
-    """The result with the most episodes, which has all references."""
-    base: str
-    """The player that the others are compared with."""
-    forest: Forest
-    endings: list[list[Segment]]
-    replies: list[list[Segment]]
-    mistakes: list[Mistakes | None]
-    worst: list[list[Worst]]
-    compared: list[Compared]
-    """Each other player, compared with the base."""
-    repeats: list[Row]
-    """The figures of repeats under their header, each with the player's name; empty if every board was played once."""
+BUDGET = 2_000_000
+"""Bytes of replays in a page."""
 
 
 def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
@@ -91,11 +52,11 @@ def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
     Args:
         folder: filled by `msgrpo eval`.
         output: the page.
-        baseline: name of the player that the others are compared with; if empty, the first model without an adapter.
+        baseline: name of the player to compare the others with; if empty, the first model without an adapter.
 
     Raises:
-        UserError: for a folder without runs, an output that is no regular file, a run that does not replay, an unknown baseline,
-            or a page that cannot be written.
+        UserError: a folder without runs, an output that is no regular file, a run that does not replay, an unknown baseline, or
+            a page that cannot be written.
     """
     if output.exists() and not output.is_file():
         raise UserError(f"--output {str(output)!r} is not a regular file: expected a new file, or one to replace")
@@ -111,44 +72,80 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
     names = player_names(results)
     if baseline and baseline not in names.values():
         raise UserError(f"no player {baseline!r} in these results: expected one of {', '.join(sorted(names.values()))}")
-    groups = same_episodes(results)
-    bases = [_base(group, lambda result: names[player_key(result)] == baseline) for group in groups]
-    first = [base if baseline or plays(base.summary) else None for base in bases]
-    groups = [_base_first(group, base) for group, base in zip(groups, first, strict=True)]
-    compared = _compare(groups, bases, names)
-    sections = [_section(*parts, names) for parts in zip(titles(groups), groups, bases, compared, strict=True)]
+
+    def name(result: Result) -> str:
+        return names[player_key(result)]
+
+    # 1) the base of each task, first if it was chosen or plays, then the others by their scores
+    groups, bases = same_episodes(results), []
+    for group in groups:
+        models = [result for result in group if result.config["identity"].get("kind") == "language model"]
+        base = next(
+            chain(
+                (result for result in group if name(result) == baseline),
+                (result for result in models if "adapter" not in result.config["identity"]),
+            ),
+            group[0],
+        )
+        bases.append(base)
+        first = base if baseline or plays(base.summary) else None
+        group.sort(key=lambda result: (result is not first, rank_key(result.summary)))
+
+    # 2) a section per task
+    compared, sections = _compare(groups, bases), []
+    for title, group, base in zip(titles(groups), groups, bases, strict=True):
+        shown, game = [name(result) for result in group], make_game(group[0].task)
+        repeated = [result for result in group if is_repeated(result)]
+        chart = task_svg(group, shown, game.horizon)
+        sections.append(
+            {
+                "title": title,
+                "rows": list(zip(shown, group, strict=True)),
+                "fullest": max(group, key=lambda result: int(result.summary["episodes"])),
+                "base": name(base),
+                "chart": b64encode(chart.encode()).decode(),
+                "alt": "; ".join(f"{who}: {_counts(result)}" for who, result in zip(shown, group, strict=True)),
+                "survived": any(count_endings(result)["survived"] for result in group),
+                "worst": [_worst(result) for result in group],
+                "compared": [(name(r), hypotheses(compared[h])) for r in group if (h := run_hash(r.config)) in compared],
+                "repeats": [["Player", *columns(r)] for r in repeated[:1]] + [[name(r), *cells(r)] for r in repeated],
+            }
+        )
+
+    # 3) the page
     listed = [result for group in groups for result in group]
-    semantic = semantic_scores(listed)
-    return _render(
+    semantic, assets = semantic_scores(listed), replay_assets(result.task for result in listed)
+    style, script = assets["style"] + read_part("report_page.css"), assets["script"] + read_part("report_page.js")
+    allowed = [f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)]
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    environment.filters |= {"number": number, "played_on": played_on, "board_note": board_note}
+    environment.filters |= {"plays": plays, "optimal_moves": optimal_moves, "key": player_key}
+    page = environment.from_string(read_part("report_page.html")).render(
         sections=sections,
         tasks=len({result.task for result in listed}),
-        players=sorted(names.values(), key=lambda name: name not in {names[player_key(base)] for base in bases}),
+        players=sorted(names.values(), key=lambda player: player not in {name(base) for base in bases}),
         names=names,
-        runs=[(names[player_key(result)], result.config, run_hash(result.config)) for result in listed],
+        runs=[(name(result), result.config, run_hash(result.config)) for result in listed],
         semantic=semantic,
         meaning=meaning(semantic) if semantic else "",
         identities=[(names[key], json.loads(key)[1]) for key in names],
-        tests=sum(len(tests) for section in compared for _, tests in section),
-        assets=Replay.assets(result.task for result in listed),
-        data=collect_replays(groups, bases, lambda result: names[player_key(result)]),
+        tests=sum(len(tests) for section in sections for _, tests in section["compared"]),
+        data=collect_replays(groups, bases, name),
+        policy="default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"style-src {allowed[0]}; script-src {allowed[1]}",
+        style=style,
+        script=script,
+        shapes=assets["shapes"],
+        version=__version__,
+        betting=BETTING,
+        repeats_note=COLUMNS,
     )
+    return page.lstrip()
 
 
-def _base(group: Sequence[Result], is_chosen: Callable[[Result], bool]) -> Result:
-    """The result that the others are compared with: the chosen player's, else that of the first model without an adapter."""
-    if chosen := [result for result in group if is_chosen(result)]:
-        return chosen[0]
-    models = [result for result in group if result.config["identity"].get("kind") == "language model"]
-    return next((result for result in models if "adapter" not in result.config["identity"]), group[0])
-
-
-def _base_first(group: Sequence[Result], base: Result | None) -> list[Result]:
-    """The results of a task: the baseline, if there is one, then the others by their scores."""
-    return sorted(group, key=lambda result: (result is not base, rank_key(result.summary)))
-
-
-def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names: dict[str, str]) -> list[list[Compared]]:
-    """Compares every player with the base of its task, with Holm over all tests of the page. Incomplete runs are left out."""
+def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result]) -> dict[str, Any]:
+    """Run hash → comparison of a complete run with the base of its task, with Holm over all tests of the page."""
     family = {
         run_hash(other.config): paired_values(base, other)
         for group, base in zip(groups, bases, strict=True)
@@ -156,70 +153,108 @@ def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result], names:
         if other is not base and base.complete and other.complete
     }
     ranges = {run_hash(other.config): return_range(make_game(other.task)) for group in groups for other in group}
-    compared = {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()), ranges)}
+    return {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()), ranges)}
+
+
+def _counts(result: Result) -> str:
+    """A player's endings and replies in words."""
+    counts = [*count_endings(result).items(), *((f"replies {kind}", n) for kind, n in count_replies(result).items() if n)]
+    return ", ".join(f"{kind} {count}" for kind, count in counts)
+
+
+# ---- episodes: those on which the players differ most, and the worst of each; of repeated boards, the first play of each
+
+
+def _worst(result: Result) -> list[Data]:
+    numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
+    found = [(result.episodes[position], result.scores[position]) for position in worst_episodes(result)]
     return [
-        [(names[player_key(result)], hypotheses(row)) for result in group if (row := compared.get(run_hash(result.config)))]
-        for group in groups
+        {
+            "seed": str(episode.seed),
+            "number": numbers[episode.seed],
+            "reward": score.reward,
+            "regret": score.regret,
+            "end": f"{ending(success=episode.success, terminated=episode.terminated)} on turn {len(episode.steps)}",
+        }
+        for episode, score in found
     ]
 
 
-def _section(title: str, results: list[Result], base: Result, compared: list[Compared], names: dict[str, str]) -> Section:
-    shown = [names[player_key(result)] for result in results]
-    return Section(
-        title=title,
-        rows=list(zip(shown, results, strict=True)),
-        fullest=max(results, key=lambda result: int(result.summary["episodes"])),
-        base=names[player_key(base)],
-        forest=forest(results, shown),
-        endings=[endings(result) for result in results],
-        replies=[replies(result) for result in results],
-        mistakes=first_mistakes(results, make_game(results[0].task).horizon),
-        worst=[_worst(result) for result in results],
-        compared=compared,
-        repeats=_repeats(list(zip(shown, results, strict=True))),
-    )
+def worst_episodes(result: Result) -> list[int]:
+    """Positions of a player's worst episodes: the largest regrets, or the lowest rewards if the game is not solved."""
+    badness = [-score.reward if score.regret is None else score.regret for score in result.scores]
+    order = sorted(range(len(badness)), key=lambda position: (-badness[position], position))
+    first = [position for position in order if not result.episodes[position].member]
+    return [position for position in first if result.scores[position].regret is None or badness[position] > TIE][:WORST]
 
 
-def _repeats(rows: list[tuple[str, Result]]) -> list[Row]:
-    repeated = [(name, result) for name, result in rows if is_repeated(result)]
-    head = [["Player", *columns(result)] for _, result in repeated[:1]]
-    return [*head, *([name, *cells(result)] for name, result in repeated)]
+def telling_seeds(results: Sequence[Result]) -> list[int]:
+    """Seeds to replay: alternately one on which the players differ most, and a player's worst."""
+    rewards: dict[int, list[tuple[float, float]]] = {}
+    for result in results:
+        for episode, score in zip(result.episodes, result.scores, strict=True):
+            if not episode.member:
+                rewards.setdefault(episode.seed, []).append((score.reward, score.regret or 0.0))
+
+    def apart(seed: int) -> tuple[float, ...]:
+        return tuple(max(values) - min(values) for values in zip(*rewards[seed], strict=True))
+
+    differ = sorted(rewards, key=apart, reverse=True)[:MOST]  # with a single player, in the order of the suite
+    ranks = zip_longest(*([r.episodes[position].seed for position in worst_episodes(r)] for r in results))
+    worst = [seed for rank in ranks for seed in rank if seed is not None]
+    mixed = chain.from_iterable(zip_longest(differ, worst))
+    return list(dict.fromkeys(seed for seed in mixed if seed is not None))[:MOST]
 
 
-def _worst(result: Result) -> list[Worst]:
-    numbers = episode_numbers(result)
-    return [
-        Worst(
-            seed=str(result.episodes[position].seed),
-            number=numbers[result.episodes[position].seed],
-            reward=result.scores[position].reward,
-            regret=result.scores[position].regret,
-            end=shown_end(result.episodes[position]),
-        )
-        for position in worst_episodes(result)
-    ]
+def collect_replays(
+    tasks: Sequence[Sequence[Result]], bases: Sequence[Result], name: Callable[[Result], str], budget: int = BUDGET
+) -> Data:
+    """The replays of a page as plain data.
+
+    Args:
+        tasks: the results of each task.
+        bases: the base of each task.
+        name: result → its player's name on the page.
+        budget: bytes that the replays may take; the first seeds of every task come first.
+
+    Raises:
+        UserError: a record does not replay.
+    """
+    players, shown = list(dict.fromkeys(name(result) for results in tasks for result in results)), []
+    for results, base, title in zip(tasks, bases, titles(tasks), strict=True):
+        # beside the base: its adapter, or else the best of the others
+        others = [result for result in results if result is not base]
+        commit = base.config["identity"].get("base_commit")
+        adapters = [result for result in others if commit and result.config["identity"].get("base_commit") == commit]
+        pair = {"a": players.index(name(base)), "b": next((players.index(name(r)) for r in [*adapters, *others]), None)}
+        shown.append(game_data(make_game(results[0].task)) | {"title": title, "seeds": [], "pair": pair})
+    queues = [telling_seeds(results) for results in tasks]
+    for rank in range(MOST):
+        for task, results, queue in zip(shown, tasks, queues, strict=True):
+            if rank < len(queue):
+                seed = _replay(results, queue[rank], [players.index(name(result)) for result in results])
+                budget -= len(json.dumps(seed, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+                if budget >= 0:
+                    task["seeds"].append(seed)
+    return {"players": players, "tasks": shown}
 
 
-def _render(assets: ReplayAssets, **context: Any) -> str:
-    style = assets.style + read_part("report_page.css")
-    script = assets.script + read_part("report_page.js")
-    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
-    template = _environment().from_string(read_part("report_page.html"))
-    page = template.render(
-        style=style, script=script, shapes=assets.shapes, policy=policy, version=__version__, betting=BETTING, **context
-    )
-    return page.lstrip()
-
-
-def _environment() -> Environment:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    environment.filters |= {"number": number, "legend": legend, "played_on": played_on, "board_note": board_note}
-    environment.filters |= {"plays": plays, "optimal_moves": optimal_moves, "key": player_key}
-    environment.globals |= {"ENDINGS": ENDINGS, "REPLIES": REPLIES, "REPEATS": COLUMNS}
-    return environment
-
-
-def _digest(text: str) -> str:
-    """The source by which a content security policy allows a script or a style sheet."""
-    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _replay(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:
+    """The episodes of all players on one seed."""
+    episodes, rewards = {}, set()
+    for player, result in zip(players, results, strict=True):
+        for position, episode in enumerate(result.episodes):
+            if episode.seed == seed and not episode.member:
+                try:
+                    episodes[str(player)] = episode_data(make_game(result.task), episode, result.steps[position])
+                except ValueError as error:
+                    raise UserError(
+                        f"{error}; expected results of this version of the game: `msgrpo verify` checks them"
+                    ) from error
+                rewards.add(result.scores[position].reward)
+    span = " to ".join(number(reward, 0 if reward.is_integer() else 2) for reward in sorted({min(rewards), max(rewards)}))
+    return {
+        "seed": str(seed),  # more digits than a JavaScript number holds
+        "label": f"episode {list(run_seeds(results[0].config)).index(seed)} · reward {span}",
+        "episodes": episodes,
+    }

@@ -24,8 +24,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import distinct_boards
 from msgrpo_hub.models.devices import on_threads
-from msgrpo_hub.rendering.curves import plot_curves
-from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rendering.charts import plot_curves
+from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.acting import MakeActor, actor_of

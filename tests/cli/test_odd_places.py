@@ -14,7 +14,7 @@ import pytest
 
 from msgrpo_hub.cli import main
 from msgrpo_hub.cli.training import next_commands
-from msgrpo_hub.rendering.learning_svg import learning_svg
+from msgrpo_hub.rendering.charts import learning_svg
 from msgrpo_hub.rendering.seed_curves import SeedLines, has_curves, plot_seed_curves
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.config import TrainConfig

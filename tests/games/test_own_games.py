@@ -16,7 +16,7 @@ from msgrpo_hub.games import GAMES, VARIANTS, stream
 from msgrpo_hub.games.game import is_solvable, planes
 from msgrpo_hub.games.solving import optimal_value, random_value, solve
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random
-from msgrpo_hub.rendering.replay import replay_svg
+from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.rollout import play_episodes
 
 GAME, START = cliff_walking.CliffWalking(), cliff_walking.State()

@@ -131,3 +131,8 @@ def report_folder(tmp_path_factory: pytest.TempPathFactory, corridor: str) -> Pa
 @pytest.fixture(scope="module")
 def report_results(report_folder: Path) -> list[Result]:
     return find_results(report_folder)
+
+
+def of(results: list[Result], player: str, task: str = LAKE) -> Result:
+    """One result among several."""
+    return next(result for result in results if result.player == player and result.task == task)

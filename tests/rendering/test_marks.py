@@ -16,8 +16,7 @@ from msgrpo_hub.games.board import DIRECTIONS, Cell
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake, SnakeState
 from msgrpo_hub.players.scripted import choose_random, choose_random_safe
-from msgrpo_hub.rendering.endings import how_it_ended
-from msgrpo_hub.rendering.replay_data import best_moves
+from msgrpo_hub.rendering.replay import best_moves, how_it_ended
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"

@@ -5,20 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.games import GAMES, make_game
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
+from msgrpo_hub.games.variants import Variant
 from msgrpo_hub.players.scripted import choose_greedy, choose_random, choose_random_safe
-from msgrpo_hub.rendering.board_svg import _path, moves
-from msgrpo_hub.rendering.replay import replay_svg
-from msgrpo_hub.rendering.timeline import Timeline
-from msgrpo_hub.rollout import play_groups, replayed_states
+from msgrpo_hub.rendering.replay import LONGEST, episode_data, game_data, number, state_data
+from msgrpo_hub.rendering.replay_svg import Timeline, replay_svg
+from msgrpo_hub.rollout import play_episodes, play_groups, replayed_states
 
 LAKE = "FrozenLake-Slippery-v1"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -92,7 +96,7 @@ def test_every_game_draws_as_xml_without_script_or_outside_references(game_id: s
 
 def test_every_class_handed_out_has_a_rule_and_keyframes() -> None:
     text = replay_svg(make_game(LAKE), [("safe", play(LAKE)[0])])
-    names = set(re.findall(r"\b(?:v\d+-(?:\d+|end)|g\d+)\b(?=\")", text))
+    names = set(re.findall(r"\b(?:v\d+-(?:\d+|None)|g\d+)\b(?=\")", text))
     assert names
     for name in names:
         assert f".{name}{{" in text
@@ -132,25 +136,16 @@ def test_only_episodes_of_one_seed_stand_side_by_side() -> None:
         replay_svg(game, [])
 
 
-def test_a_snake_is_the_last_stretch_of_its_heads_path() -> None:
-    game = make_game("Snake-Solo-v1")
-    for episode in play(game.id, members=20):
-        bodies = [state.snake for state in replayed_states(game, episode)]
-        path, heads = _path(bodies)
-        for body, head in zip(bodies, heads, strict=True):
-            assert tuple(reversed(path[head - len(body) + 1 : head + 1])) == body
-
-
 def test_without_motion_the_last_state_is_seen() -> None:
     timeline = Timeline(3)
     early, late = timeline.shown(0, 2), timeline.shown(2, None)
     gliding = timeline.gliding(["x:0", "x:1", "x:1", "x:2"])
-    style = timeline.style()
+    style = "".join(timeline.rules.values())
     assert f".{early}{{visibility:hidden" in style
     assert f".{late}{{visibility:visible" in style
     assert f".{gliding}{{x:2;" in style
     assert timeline.shown(0, None) == ""
-    assert "prefers-reduced-motion" in style
+    assert "prefers-reduced-motion" in replay_svg(make_game(LAKE), [("safe", play(LAKE)[0])])
 
 
 @pytest.mark.parametrize("variant", ["reflected", "rotated", "permuted-actions", "compass"])
@@ -164,7 +159,7 @@ def test_a_variant_is_drawn_as_it_is_shown(variant: str) -> None:
     drawn = replay_svg(game, [("greedy", episode)])
     assert len(places) == len(states)
     assert all(place in drawn for place in places)
-    arrow = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}[moves(game)[str(episode.steps[0].action)]]
+    arrow = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}[game_data(game)["moves"][str(episode.steps[0].action)]]
     assert f"{arrow} {episode.steps[0].action}" in drawn
 
 
@@ -176,3 +171,70 @@ def test_other_symbols_are_drawn_as_what_they_stand_for() -> None:
         assert 'class="ice"' in drawn
         assert 'class="tile"' not in drawn
     assert one.count("<use") == two.count("<use")
+
+
+# ---- the data
+
+
+def test_a_long_reply_keeps_its_start_and_its_end() -> None:
+    (episode,) = play(LAKE, Says("a" + "x" * 10_000 + "z"))
+    kept = episode_data(make_game(LAKE), episode)["steps"][0]["reply"]
+    assert (kept[:2], kept[-2:]) == ("ax", "xz")
+    assert f"[… {10_002 - LONGEST} characters left out …]" in kept
+
+
+@given(st.floats(-1e6, 1e6), st.integers(0, 6))
+def test_numbers_have_true_minus_signs_and_no_negative_zero(value: float, decimals: int) -> None:
+    text = number(value, decimals)
+    assert float(text.replace("−", "-")) == pytest.approx(value, abs=10.0**-decimals)
+    assert "-" not in text
+    assert not text.startswith("−") or float(text[1:]) > 0
+
+
+def test_a_game_of_another_package_is_drawn_from_its_grid(corridor: str) -> None:
+    game = make_game(corridor)
+    assert state_data(game, 1) == {"pieces": {"w": [0, 1, 2, 6, 8], "<": [4], "?": [7]}}
+    assert game_data(game)["moves"] == {}
+
+
+def variants_of(game_id: str) -> list[str]:
+    names = [game_id]
+    for variant in VARIANTS:
+        try:
+            names.append(make_game(f"{game_id}:{variant}").id)
+        except UserError:
+            continue  # a variant that this game does not have
+    return names
+
+
+def drawn(game: Game, shown: dict[str, Any]) -> list[str]:
+    """The grid that a drawing shows: pieces on empty ground, then those who move over it."""
+
+    def glyph(symbol: str) -> str:
+        return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
+
+    cells = [glyph(".")] * game.rows * game.columns
+    for symbol, places in shown["pieces"].items():
+        for place in places:
+            cells[place] = symbol
+    for body, (head, rest) in reversed(list(zip(shown.get("bodies", []), ("@#", "Xx"), strict=False))):
+        for place in body[1:]:
+            cells[place] = glyph(rest)
+        cells[body[0]] = glyph(head)
+    if "walker" in shown:
+        cells[shown["walker"]] = glyph("@")
+    return ["".join(cells[row * game.columns : (row + 1) * game.columns]) for row in range(game.rows)]
+
+
+@pytest.mark.parametrize("game_id", [variant for game_id in GAMES for variant in variants_of(game_id)])
+def test_every_game_and_variant_is_drawn_as_it_was_shown_and_moves_go_where_they_point(game_id: str) -> None:
+    game = make_game(game_id)
+    (episode,) = play_episodes(game, ScriptedPolicy(choose_random), [(7, 0)])
+    states = replayed_states(game, episode)
+    shown = [state_data(game, state) for state in states]
+    assert [drawn(game, state) for state in shown] == [game.grid(state) for state in states]
+    for before, after, step in zip(shown, shown[1:], episode.steps, strict=False):
+        if step.legal and "Slippery-v1" not in game_id.replace("NotSlippery", "") and after.get("alive", [True])[0]:
+            here, there = (state["walker"] if "walker" in state else state["bodies"][0][0] for state in (before, after))
+            rows, columns = game_data(game)["moves"][step.action or ""]
+            assert there - here == rows * game.columns + columns

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
-from msgrpo_hub.rendering.report import write_report
+from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.rendering.report import report_page, write_report
 from tests.browser import OpenPage
-from tests.rendering.reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED
+from tests.rendering.reported import ADAPTER, BASE, CORRIDOR, HOSTILE, LAKE, MIRRORED, failed_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -44,24 +46,12 @@ def shown(page: Page) -> dict[str, Any]:
     return found
 
 
-def test_every_plot_is_drawn_inside_its_place(path: Path, open_page: OpenPage) -> None:
+def test_every_chart_and_board_is_drawn(path: Path, open_page: OpenPage) -> None:
     page = open_page(path)
-    sizes = page.evaluate(
-        """() => ['.forest .marks circle', '.forest .marks line', '.stack rect', '.mistakes rect', '.board'].map((what) =>
-          [...document.querySelectorAll(what)].map((mark) => {
-            const [a, b] = [mark, mark.closest('figure, article')].map((each) => each.getBoundingClientRect());
-            const inside = a.left >= b.left - 5 && a.right <= b.right + 5 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
-            return [a.width, a.height, inside];
-          }))"""
-    )
-    circles, whiskers, bars, mistakes, boards = sizes
-    assert len(circles) == 3 * 3 + 1 + 4  # players of each task; luck-adjusted ones again
-    assert len(boards) == 2
-    for drawn in (circles, bars, mistakes, boards):
-        assert drawn
-        assert all(width > 0 and height > 0 and inside for width, height, inside in drawn)
-    assert any(width > 50 for width, _, _ in whiskers)
-    assert all(inside for _, _, inside in whiskers)
+    sizes = page.evaluate("[...document.querySelectorAll('.chart')].map((each) => [each.naturalWidth, each.clientWidth])")
+    assert len(sizes) == len(TASKS)
+    assert all(natural > 600 and shown > 900 for natural, shown in sizes)
+    assert page.locator(".board").count() == 2
 
 
 def test_the_replay_begins_with_the_base_and_its_adapter(path: Path, open_page: OpenPage) -> None:
@@ -211,7 +201,7 @@ def test_hostile_replies_and_names_do_nothing_but_stand_there(path: Path, open_p
         assert page.inner_text(f"{PLAYER_A} .replay-status") == "Unparsed: no action found in the reply"
     page.select_option("#choose-a", label=ADAPTER)
     assert page.inner_text(f"{PLAYER_A} h3") == ADAPTER
-    assert page.locator("img").count() == 0
+    assert page.locator("img:not(.chart)").count() == 0
     assert page.locator("script").count() == 2
     assert page.evaluate("typeof pwned") == "undefined"
 
@@ -224,7 +214,104 @@ def test_the_policy_of_the_page_runs_no_script_but_ours(path: Path, tmp_path: Pa
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     page.goto(attacked.as_uri())
-    assert page.locator("img").count() == 1
+    assert page.locator("img:not(.chart)").count() == 1
     assert page.evaluate("typeof pwned") == "undefined"
     assert sum("Content Security Policy" in text for text in said) >= 2
     page.close()
+
+
+# ---- every reader: small screens, dark themes, reduced motion, screen readers, no scripts, few results
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_the_screen_and_its_text_stands_out(path: Path, open_page: OpenPage, width: int, scheme: str) -> None:
+    """Contrast as WCAG 2.2 §1.4.3 has it: at least 4.5 for text, against what lies behind it."""
+    page = open_page(path, width=width, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}[scheme]
+    choose(page, LAKE)
+    faint = page.evaluate(CONTRASTS)
+    assert faint["checked"] > 100
+    assert faint["low"] == []
+
+
+CONTRASTS = """() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (text) => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = rgb(text).slice(0, 3).map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const rect = each.namespaceURI.endsWith('svg') && each.querySelector(':scope > rect');
+      const color = rect ? getComputedStyle(rect).fill : getComputedStyle(each).backgroundColor;
+      if ((rgb(color)[3] ?? 1) > 0) return color;
+    }
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const low = [];
+  let checked = 0;
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.getClientRects().length) continue;
+    if (element.closest('title, defs, :disabled')) continue;
+    const style = getComputedStyle(element);
+    const color = element.namespaceURI.endsWith('svg') ? style.fill : style.color;
+    const [a, b] = [light(color), light(behind(element))].sort((x, y) => y - x);
+    checked += 1;
+    if ((a + 0.05) / (b + 0.05) < 4.5) low.push([element.className.baseVal ?? element.className, color, behind(element)]);
+  }
+  return {checked, low};
+}"""
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_pieces_glide_unless_the_reader_prefers_reduced_motion(path: Path, open_page: OpenPage, motion: str) -> None:
+    page = open_page(path, reduced_motion=motion)
+    choose(page, MIRRORED)
+    moving = page.evaluate(
+        "() => { byId('stage').querySelector('.replay-forward').click(); return document.getAnimations().length; }"
+    )
+    assert turn(page) == 1
+    assert (moving > 0) == (motion == "no-preference")
+
+
+@pytest.mark.parametrize("b", [ADAPTER, "nobody"])
+def test_axe_finds_no_violation_in_the_replay(path: Path, open_page: OpenPage, b: str) -> None:
+    page = open_page(path)
+    choose(page, LAKE, b=b)
+    found = Axe().run(page, context="#replay").response
+    assert len(found["passes"]) > 10
+    assert {each["id"]: [node["html"][:200] for node in each["nodes"]] for each in found["violations"]} == {}
+
+
+def test_without_scripts_tables_and_plots_are_there_and_the_replay_is_not(path: Path, open_page: OpenPage) -> None:
+    page = open_page(path, java_script_enabled=False)
+    assert page.locator("table:visible").count() >= 8
+    assert page.locator(".chart:visible").count() == 3
+    assert page.locator("#replay").is_hidden()
+    assert page.get_by_text("Replays need JavaScript").is_visible()
+    assert page.locator(".show:enabled").count() == 0
+
+
+def test_results_of_one_player_have_a_replay_of_one_board(
+    report_results: list[Result], tmp_path: Path, open_page: OpenPage
+) -> None:
+    alone = tmp_path / "alone.html"
+    alone.write_text(report_page([result for result in report_results if result.player == BASE]), encoding="utf-8")
+    page = open_page(alone)
+    assert page.locator(".board").count() == 1
+    assert page.locator(".replay-difference").is_disabled()
+    page.keyboard.press("ArrowRight")
+    assert turn(page) == 1
+
+
+def test_results_without_any_episode_are_a_page_without_replay(tmp_path: Path, open_page: OpenPage) -> None:
+    silent = tmp_path / "silent.html"
+    silent.write_text(report_page([failed_run(tmp_path, every=1)]), encoding="utf-8")
+    page = open_page(silent)
+    assert page.locator("#replay").is_hidden()
+    assert page.get_by_text("30 of 30 episodes are missing").is_visible()

@@ -54,7 +54,7 @@ def test_watch_gives_the_whole_episode(client: Client) -> None:
     assert track["reward"] == 1.0
     assert track["regret"] == 0.0
     assert len(track["states"]) == len(track["steps"]) + 1
-    assert {"prompt", "reply", "action", "legal", "optimal", "reward_so_far", "regret_so_far"} <= track["steps"][0].keys()
+    assert {"prompt", "reply", "action", "legal", "optimal", "reward", "regret"} <= track["steps"][0].keys()
 
 
 def test_compare_answers_after_every_batch_and_at_last_over_all(client: Client) -> None:

@@ -1,0 +1,342 @@
+"""Charts, drawn by matplotlib: the curves of a run, the charts of cards, and those of the report.
+
+None of them imports pyplot, so they leave a user's own plots alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from os import PathLike
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.tables import short
+from msgrpo_hub.rendering.replay import ending, number
+
+Metrics = Sequence[Mapping[str, float]]
+"""One mapping per update, as in `metrics.jsonl`; a key may be missing from some of them."""
+
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0969da", "#d9730d", "#1a7f37", "#cf222e", "#8250df", "#59636e"
+INK, FAINT = "#1f2328", "#d8dee4"
+
+ENDINGS = {"success": BLUE, "survived": "#80b6f0", "out of turns": "#afb8c1", "lost": ORANGE, "not played": "#e7ebef"}
+REPLIES = {"ok": "#c8d1da", "illegal": "#e0a100", "unparsed": PURPLE, "truncated": RED}
+
+MOST_BARS = 8
+"""Players of a game that `scores_svg` draws; it counts the others."""
+
+
+def save_svg(figure: Figure, title: str, *, transparent: bool = False) -> str:
+    """A figure as SVG, equal for equal figures. Its colours are inverted for a reader who prefers dark pages."""
+    text = StringIO()
+    with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):
+        metadata = {"Title": title, **dict.fromkeys(("Creator", "Date", "Format", "Type"))}
+        figure.savefig(text, format="svg", transparent=transparent, metadata=metadata)
+    dark = "<style>@media (prefers-color-scheme:dark){svg>g{filter:invert(1) hue-rotate(180deg)}}</style>"
+    return text.getvalue().replace("</svg>", f"{dark}</svg>")
+
+
+def plain(axis: Axes, name: str = "", explanation: str = "") -> None:
+    """A light frame and grid, with a title on the left and an explanation on the right."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(FAINT)
+    axis.tick_params(length=0, labelsize=9, labelcolor=GREY)
+    axis.grid(color=FAINT, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.margins(x=0.02)
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.set_title(name, loc="left", y=1.0, fontsize=12, fontweight="bold", color=INK, parse_math=False)
+    axis.set_title(explanation, loc="right", y=1.0, fontsize=9, color=GREY)
+
+
+def rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The mean of each value and those before it, over a window of a twentieth of the run. NaN stays NaN and is in no mean."""
+    window = max(1, len(values) // 20)
+    parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
+    return np.array([np.nan if np.isnan(part[-1]) else np.nanmean(part) for part in parts])
+
+
+def column(metrics: Metrics, key: str) -> npt.NDArray[np.float64]:
+    """One metric over the updates. Missing and infinite values are NaN, which is not drawn."""
+    values = np.array([metric.get(key, np.nan) for metric in metrics], dtype=np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+# ---- a run
+
+
+def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
+    """Saves a PNG of six plots over the updates: reward, success, replies, policy, learning signal and seconds.
+
+    Raises:
+        ValueError: there are no updates.
+    """
+    if not metrics:
+        raise ValueError("no updates to draw: metrics is empty")
+    figure = Figure(figsize=(12, 6.6), dpi=150)
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(left=0.055, right=0.985, bottom=0.085, top=0.94, wspace=0.62, hspace=0.26)
+    reward, success, replies, policy, signal, seconds = figure.subplots(2, 3, sharex=True).flat
+    updates, sft = column(metrics, "update"), sum("teacher_reward" in line for line in metrics)
+
+    def line(axis: Axes, key: str, colour: str, label: str | None = None) -> npt.NDArray[np.float64]:
+        values = column(metrics, key)
+        axis.plot(updates, values, color=colour, alpha=0.25, linewidth=1)
+        marker = "o" if len(updates) == 1 else "-"
+        axis.plot(updates, rolling_mean(values), marker, color=colour, linewidth=2, markersize=4.5, label=label)
+        return values
+
+    # 1) reward and success, each with its validation points
+    for axis, key, explanation in ((reward, "reward", "mean return of an episode"), (success, "success", "share of episodes")):
+        plain(axis, key.capitalize(), explanation)
+        line(axis, key, BLUE, "training, rolling mean")
+        points = column(metrics, f"validation_{key}")
+        if (seen := np.isfinite(points)).any():
+            axis.plot(updates[seen], points[seen], "o-", color=ORANGE, linewidth=1.2, markersize=4.5, label="validation")
+    success.set_ylim(-0.02, 1.02)
+
+    # 2) faulty replies
+    plain(replies, "Replies", "share of all replies")
+    for key, colour, label in (
+        ("unreadable", RED, "unparsed"),
+        ("truncated", PURPLE, "truncated"),
+        ("illegal", ORANGE, "illegal"),
+    ):
+        line(replies, f"{key}_rate", colour, label)
+    replies.set_ylim(bottom=0)
+    for axis in (success, replies):
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+
+    # 3) pairs of metrics of different magnitude, each with its own scale
+    for axis, name, explanation, pair in (
+        (policy, "Policy", "nats per token", (("entropy", "entropy", GREEN), ("kl", "KL from the base", PURPLE))),
+        (
+            *(signal, "Signal", "input of the updates"),
+            (("gradient_norm", "gradient norm", BLUE), ("zero_variance_groups", "zero-variance groups", RED)),
+        ),
+    ):
+        plain(axis, name, explanation)
+        other = axis.twinx()
+        plain(other)
+        other.grid(visible=False)
+        other.spines["right"].set(visible=True, color=FAINT)
+        for scale, (key, label, colour) in zip((axis, other), pair, strict=True):
+            values = line(scale, key, colour)
+            scale.set_ylabel(label, color=colour)
+            scale.tick_params(axis="y", labelcolor=colour)
+            scale.yaxis.set_major_formatter("{x:.3g}")
+            if not (values < 0).any():
+                scale.set_ylim(0, None if (values > 0).any() else 1)
+
+    # 4) time
+    plain(seconds, "Seconds", "of each update")
+    parts = {name: np.nan_to_num(column(metrics, f"seconds_{key}")) for name, key in (("sampling", "acting"), ("training",) * 2)}
+    bottom = np.zeros(len(updates))
+    for (name, part), colour in zip(parts.items(), (BLUE, ORANGE), strict=True):
+        edges = np.append(updates - 0.5, updates[-1] + 0.5)
+        seconds.stairs(bottom + part, edges, baseline=bottom, fill=True, color=colour, alpha=0.75, label=name)
+        bottom = bottom + part
+    seconds.set_ylim(0, 1.25 * float(bottom.max()) or 1.0)  # space for the legend
+
+    for axis in (reward, success, replies, policy, signal, seconds):
+        if sft:  # the policy played no training episode in these updates
+            axis.axvspan(0.5, sft + 0.5, color=GREY, alpha=0.1, linewidth=0, zorder=0)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best", ncols=2 if axis is seconds else 1)
+    if sft:
+        policy.text(sft / 2 + 0.5, 0.5, "SFT", color=GREY, ha="center", va="center", transform=policy.get_xaxis_transform())
+    for axis in (policy, signal, seconds):
+        axis.set_xlabel("update", color=GREY)
+    figure.savefig(path, format="png", facecolor="white")
+
+
+# ---- cards
+
+
+def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
+    """A run's mean reward over the updates as SVG: training as a rolling mean, and each validation.
+
+    Args:
+        metrics: one mapping per update, as in `metrics.jsonl`.
+        marks: name → mean reward of players to compare with, such as the base; each is a dashed line.
+
+    Raises:
+        ValueError: there are no updates.
+    """
+    if not metrics:
+        raise ValueError("no updates to draw: metrics is empty")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axis = figure.subplots()
+    plain(axis, "Mean reward of an episode")
+    updates, means = column(metrics, "update"), rolling_mean(column(metrics, "reward"))
+    about = [f"Mean reward over {len(metrics)} updates"]
+    if (played := np.isfinite(means)).any():
+        axis.plot(updates, column(metrics, "reward"), color=BLUE, alpha=0.3, linewidth=1)
+        axis.plot(updates, means, "o" if played.sum() == 1 else "-", color=BLUE, linewidth=2.2, label="training, rolling mean")
+        about.append(f"from {means[played][0]:z.2f} to {means[played][-1]:z.2f}")
+    validated = column(metrics, "validation_reward")
+    if (seen := np.isfinite(validated)).any():
+        axis.plot(updates[seen], validated[seen], "o", color=ORANGE, markersize=6, label="validation")
+        about.append(f"validation ends at {validated[seen][-1]:z.2f}")
+    for name, value in marks.items():
+        axis.axhline(value, color=GREY, linewidth=1, linestyle=(0, (5, 4)))
+        label = f"{name} {number(value, 2)}"
+        axis.annotate(label, (0.99, value), (0, 3), axis.get_yaxis_transform(), "offset points", ha="right", parse_math=False)
+        about.append(f"{name} {value:z.2f}")
+    axis.margins(y=0.12)
+    axis.set_xlabel("update", color=GREY)
+    if axis.get_legend_handles_labels()[0]:
+        figure.legend(loc="outside upper right", frameon=False, ncols=2, fontsize=10)
+    return save_svg(figure, ", ".join(about))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """The mean reward of a player, with the ends of its 95 % interval if it has one."""
+
+    name: str
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def scores_svg(games: Mapping[str, Sequence[Bar]]) -> str:
+    """Mean rewards with their intervals as SVG.
+
+    Args:
+        games: id → its players, best first. Each game has its own scale, which contains 0.
+
+    Raises:
+        ValueError: there are no games, or a game has no players.
+    """
+    if not games or not all(games.values()):
+        raise ValueError("no scores to draw: expected games, each with players")
+    rows = [min(len(bars), MOST_BARS) for bars in games.values()]
+    figure = Figure(figsize=(7, 0.4 * sum(rows) + 0.75 * len(games)), layout="constrained")
+    axes = figure.subplots(len(games), height_ratios=[count + 0.5 for count in rows], squeeze=False)[:, 0]
+    for axis, (game, bars) in zip(axes, games.items(), strict=True):
+        shown, more = bars[:MOST_BARS], len(bars) - MOST_BARS
+        plain(axis, game, f"and {more} more" if more > 0 else "")
+        places, means = range(len(shown)), [bar.mean for bar in shown]
+        axis.barh(places, means, 0.6, color=BLUE, alpha=0.35)
+        for place, bar in enumerate(shown):
+            if bar.low is not None and bar.high is not None:
+                axis.plot([bar.low, bar.high], [place, place], color=BLUE, linewidth=3, solid_capstyle="round")
+            axis.annotate(
+                number(bar.mean, 2), (1.0, place), (6, 0), axis.get_yaxis_transform(), "offset points", va="center", color=INK
+            )
+        axis.axvline(0, color=GREY, linewidth=0.8)
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+        axis.set_yticks(places, [short(bar.name, 30) for bar in shown], parse_math=False)
+        axis.tick_params(axis="y", labelsize=11, labelcolor=INK)
+        axis.invert_yaxis()
+    said = (f"{game}: {', '.join(f'{bar.name} {bar.mean:z.2f}' for bar in bars[:MOST_BARS])}" for game, bars in games.items())
+    return save_svg(figure, f"Mean rewards. {'; '.join(said)}")
+
+
+# ---- the report
+
+
+def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> str:
+    """One task's players as SVG: rewards with intervals, how episodes ended, replies, and when the first mistake was made.
+
+    Args:
+        results: each player's result.
+        names: of the players, in the same order.
+        horizon: number of turns of the game.
+    """
+    solved = any(result.summary["luck_adjusted"] for result in results)
+    figure = Figure(figsize=(12 if solved else 10, 1.5 + 0.42 * len(results)), layout="constrained")
+    axes = figure.subplots(1, 4 if solved else 3, sharey=True, width_ratios=[1.4, 1, 1, 1][: 4 if solved else 3])
+    places = np.arange(len(results))
+    references = {name: value for result in results for name, value in result.summary["references"].items()}
+
+    # 1) rewards
+    plain(axes[0], "Reward", "95 % interval")
+    axes[0].xaxis.set_major_locator(MaxNLocator(5))
+    for name, value in references.items():
+        axes[0].axvline(value, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+        axes[0].annotate(
+            name,
+            (value, 0),
+            (2, -18),
+            axes[0].get_xaxis_transform(),
+            "offset points",
+            rotation=30,
+            ha="right",
+            va="top",
+            color=GREY,
+        )
+    for key, colour, shift in (("reward", BLUE, -0.12 if solved else 0.0), ("luck_adjusted", PURPLE, 0.12)):
+        for place, figure_of in zip(places, (result.summary[key] for result in results), strict=True):
+            if figure_of and figure_of["low"] is not None:
+                axes[0].plot([figure_of["low"], figure_of["high"]], [place + shift] * 2, color=colour, linewidth=2)
+            if figure_of:
+                label = f"{'as played' if key == 'reward' else 'luck-adjusted'}" if solved else None
+                axes[0].plot([figure_of["mean"]], [place + shift], "o", color=colour, label=label)
+    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    if handles:
+        axes[0].legend(handles.values(), handles, loc="lower left", bbox_to_anchor=(0, 1.12), ncols=2, frameon=False, fontsize=9)
+
+    # 2) how episodes ended, and replies
+    for axis, title, kinds, count in (
+        (axes[1], "Endings", ENDINGS, count_endings),
+        (axes[2], "Replies", REPLIES, count_replies),
+    ):
+        plain(axis, title)
+        counts = [count(result) for result in results]
+        left = np.zeros(len(results))
+        for kind, colour in kinds.items():
+            share = np.array([100 * each[kind] / max(sum(each.values()), 1) for each in counts])
+            if share.any():
+                axis.barh(places, share, 0.62, left=left, color=colour, label=kind)
+                left += share
+        axis.set_xlim(0, 100)
+        axis.set_xticks([0, 50, 100])
+        axis.xaxis.set_major_formatter(PercentFormatter(decimals=0))
+        if axis.patches:
+            axis.legend(loc="lower left", bbox_to_anchor=(0, 1.12), ncols=2, frameon=False, fontsize=9, handlelength=0.9)
+
+    # 3) first mistakes
+    if solved:
+        plain(axes[3], "First mistake", "turn")
+        for place, result in zip(places, results, strict=True):
+            turns = [score.first_mistake for score in result.scores if score.first_mistake is not None]
+            shares = [turns.count(turn) / len(turns) for turn in range(horizon)] if turns else [0.0] * horizon
+            top = max(shares) or 1.0
+            axes[3].bar(
+                range(1, horizon + 1), [-0.7 * share / top for share in shares], 0.8, bottom=place + 0.35, color=ORANGE, alpha=0.8
+            )
+            without = f"none {100 * turns.count(-1) / len(turns):.0f} %" if turns else ""
+            axes[3].annotate(without, (1, place), (4, 0), axes[3].get_yaxis_transform(), "offset points", va="center", fontsize=9)
+        axes[3].set_xlim(0.4, horizon + 0.6)
+    axes[0].set_yticks(places, [short(name, 34) for name in names], parse_math=False)
+    axes[0].tick_params(axis="y", labelsize=10, labelcolor=INK)
+    axes[0].set_ylim(len(results) - 0.4, -0.6)
+    return save_svg(figure, "Scores of one task", transparent=True)
+
+
+def count_endings(result: Result) -> Counter[str]:
+    """How a player's episodes ended. Episodes without an answer from the server are "not played"."""
+    ended = Counter(ending(success=episode.success, terminated=episode.terminated) for episode in result.episodes)
+    return ended + Counter({"not played": int(result.summary["failed"])})
+
+
+def count_replies(result: Result) -> Counter[str]:
+    """A player's replies by status."""
+    illegal = sum(score.illegal for score in result.scores)
+    unparsed = sum(score.unreadable for score in result.scores)
+    truncated = sum(score.truncated_replies for score in result.scores)
+    ok = sum(score.steps for score in result.scores) - illegal - unparsed - truncated
+    return Counter({"ok": ok, "illegal": illegal, "unparsed": unparsed, "truncated": truncated})

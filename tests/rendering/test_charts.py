@@ -1,0 +1,257 @@
+"""Charts: what is in them, for whatever a run has logged."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib.image
+import numpy as np
+import numpy.typing as npt
+import pytest
+from matplotlib.figure import Figure
+
+from msgrpo_hub.evaluation.over_seeds import over_seeds
+from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.rendering.charts import (
+    MOST_BARS,
+    Bar,
+    count_endings,
+    count_replies,
+    learning_svg,
+    plot_curves,
+    rolling_mean,
+    scores_svg,
+    task_svg,
+)
+from msgrpo_hub.rendering.seed_curves import SeedLines, mean_line, plot_seed_curves
+from tests.rendering.reported import BASE, HOSTILE, of
+
+KEYS = [
+    *("reward", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
+    *("entropy", "kl", "gradient_norm", "seconds_acting", "seconds_training"),
+]
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def logged(updates: int) -> list[dict[str, float]]:
+    values = np.random.default_rng(0).random((updates, len(KEYS))).tolist()
+    metrics = [{"update": float(i), **dict(zip(KEYS, row, strict=True))} for i, row in enumerate(values, start=1)]
+    for metric in metrics[4::5]:
+        metric |= {"validation_reward": 0.5, "validation_success": 0.5}
+    return metrics
+
+
+def drawn(metrics: list[dict[str, float]], folder: Path) -> npt.NDArray[np.float32]:
+    plot_curves(metrics, folder / "curves.png")
+    return np.asarray(matplotlib.image.imread(folder / "curves.png"))
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that a test saves."""
+    saved: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **named: (saved.append(self), save(self, *args, **named))[1])
+    return saved
+
+
+def text_of(svg: str) -> list[str]:
+    """The text elements of an SVG, which must be XML without a script."""
+    assert "<script" not in svg
+    return [text.text or "" for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def title_of(svg: str) -> str:
+    return ElementTree.fromstring(svg).findtext("{http://www.w3.org/2000/svg}title") or ""
+
+
+# ---- the curves of a run
+
+
+@pytest.mark.lowest
+def test_equal_metrics_give_equal_curves_of_one_size(tmp_path: Path) -> None:
+    first = drawn(logged(30), tmp_path)
+    assert first.shape[:2] == (990, 1800)
+    assert np.array_equal(drawn(logged(30), tmp_path), first)
+
+
+def test_every_metric_changes_the_picture(figures: list[Figure], tmp_path: Path) -> None:
+    def values(metrics: list[dict[str, float]]) -> list[bytes]:
+        plot_curves(metrics, tmp_path / "curves.png")
+        axes = figures[-1].axes
+        return [line.get_xydata().tobytes() for axis in axes for line in axis.lines] + [
+            np.array(patch.get_path().vertices).tobytes() for axis in axes for patch in axis.patches
+        ]
+
+    metrics = logged(10)
+    whole = values(metrics)
+    for key in (*KEYS, "validation_reward", "validation_success"):
+        assert values([{name: value for name, value in metric.items() if name != key} for metric in metrics]) != whole, key
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_one_update_zeros_and_missing_numbers_are_drawn(value: float, figures: list[Figure], tmp_path: Path) -> None:
+    drawn(logged(1), tmp_path)
+    drawn([{"update": float(i), **dict.fromkeys(KEYS, value)} for i in range(1, 4)], tmp_path)
+    if value == 0:
+        assert [axis.get_ylim() for axis in figures[-1].axes if axis.get_ylabel()] == [(0, 1)] * 4
+
+
+def test_updates_of_sft_are_shaded_and_the_rolling_mean_starts_after_them(tmp_path: Path) -> None:
+    metrics = logged(40)
+    for line in metrics[:20]:
+        for key in KEYS[:8]:
+            del line[key]
+    shaded = drawn([*({**line, "teacher_reward": 1.0} for line in metrics[:20]), *metrics[20:]], tmp_path)
+    assert not np.array_equal(drawn(metrics, tmp_path), shaded)
+    values = np.array([np.nan] * 20 + [1.0, 3.0] + [2.0] * 18)
+    assert rolling_mean(values)[19:23].tolist() == pytest.approx([np.nan, 1.0, 2.0, 2.5], nan_ok=True)
+
+
+def test_charts_of_nothing_are_errors_and_leave_no_file(tmp_path: Path) -> None:
+    for draw in (lambda: plot_curves([], tmp_path / "x"), lambda: learning_svg([], {}), lambda: scores_svg({"a": []})):
+        with pytest.raises(ValueError, match="to draw"):
+            draw()
+    assert not (tmp_path / "x").exists()
+
+
+def test_drawing_leaves_a_users_own_plots_alone() -> None:
+    code = "import msgrpo_hub.rendering.charts, sys; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- cards
+
+
+def test_the_learning_curve_has_the_runs_figures(figures: list[Figure]) -> None:
+    metrics = [
+        {"update": float(n), "reward": n / 10, **({"validation_reward": n / 10} if n % 5 == 0 else {})} for n in range(1, 11)
+    ]
+    svg = learning_svg(metrics, {"<base>": -0.25, "optimal": 1.0})
+    _, mean, validation, base, optimal = figures[0].axes[0].lines
+    assert mean.get_ydata().tolist() == pytest.approx([n / 10 for n in range(1, 11)])
+    assert validation.get_xydata().tolist() == [[5, 0.5], [10, 1]]
+    assert (base.get_ydata()[0], optimal.get_ydata()[0]) == (-0.25, 1.0)
+    assert "<base> \u22120.25" in text_of(svg)
+    assert title_of(svg) == (
+        "Mean reward over 10 updates, from 0.10 to 1.00, validation ends at 1.00, <base> -0.25, optimal 1.00"
+    )
+    assert svg == learning_svg(metrics, {"<base>": -0.25, "optimal": 1.0})
+    assert "base 0.00" in text_of(learning_svg([{"update": 1.0, "reward": -0.001}], {"base": -0.004}))  # no negative zero
+
+
+def test_bars_and_intervals_end_at_their_figures(figures: list[Figure]) -> None:
+    bars = [
+        Bar(name="planner", mean=5.0, low=4.0, high=6.0),
+        Bar(name="lake", mean=-1.0, low=-2.0, high=0.0),
+        Bar(name="<on$ce$>", mean=2.0, low=None, high=None),
+    ]
+    many = [Bar(name=f"p{n}", mean=0.0, low=None, high=None) for n in range(MOST_BARS + 3)]
+    svg = scores_svg({"Snake-Standard-v1": bars, "a": many})
+    axis = figures[0].axes[0]
+    assert [patch.get_width() for patch in axis.patches] == [5, -1, 2]
+    assert [list(line.get_xdata()) for line in axis.lines[:2]] == [[4, 6], [-2, 0]]
+    assert {"<on$ce$>", "\u22121.00", "and 3 more", f"p{MOST_BARS - 1}"} <= set(text_of(svg))
+    assert f"p{MOST_BARS}" not in text_of(svg)
+    assert title_of(svg).startswith("Mean rewards. Snake-Standard-v1: planner 5.00, lake -1.00, <on$ce$> 2.00; a: ")
+
+
+# ---- the report
+
+
+def test_the_chart_of_a_task_has_the_figures_of_its_players(report_results: list[Result], figures: list[Figure]) -> None:
+    players = [of(report_results, BASE), of(report_results, "optimal")]
+    assert {"base", "optimal", "silent"} <= set(text_of(task_svg(players, ["base", "optimal"], 15)))
+    reward, endings, replies, mistakes = figures[0].axes
+    summary = players[0].summary["reward"]
+    drawn = [list(line.get_xdata()) for line in reward.lines]
+    assert [summary["mean"]] in drawn
+    assert [summary["low"], summary["high"]] in drawn
+    for axis in (endings, replies):
+        assert sum(patch.get_width() for patch in axis.patches) == pytest.approx(200)
+    assert len(mistakes.patches) == 30
+    assert len(mistakes.texts) == 2
+    assert mistakes.texts[1].get_text() == "none 100 %"
+
+
+def test_every_episode_and_every_reply_is_counted(report_results: list[Result]) -> None:
+    for result in report_results:
+        assert count_endings(result).total() == 30
+        assert count_replies(result).total() == result.summary["steps"]
+    base = of(report_results, BASE)
+    replies, steps = count_replies(base), [step for episode in base.episodes for step in episode.steps]
+    assert replies["unparsed"] == sum(step.completion.text == HOSTILE for step in steps) > 0
+    assert replies["truncated"] == sum(step.completion.finish == "length" for step in steps) > 0
+    assert replies["illegal"] == sum(step.action is not None and not step.legal for step in steps) > 0
+
+
+# ---- several seeds
+
+
+def lines(name: str, gain: float = 1.0, seeds: int = 4, updates: int = 40) -> SeedLines:
+    rng = np.random.default_rng(len(name))
+    x = np.arange(1.0, updates + 1)
+    curves = {seed: (x, gain * x / updates + 0.05 * rng.standard_normal(updates)) for seed in range(seeds)}
+    return SeedLines(
+        name=name,
+        game="Snake-Solo-v1",
+        training=curves,
+        validation={seed: (x[9::10], y[9::10] + 0.05) for seed, (x, y) in curves.items()},
+        test={seed: float(y[-1]) for seed, (_, y) in curves.items()},
+        references={"random": 0.1, "base": 0.12, "greedy": 1.5},
+    )
+
+
+def test_the_figure_of_seeds_is_a_png_or_an_svg_and_the_same_for_the_same_runs(tmp_path: Path) -> None:
+    for kind, begin in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        for name in ("one", "two"):
+            plot_seed_curves([lines("aaw")], tmp_path / name, x_label="updates", kind=kind)
+        assert (tmp_path / "one").read_bytes().startswith(begin)
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_the_figure_of_seeds_names_the_game_the_axes_every_variant_and_the_references(tmp_path: Path) -> None:
+    plot_seed_curves([lines("aaw"), lines("uniform", 0.6)], tmp_path / "x.svg", x_label="seconds", kind="svg")
+    said = " ".join(text_of((tmp_path / "x.svg").read_text()))
+    for text in ("Snake-Solo-v1", "Training", "Validation", "Test", "seconds", "aaw", "uniform", "random, base", "greedy"):
+        assert text in said, text
+    assert str(over_seeds(lines("aaw").test)) in said
+
+
+def test_every_seed_has_a_line_and_every_test_result_a_dot(tmp_path: Path, figures: list[Figure]) -> None:
+    plot_seed_curves([lines("aaw")], tmp_path / "x", x_label="updates")
+    training, validation, test = figures[0].axes
+    for axis in (training, validation):
+        assert sum(len(line.get_xdata()) > 1 for line in axis.lines) == 5  # four seeds and their mean
+    assert [sorted(line.get_ydata()) for line in test.lines if line.get_marker() == "o"] == [sorted(lines("aaw").test.values())]
+
+
+def test_the_mean_of_seeds_covers_the_points_that_all_of_them_have() -> None:
+    short, long = (np.array([1.0, 2.0]), np.array([0.0, 1.0])), (np.array([1.0, 2.0, 3.0]), np.array([2.0, 3.0, 9.0]))
+    x, means = mean_line([short, long, long], None)
+    assert x.tolist() == [1.0, 2.0]
+    assert means == [over_seeds({0: 0.0, 1: 2.0, 2: 2.0}), over_seeds({0: 1.0, 1: 3.0, 2: 3.0})]
+    quick, slow = (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])), (np.array([2.0, 4.0]), np.array([0.0, 2.0]))
+    x, means = mean_line([quick, slow], None)
+    assert (x.tolist(), [mean.by_seed for mean in means]) == ([2.0, 3.0], [{0: 2.0, 1: 0.0}, {0: 3.0, 1: 1.0}])
+
+
+def test_runs_without_overlap_validation_or_test_one_update_and_many_variants_are_drawn(tmp_path: Path) -> None:
+    early, late = (np.array([1.0, 2.0]), np.array([0.0, 1.0])), (np.array([3.0, 4.0]), np.array([2.0, 3.0]))
+    assert mean_line([early, late], None)[0].size == 0
+    for variants in (
+        [replace(lines("aaw"), training={0: early, 1: late})],
+        [replace(lines("aaw"), validation={}, test={})],
+        [lines("aaw", seeds=1, updates=1)],
+        [lines(f"learning_rate {rate}") for rate in range(9)],
+    ):
+        plot_seed_curves(variants, tmp_path / "x", x_label="updates", kind="svg")
+    with pytest.raises(ValueError, match="no updates to draw"):
+        plot_seed_curves([replace(lines("aaw"), training={}, validation={}, test={})], "never", x_label="updates")
+    assert re.search("<svg", (tmp_path / "x").read_text())
