@@ -36,7 +36,10 @@ page_html = partial(gr.HTML, apply_default_css=False)
 
 def guarded(function: Function) -> Function:
     """The function, which reports an error that a visitor can fix as one line. Any other error keeps its traceback."""
-    error_of = partial(gr.Error, duration=20, print_exception=False)
+
+    def error_of(text: str) -> gr.Error:  # gradio shows an error as HTML
+        return gr.Error(escape(text, quote=False), duration=20, print_exception=False)
+
     if inspect.isgeneratorfunction(function):
 
         @wraps(function)

@@ -130,7 +130,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         semantic=semantic,
         meaning=meaning(semantic) if semantic else "",
         identities=[(names[key], json.loads(key)[1]) for key in names],
-        tests=sum(len(tests) for section in sections for _, tests in section["compared"]),
+        tests=sum(len(hypotheses(row)) for row in compared.values()),
         data=collect_replays(groups, bases, name),
         policy="default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"style-src {allowed[0]}; script-src {allowed[1]}",

@@ -146,7 +146,6 @@ def _draw_references(figure: Figure, variants: Sequence[SeedLines]) -> None:
         near = next((placed for placed in labels if value - placed < 0.05 * (high - low)), value)
         labels.setdefault(near, []).append(name)
     for value, names in labels.items():
-        axis.annotate(
-            *(", ".join(names), (1.0, value), (4, 0), axis.get_yaxis_transform(), "offset points"),
-            **{"va": "center", "fontsize": 8, "color": GREY, "parse_math": False, "annotation_clip": False},
-        )
+        where = axis.get_yaxis_transform()
+        text = axis.annotate(", ".join(names), (1.0, value), (4, 0), where, "offset points", parse_math=False)
+        text.set(va="center", fontsize=8, color=GREY, annotation_clip=False)

@@ -122,7 +122,7 @@ async def _timed(request: Awaitable[str]) -> str:
     error = await request
     if not error:
         return "answered"
-    if "try again in about" not in error:
+    if "try again in" not in error:
         return f"another error: {error[:80]}"
     return "refused" if time.monotonic() - began < LATE else "refused late"
 

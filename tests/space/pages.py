@@ -12,7 +12,7 @@ from tests.browser import OpenPage
 from tests.space.served import Served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
 
 Visit = Callable[..., "Page"]
 """(tab, what follows the address, options of `open_page`) → page, with that tab open."""
@@ -46,21 +46,6 @@ def write(page: Page, label: str, value: str) -> None:
     box = page.get_by_label(label, exact=True).locator("visible=true")
     box.fill(value)
     box.press("Enter")
-    assert box.input_value() == value
-
-
-def trouble(page: Page) -> Locator:
-    """What the open tab says that a visitor can fix."""
-    return page.locator("p.trouble").locator("visible=true")
-
-
-def hold(page: Page) -> None:
-    """Holds the requests of the page, until `release`."""
-    page.route("**/queue/join**", lambda _: None)
-
-
-def release(page: Page) -> None:
-    page.unroute("**/queue/join**")
 
 
 def turn(page: Page, stage: str) -> int:

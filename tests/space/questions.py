@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import httpx
 from tests.space.served import APP
 
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
-COME_BACK = re.compile(r"try again in about (\d+) seconds")
+REFUSED, COME_BACK = "try again in a minute", 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,7 @@ class Answer:
     @property
     def come_back(self) -> int | None:
         """Seconds after which a refused visitor was told to come back; None if the request was not refused for want of room."""
-        told = COME_BACK.search(self.error)
-        return int(told[1]) if told else None
+        return COME_BACK if REFUSED in self.error else None
 
 
 class Question(Protocol):
@@ -156,9 +154,9 @@ def questions() -> dict[str, list[Question]]:
         sys.path.insert(0, str(APP.parent))
     import compare
     import human
+    import replay
     import rules
     import tabs_to_play
-    import watch
 
     def asked(function: Any, *given: Any) -> Call:
         names = function.__code__.co_varnames[: len(given)]
@@ -170,7 +168,7 @@ def questions() -> dict[str, list[Question]]:
         )
 
     def played(game: str, seed: int, player: str) -> PlayedGame:
-        best = watch.watch(game, seed, "greedy")["players"][0]
+        best = replay.watch(game, seed, "greedy")["players"][0]
         moves = tuple(best["game"]["actions"][step["action"]] for step in best["steps"])
         plan = PlayedGame(game, seed, moves, player)
         functions = {"step": human.play_step, "result": tabs_to_play.named_result}
@@ -182,13 +180,13 @@ def questions() -> dict[str, list[Question]]:
             rules.change_rules, game, 30, player, words["instructions"], words["rules"], words["names"], words["expected"], starts
         )
 
-    bundle = [(game, int(n), name) for game, of in watch.bundled().items() for name, by in of.items() for n in by]
+    bundle = [(game, int(n), name) for game, of in replay.bundled().items() for name, by in of.items() for n in by]
     scripted = product((LAKE, SLIPPERY, f"{SOLO}:reflected", "Snake-Standard-v1"), (20, 21, 22), ("random", "greedy"))
     models = [(LAKE, 20, "pocket"), *((LAKE, n, "lake") for n in (20, 21, 22)), (SOLO, 20, "snake")]
     return {
-        "bundled": [asked(watch.watch, *each) for each in bundle],
-        "scripted": [asked(watch.watch, *each) for each in scripted],
-        "model": [asked(watch.watch, *each) for each in models],
+        "bundled": [asked(replay.watch, *each) for each in bundle],
+        "scripted": [asked(replay.watch, *each) for each in scripted],
+        "model": [asked(replay.watch, *each) for each in models],
         "compare": [
             asked(compare.compare, LAKE, 0, "random", "optimal", 60),
             asked(compare.compare, SOLO, 5, "random-safe", "greedy", 30),

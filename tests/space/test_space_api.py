@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
-import jsonschema
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -39,13 +37,6 @@ def test_the_endpoints_keep_their_names_and_parameters(client: Client) -> None:
     named: dict[str, Any] = client.view_api(return_format="dict", print_info=False)["named_endpoints"]  # type: ignore[index]
     assert {name: [each["parameter_name"] for each in told["parameters"]] for name, told in named.items()} == ENDPOINTS
     assert all(told.get("description") for told in named.values())
-
-
-def test_open_api_describes_every_endpoint(space: Served) -> None:
-    with urllib.request.urlopen(f"{space.url}gradio_api/openapi.json") as answer:
-        paths = json.load(answer)["paths"]
-    for name in ENDPOINTS:
-        assert any(path.endswith(name) for path in paths), name
 
 
 def test_watch_gives_the_whole_episode(client: Client) -> None:
@@ -115,14 +106,14 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
     [
         ("/watch", {"game": LAKE, "seed": 0, "player": "../../etc/passwd"}, "unknown player"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "/etc/passwd"}, "unknown player"),
-        ("/watch", {"game": LAKE, "seed": 0, "player": "endpoint:http://169.254.169.254#m"}, "command line"),
-        ("/watch", {"game": LAKE, "seed": 0, "player": "provider:x/y"}, "command line"),
-        ("/watch", {"game": LAKE, "seed": 0, "player": LONG}, "100000 characters"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": "endpoint:http://169.254.169.254#m"}, "unknown player"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": "provider:x/y"}, "unknown player"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": LONG}, "unknown player"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "some/model"}, "offline"),
         ("/watch", {"game": LONG, "seed": 0, "player": "random"}, "100000 characters"),
         ("/watch", {"game": "Snake-Standart-v1", "seed": 0, "player": "random"}, "did you mean 'Snake-Standard-v1'"),
         ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "cannot play"),
-        ("/watch", {"game": LAKE, "seed": 0, "player": None}, "a player's name is a text"),
+        ("/watch", {"game": LAKE, "seed": 0, "player": None}, "unknown player"),
         ("/watch", {"game": ["a"], "seed": 0, "player": "random"}, "expected one such as"),
         ("/watch", {"game": LAKE, "seed": "three", "player": "random"}, "expected a whole number"),
         ("/words", {"game": SOLO, "preset": ["poisoned"]}, "unknown change"),
@@ -147,60 +138,9 @@ def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, 
     assert len(message) < 600
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "said"),
-    [
-        ("v2/watch", {}, "watch: missing a required argument: 'game'; expected game, seed, player"),
-        ("v2/watch", {"game": LAKE, "seed": 0}, "watch: missing a required argument: 'player'; expected game, seed, player"),
-        (
-            "v2/words",
-            {"game": SOLO, "nonsense": 1},
-            "words: got an unexpected keyword argument 'nonsense'; expected game, preset",
-        ),
-        ("watch", {"data": [LAKE]}, "watch: missing a required argument: 'seed'; expected game, seed, player"),
-        ("options", {"data": [1]}, "options: too many positional arguments; expected no parameters"),
-    ],
-)
-def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served, path: str, body: dict[str, Any], said: str) -> None:
-    answer = httpx.post(f"{space.url}gradio_api/call/{path}", json=body)
-    assert (answer.status_code, answer.json()["detail"]) == (422, said)
-
-
-def test_answers_have_the_types_that_the_page_promises(space: Served, client: Client) -> None:
-    """Of every endpoint, for a lake and for a snake: every name is known, and every value fits its JSON schema."""
-    endpoints = httpx.get(f"{space.url}gradio_api/info").json()["named_endpoints"]
-    for game in (LAKE, SOLO):
-        words = client.predict(game=game, preset="as written", api_name="/words")
-        asked: dict[str, dict[str, Any]] = {
-            "/watch": {"game": game, "seed": 3, "player": "snake" if game == SOLO else "lake"},
-            "/compare": {"game": game, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 30},
-            "/play_step": {"game": game, "seed": 3, "actions": [], "action": "Down"},
-            "/play_result": {"game": game, "seed": 3, "player": "greedy"},
-            "/words": {"game": game, "preset": "poisoned"},
-            "/change_rules": {"game": game, "seed": 0, "player": "greedy", "episodes": 2, **words},
-            "/leaderboard": {"game": "", "results": ""},
-            "/options": {},
-        }
-        assert asked.keys() == endpoints.keys()
-        for name, given in asked.items():
-            schema = closed(endpoints[name]["returns"][0]["type"])
-            assert schema.get("properties") or schema["items"]["properties"]
-            jsonschema.validate(client.predict(**given, api_name=name), schema)
-
-
-def closed(schema: Any) -> Any:
-    """A JSON schema that allows no further properties."""
-    if isinstance(schema, list):
-        return [closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inner = {name: closed(value) for name, value in schema.items()}
-    return {"additionalProperties": False, **inner} if "properties" in inner and inner.get("type") == "object" else inner
-
-
 def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> None:
     """Each asks for another game, seed and player; the answers are those of a direct call, to the last board."""
-    from watch import watch
+    from replay import watch
 
     games = {"random": SNAKES, "greedy": SNAKES, "random-safe": LAKES, "lake": LAKES}  # a base takes seconds
     asked = [
@@ -224,3 +164,9 @@ def test_a_link_to_the_space_is_shared_with_its_picture(space: Served) -> None:
     picture = httpx.get(f"{space.url.rstrip('/')}/share.png", timeout=30)
     assert picture.headers["content-type"] == "image/png"
     assert picture.content.startswith(b"\x89PNG")
+
+
+def test_the_endpoints_are_tools_of_language_models(space: Served) -> None:
+    tools = httpx.get(f"{space.url}gradio_api/mcp/schema", timeout=30).json()
+    assert {f"/{tool['name']}" for tool in tools} == ENDPOINTS.keys()
+    assert all(tool["description"] for tool in tools)

@@ -15,7 +15,7 @@ import players
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watch import watch
+from replay import watch
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
@@ -70,8 +70,9 @@ def test_no_other_text_is_a_name(name: str) -> None:
 
 
 def test_two_models_of_the_hub_stay_loaded_and_the_built_in_ones_always_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose_greedy))
+    monkeypatch.setattr(players, "make_player", lambda *_: ScriptedPolicy(choose_greedy))
     monkeypatch.setattr(players, "_models", OrderedDict())
+    monkeypatch.setattr(players, "pinned", lambda name: name)
     for name in ("pocket", "org/a", "org/b", "lake", "org/a", "org/c", "snake"):
         assert players.play(name, make_game(LAKE), [episode_seed(LAKE, "test", 0)])
     assert set(players._models) == {"pocket", "lake", "snake", "org/a", "org/c"}
@@ -84,13 +85,14 @@ def test_models_play_in_one_thread_whichever_request_asks(monkeypatch: pytest.Mo
         seen.append(threading.current_thread().name)
         return choose_greedy(*given)
 
-    monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose))
+    monkeypatch.setattr(players, "make_player", lambda *_: ScriptedPolicy(choose))
     monkeypatch.setattr(players, "_models", OrderedDict())
+    monkeypatch.setattr(players, "pinned", lambda name: name)
     key = [episode_seed(LAKE, "test", 0)]
     with ThreadPoolExecutor(4) as requests:
         played = list(requests.map(lambda _: players.play("pocket", make_game(LAKE), key), range(4)))
     assert len(played) == 4
-    assert set(seen) == {"models_0"}
+    assert len(set(seen)) == 1
 
 
 @pytest.mark.parametrize("name", players.ADAPTERS)
@@ -104,10 +106,11 @@ def test_a_built_in_adapter_replies_as_for_the_command_line_to_the_letter(name: 
 
 
 def test_what_is_shown_first_is_loaded_before_a_visitor_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(players, "_load", lambda _name, _game: ScriptedPolicy(choose_greedy))
+    monkeypatch.setattr(players, "make_player", lambda *_: ScriptedPolicy(choose_greedy))
     monkeypatch.setattr(players, "_models", OrderedDict())
+    monkeypatch.setattr(players, "pinned", lambda name: name)
     players.warm_up()
-    players._thread.submit(lambda: None).result()
+    players.MODELS.run(int)
     assert list(players._models) == ["lake"]
 
 
@@ -131,13 +134,16 @@ class AskedInJson(ScriptedPolicy):
 
 
 def test_a_replay_shows_the_prompts_that_the_model_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(players, "_load", lambda _name, _game: AskedInJson(choose_greedy))
+    make = players.make_player
+    scripted = {"greedy": make("greedy")}
+    monkeypatch.setattr(players, "make_player", lambda name, *_: scripted.get(name) or AskedInJson(choose_greedy))
     monkeypatch.setattr(players, "_models", OrderedDict())
+    monkeypatch.setattr(players, "pinned", lambda name: name)
     [shown] = watch(LAKE, 3, "org/asked-in-json")["players"]
     [plain] = watch(LAKE, 3, "greedy")["players"]
     assert {step["status"] for step in shown["steps"]} == {"ok"}
-    assert all("Answer with a JSON object" in step["prompt"] for step in shown["steps"])
-    assert not any("Answer with a JSON object" in step["prompt"] for step in plain["steps"])
+    assert all('{"' in step["prompt"] for step in shown["steps"])
+    assert not any('{"' in step["prompt"] for step in plain["steps"])
     assert [step["move"] for step in shown["steps"]] == [step["move"] for step in plain["steps"]]
 
 

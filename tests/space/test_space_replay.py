@@ -11,7 +11,7 @@ import pytest
 import replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch import bundled, watch
+from replay import bundled, watch
 
 from msgrpo_hub.games import GAMES, VARIANTS, make_game
 from msgrpo_hub.players import can_play, make_player
@@ -28,9 +28,7 @@ def replay_of(game_id: str, number: int, player: str) -> replay.Data:
 
 
 def test_neither_gradio_nor_torch_is_loaded() -> None:
-    program = (
-        "import replay, watch, sys; watch.watch(*watch.FIRST); print({'gradio', 'torch', 'transformers'} & set(sys.modules))"
-    )
+    program = "import replay, sys; replay.watch(*replay.FIRST); print({'gradio', 'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=SPACE, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -86,16 +84,10 @@ def test_every_bundled_replay_is_an_episode_of_the_rules() -> None:
     for game_id, by_player in bundled().items():
         for player, by_number in by_player.items():
             for number in by_number:
-                shown = replay.bundled_replay(bundled(), game_id, int(number), player)
-                assert shown is not None
+                shown = watch(game_id, int(number), player)
                 assert shown["players"][0]["ending"]
                 count += 1
     assert count >= 60
-
-
-def test_what_is_not_bundled_is_none() -> None:
-    assert replay.bundled_replay(bundled(), LAKE, 999, "pocket") is None
-    assert replay.bundled_replay(bundled(), "Snake-Fire-v1", 0, "pocket") is None
 
 
 def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
@@ -108,41 +100,12 @@ def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
         assert [step.completion.text for step in episode.steps] == stored
 
 
-def steps(*moves: int | None, best: tuple[int, ...] = ()) -> replay.Data:
-    return {"steps": [{"move": move, "action": move, "best": best} for move in moves]}
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "turn"),
-    [
-        ((0, 1, 2), (0, 1, 2), None),
-        ((0, 1, 2), (0, 2, 2), 1),
-        ((0, 1), (0, 1, 2), 2),
-        ((0, 1, 2), (0, 1), 2),
-        ((None,), (0,), 0),
-        ((None, 1), (None, 1), None),
-    ],
-)
-def test_players_part_where_they_first_move_otherwise_or_one_has_ended(
-    a: tuple[int | None, ...], b: tuple[int | None, ...], turn: int | None
-) -> None:
-    assert replay.divergence(steps(*a), steps(*b)) == turn
-
-
-def test_moves_that_are_equally_good_are_no_difference() -> None:
-    assert replay.divergence(steps(0, 1, best=(0, 1)), steps(1, 1, best=(0, 1))) is None
-    assert replay.divergence(steps(0, 1, 3, best=(0, 1)), steps(1, 1, 2, best=(0, 1))) == 2
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_same_play_in_other_words_is_the_same_moves(variant: str) -> None:
     one, other = (replay_of(name, 5, "optimal")["players"][0] for name in (LAKE, f"{LAKE}:{variant}"))
-    assert replay.divergence(one, other) is None
+    assert [step["move"] for step in one["steps"]] == [step["move"] for step in other["steps"]]
 
 
-def test_the_first_episode_of_the_page_is_bundled_and_a_success() -> None:
-    import watch as tab
-
-    assert replay.bundled_replay(bundled(), *tab.FIRST) == watch(*tab.FIRST)
-    assert watch(*tab.FIRST)["players"][0]["success"]
-    assert can_play(tab.FIRST[2], make_game(tab.FIRST[0]))
+def test_the_first_episode_of_the_page_is_a_success() -> None:
+    assert watch(*replay.FIRST)["players"][0]["success"]
+    assert can_play(replay.FIRST[2], make_game(replay.FIRST[0]))

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
 import rules
 from verdicts import pickups
 
-from benchmark.experiments.rows import stored
 from msgrpo_hub.agent import Prompt, build_prompt
-from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.players import make_player
 from msgrpo_hub.rollout import play_episodes
 
-ROOT = Path(__file__).parents[2]
 LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
 
@@ -113,16 +108,6 @@ def test_told_about_the_weather_an_agent_is_compared_with_the_weather() -> None:
 def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_does_not() -> None:
     plain, reader = (rules.bundled()[name] for name in rules.OPENING_PLAYERS)
     assert plain["verdict"] != "follows the words" == reader["verdict"]
-
-
-def test_training_on_the_trap_too_costs_less_than_a_twentieth_of_the_skill() -> None:
-    """Against runs with the settings of `lake-trap`, whose learning rate `lake` no longer has."""
-    rows = stored(ROOT / "benchmark/experiments/settings")
-    plain = [fmean(rows[f"quickstart-AAW-8-of-32-100-updates-seed{seed}"]["values"]["test_rewards"]) for seed in range(100, 105)]
-    reader = json.loads((adapters_path() / "lake-trap.json").read_text(encoding="utf-8"))
-    assert "--learning-rate 0.001 " in reader["command"]
-    assert len(plain) == 5
-    assert reader["adapter"] > 0.95 * fmean(plain)
 
 
 @pytest.mark.parametrize("preset", ["poisoned", "other words", "new names"])
