@@ -100,7 +100,7 @@ def build() -> gr.Blocks:
                 with gr.Tab(name):
                     tab()
         for function in ENDPOINTS:
-            gr.api(tabs.guarded(function), api_name=function.__name__)
+            gr.api(tabs.guarded(function), api_name=function.__name__)  # type: ignore[attr-defined]
         tabs.note(
             "Trained with [multi-step group-relative policy optimisation](https://arxiv.org/abs/2508.10839). Every tab is an "
             "endpoint for programs, under a stable name: `/watch`, `/compare`, `/play_step`, `/change_rules` …"
