@@ -118,16 +118,32 @@ def seeds() -> str:
 
 
 def answers() -> str:
-    """Of every question that has an answer: the answer in a few sentences, and the figure."""
+    """Of every question that has an answer: its first sentences, the figure, and where the whole answer is."""
     parts = []
     for name in sorted(experiment.names(), key=lambda name: (name != "main_result", name)):
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
             figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"
-            so_far = f"{len(done)} of {len(of.units)} units have run: `python -m benchmark.experiments run {name}`"
-            command = f"{so_far}; [all findings, tables and raw results]({folder}/README.md)."
-            parts.append(f"### {of.question}\n\n{said}\n\n{figure}\n\n{command}")
+            page = f"[Findings and raw results]({folder}/README.md), {len(done)} of {len(of.units)} units"
+            parts.append(f"### {of.question}\n\n{_first_sentences(said)}\n\n{figure}\n\n{page}.")
     return "\n\n".join(parts)
+
+
+def _first_sentences(said: str, words: int = 25) -> str:
+    """The first sentences of an answer, or of each item of a list the first figure of each kind of player."""
+    if "\n- " in said:
+        items = []
+        for line in said.split("\n- ")[1:]:
+            game, _, figures = line.partition("\n")[0].partition(": ")
+            kinds = {re.split(r"[ ,:]", figure)[0]: figure for figure in reversed(figures.rstrip(".").split("; "))}
+            items.append(f"- {game}: {'; '.join(re.sub(r' [(].*?[)]', '', figure) for figure in reversed(kinds.values()))}.")
+        return "\n".join(items)
+    shown = ""
+    for sentence in re.split(r"(?<=[.:]) (?=[A-Z“])", said.partition("\n")[0]):
+        shown = f"{shown} {sentence}".strip()
+        if len(shown.split()) >= words:
+            break
+    return shown.rstrip(":")
 
 
 @cache

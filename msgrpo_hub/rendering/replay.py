@@ -16,8 +16,7 @@ from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.board import Cell, inside, moved
-from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.scene import HasScene, has_scene
+from msgrpo_hub.games.game import HasScene, has_scene, is_solvable
 from msgrpo_hub.games.solving import soonest_optimal_actions
 from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rendering.board_art import DARK, FACES, LIGHT, PENGUIN, shape
