@@ -88,11 +88,6 @@ def lakes() -> str:
     return markdown(["scale", "ids", "lake", "noise", "turns", "optimum", "random"], rows)
 
 
-def lake_sources() -> str:
-    """Where the settings of every scale stand, and what the ids lack."""
-    return markdown(["scale", "settings from", "their game also has"], [[s.name, s.source, s.differs] for s in SCALES])
-
-
 def lake_results() -> str:
     """Published results on their scales, with a flag where a number cannot be right on that scale."""
     scales = {scale.name: scale for scale in SCALES}
@@ -152,5 +147,5 @@ def _turns(scale: Scale) -> str:
     return str(turns[0]) if len(set(turns)) == 1 else f"{turns[0]}–{turns[-1]}"
 
 
-TABLES: dict[str, Callable[[], str]] = {"lakes": lakes, "lake-sources": lake_sources, "lake-results": lake_results}
+TABLES: dict[str, Callable[[], str]] = {"lakes": lakes, "lake-results": lake_results}
 """Name of a table → its Markdown."""
