@@ -1,4 +1,4 @@
-"""Charts, drawn by matplotlib: the curves of a run, the charts of cards, and those of the report.
+"""Charts, drawn by matplotlib: the curves of a run, and the chart of a task in the report.
 
 None of them imports pyplot, so they leave a user's own plots alone.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from os import PathLike
 
@@ -21,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.tables import short
-from msgrpo_hub.rendering.replay import ending, number
+from msgrpo_hub.rendering.replay import ending
 
 Metrics = Sequence[Mapping[str, float]]
 """One mapping per update, as in `metrics.jsonl`; a key may be missing from some of them."""
@@ -31,19 +30,6 @@ INK, FAINT = "#1f2328", "#d8dee4"
 
 ENDINGS = {"success": BLUE, "survived": "#80b6f0", "out of turns": "#afb8c1", "lost": ORANGE, "not played": "#e7ebef"}
 REPLIES = {"ok": "#c8d1da", "illegal": "#e0a100", "unparsed": PURPLE, "truncated": RED}
-
-MOST_BARS = 8
-"""Players of a game that `scores_svg` draws; it counts the others."""
-
-
-def save_svg(figure: Figure, title: str, *, transparent: bool = False) -> str:
-    """A figure as SVG, equal for equal figures. Its colours are inverted for a reader who prefers dark pages."""
-    text = StringIO()
-    with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):
-        metadata = {"Title": title, **dict.fromkeys(("Creator", "Date", "Format", "Type"))}
-        figure.savefig(text, format="svg", transparent=transparent, metadata=metadata)
-    dark = "<style>@media (prefers-color-scheme:dark){svg>g{filter:invert(1) hue-rotate(180deg)}}</style>"
-    return text.getvalue().replace("</svg>", f"{dark}</svg>")
 
 
 def plain(axis: Axes, name: str = "", explanation: str = "") -> None:
@@ -161,95 +147,13 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
     figure.savefig(path, format="png", facecolor="white")
 
 
-# ---- cards
-
-
-def learning_svg(metrics: Metrics, marks: Mapping[str, float]) -> str:
-    """A run's mean reward over the updates as SVG: training as a rolling mean, and each validation.
-
-    Args:
-        metrics: one mapping per update, as in `metrics.jsonl`.
-        marks: name → mean reward of players to compare with, such as the base; each is a dashed line.
-
-    Raises:
-        ValueError: there are no updates.
-    """
-    if not metrics:
-        raise ValueError("no updates to draw: metrics is empty")
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axis = figure.subplots()
-    plain(axis, "Mean reward of an episode")
-    updates, means = column(metrics, "update"), rolling_mean(column(metrics, "reward"))
-    about = [f"Mean reward over {len(metrics)} updates"]
-    if (played := np.isfinite(means)).any():
-        axis.plot(updates, column(metrics, "reward"), color=BLUE, alpha=0.3, linewidth=1)
-        axis.plot(updates, means, "o" if played.sum() == 1 else "-", color=BLUE, linewidth=2.2, label="training, rolling mean")
-        about.append(f"from {means[played][0]:z.2f} to {means[played][-1]:z.2f}")
-    validated = column(metrics, "validation_reward")
-    if (seen := np.isfinite(validated)).any():
-        axis.plot(updates[seen], validated[seen], "o", color=ORANGE, markersize=6, label="validation")
-        about.append(f"validation ends at {validated[seen][-1]:z.2f}")
-    for name, value in marks.items():
-        axis.axhline(value, color=GREY, linewidth=1, linestyle=(0, (5, 4)))
-        label = f"{name} {number(value, 2)}"
-        axis.annotate(label, (0.99, value), (0, 3), axis.get_yaxis_transform(), "offset points", ha="right", parse_math=False)
-        about.append(f"{name} {value:z.2f}")
-    axis.margins(y=0.12)
-    axis.set_xlabel("update", color=GREY)
-    if axis.get_legend_handles_labels()[0]:
-        figure.legend(loc="outside upper right", frameon=False, ncols=2, fontsize=10)
-    return save_svg(figure, ", ".join(about))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """The mean reward of a player, with the ends of its 95 % interval if it has one."""
-
-    name: str
-    mean: float
-    low: float | None
-    high: float | None
-
-
-def scores_svg(games: Mapping[str, Sequence[Bar]]) -> str:
-    """Mean rewards with their intervals as SVG.
-
-    Args:
-        games: id → its players, best first. Each game has its own scale, which contains 0.
-
-    Raises:
-        ValueError: there are no games, or a game has no players.
-    """
-    if not games or not all(games.values()):
-        raise ValueError("no scores to draw: expected games, each with players")
-    rows = [min(len(bars), MOST_BARS) for bars in games.values()]
-    figure = Figure(figsize=(7, 0.4 * sum(rows) + 0.75 * len(games)), layout="constrained")
-    axes = figure.subplots(len(games), height_ratios=[count + 0.5 for count in rows], squeeze=False)[:, 0]
-    for axis, (game, bars) in zip(axes, games.items(), strict=True):
-        shown, more = bars[:MOST_BARS], len(bars) - MOST_BARS
-        plain(axis, game, f"and {more} more" if more > 0 else "")
-        places, means = range(len(shown)), [bar.mean for bar in shown]
-        axis.barh(places, means, 0.6, color=BLUE, alpha=0.35)
-        for place, bar in enumerate(shown):
-            if bar.low is not None and bar.high is not None:
-                axis.plot([bar.low, bar.high], [place, place], color=BLUE, linewidth=3, solid_capstyle="round")
-            axis.annotate(
-                number(bar.mean, 2), (1.0, place), (6, 0), axis.get_yaxis_transform(), "offset points", va="center", color=INK
-            )
-        axis.axvline(0, color=GREY, linewidth=0.8)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-        axis.set_yticks(places, [short(bar.name, 30) for bar in shown], parse_math=False)
-        axis.tick_params(axis="y", labelsize=11, labelcolor=INK)
-        axis.invert_yaxis()
-    said = (f"{game}: {', '.join(f'{bar.name} {bar.mean:z.2f}' for bar in bars[:MOST_BARS])}" for game, bars in games.items())
-    return save_svg(figure, f"Mean rewards. {'; '.join(said)}")
-
-
 # ---- the report
 
 
 def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> str:
     """One task's players as SVG: rewards with intervals, how episodes ended, replies, and when the first mistake was made.
+
+    Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages.
 
     Args:
         results: each player's result.
@@ -324,7 +228,12 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
     axes[0].set_yticks(places, [short(name, 34) for name in names], parse_math=False)
     axes[0].tick_params(axis="y", labelsize=10, labelcolor=INK)
     axes[0].set_ylim(len(results) - 0.4, -0.6)
-    return save_svg(figure, "Scores of one task", transparent=True)
+    text = StringIO()
+    with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):
+        unstamped = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(text, format="svg", transparent=True, metadata={"Title": "Scores of one task", **unstamped})
+    dark = "<style>@media (prefers-color-scheme:dark){svg>g{filter:invert(1) hue-rotate(180deg)}}</style>"
+    return text.getvalue().replace("</svg>", f"{dark}</svg>")
 
 
 def count_endings(result: Result) -> Counter[str]:

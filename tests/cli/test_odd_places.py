@@ -14,7 +14,6 @@ import pytest
 
 from msgrpo_hub.cli import main
 from msgrpo_hub.cli.training import next_commands
-from msgrpo_hub.rendering.charts import learning_svg
 from msgrpo_hub.rendering.seed_curves import SeedLines, has_curves, plot_seed_curves
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.config import TrainConfig
@@ -57,10 +56,6 @@ def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
 def test_a_long_name_is_shortened_beside_the_curves(tmp_path: Path) -> None:
     plot_seed_curves([taught(f"first {'x' * 60} last", test={0: 0.5})], tmp_path / "c.svg", x_label="updates", kind="svg")
     assert re.search(r"first x+\u2026x+ last", (tmp_path / "c.svg").read_text())
-
-
-def test_a_run_that_was_only_taught_has_a_picture_on_its_card() -> None:
-    assert "<svg" in learning_svg([{"update": 1.0, "teacher_reward": 1.0}], {})
 
 
 def test_the_next_commands_quote_folders() -> None:

@@ -18,14 +18,10 @@ from matplotlib.figure import Figure
 from msgrpo_hub.evaluation.over_seeds import over_seeds
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.rendering.charts import (
-    MOST_BARS,
-    Bar,
     count_endings,
     count_replies,
-    learning_svg,
     plot_curves,
     rolling_mean,
-    scores_svg,
     task_svg,
 )
 from msgrpo_hub.rendering.seed_curves import SeedLines, mean_line, plot_seed_curves
@@ -65,10 +61,6 @@ def text_of(svg: str) -> list[str]:
     """The text elements of an SVG, which must be XML without a script."""
     assert "<script" not in svg
     return [text.text or "" for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
-
-
-def title_of(svg: str) -> str:
-    return ElementTree.fromstring(svg).findtext("{http://www.w3.org/2000/svg}title") or ""
 
 
 # ---- the curves of a run
@@ -115,51 +107,14 @@ def test_updates_of_sft_are_shaded_and_the_rolling_mean_starts_after_them(tmp_pa
 
 
 def test_charts_of_nothing_are_errors_and_leave_no_file(tmp_path: Path) -> None:
-    for draw in (lambda: plot_curves([], tmp_path / "x"), lambda: learning_svg([], {}), lambda: scores_svg({"a": []})):
-        with pytest.raises(ValueError, match="to draw"):
-            draw()
+    with pytest.raises(ValueError, match="no updates to draw"):
+        plot_curves([], tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
 def test_drawing_leaves_a_users_own_plots_alone() -> None:
     code = "import msgrpo_hub.rendering.charts, sys; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# ---- cards
-
-
-def test_the_learning_curve_has_the_runs_figures(figures: list[Figure]) -> None:
-    metrics = [
-        {"update": float(n), "reward": n / 10, **({"validation_reward": n / 10} if n % 5 == 0 else {})} for n in range(1, 11)
-    ]
-    svg = learning_svg(metrics, {"<base>": -0.25, "optimal": 1.0})
-    _, mean, validation, base, optimal = figures[0].axes[0].lines
-    assert mean.get_ydata().tolist() == pytest.approx([n / 10 for n in range(1, 11)])
-    assert validation.get_xydata().tolist() == [[5, 0.5], [10, 1]]
-    assert (base.get_ydata()[0], optimal.get_ydata()[0]) == (-0.25, 1.0)
-    assert "<base> \u22120.25" in text_of(svg)
-    assert title_of(svg) == (
-        "Mean reward over 10 updates, from 0.10 to 1.00, validation ends at 1.00, <base> -0.25, optimal 1.00"
-    )
-    assert svg == learning_svg(metrics, {"<base>": -0.25, "optimal": 1.0})
-    assert "base 0.00" in text_of(learning_svg([{"update": 1.0, "reward": -0.001}], {"base": -0.004}))  # no negative zero
-
-
-def test_bars_and_intervals_end_at_their_figures(figures: list[Figure]) -> None:
-    bars = [
-        Bar(name="planner", mean=5.0, low=4.0, high=6.0),
-        Bar(name="lake", mean=-1.0, low=-2.0, high=0.0),
-        Bar(name="<on$ce$>", mean=2.0, low=None, high=None),
-    ]
-    many = [Bar(name=f"p{n}", mean=0.0, low=None, high=None) for n in range(MOST_BARS + 3)]
-    svg = scores_svg({"Snake-Standard-v1": bars, "a": many})
-    axis = figures[0].axes[0]
-    assert [patch.get_width() for patch in axis.patches] == [5, -1, 2]
-    assert [list(line.get_xdata()) for line in axis.lines[:2]] == [[4, 6], [-2, 0]]
-    assert {"<on$ce$>", "\u22121.00", "and 3 more", f"p{MOST_BARS - 1}"} <= set(text_of(svg))
-    assert f"p{MOST_BARS}" not in text_of(svg)
-    assert title_of(svg).startswith("Mean rewards. Snake-Standard-v1: planner 5.00, lake -1.00, <on$ce$> 2.00; a: ")
 
 
 # ---- the report
