@@ -13,7 +13,6 @@ from typing import Any
 
 from msgrpo_hub.cli.flags import read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next
-from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError
 
 
@@ -33,7 +32,6 @@ class Kind:
     """Those of `takes` that it cannot do without."""
     staged_by: tuple[str, ...] = ()
     """The flags that a dry run needs too."""
-    loads_a_model: bool = False
     visibility: str = "a new one gets the visibility of your settings"
 
 
@@ -44,7 +42,6 @@ KINDS = {
         folder="the folder of the run",
         takes=("message", "base", "rollouts"),
         staged_by=("base", "rollouts"),
-        loads_a_model=True,
         next_command="msgrpo eval {repo} --suite quick",
     ),
     "rollouts": Kind(
@@ -140,8 +137,6 @@ def _push(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
     if missing := [name for name in kind.needs if name not in given]:
         raise UserError(f"`msgrpo push {options.kind}` without --{missing[0]}: expected one, as its --help says")
-    if kind.loads_a_model:
-        quiet_loading(options.repo)
     from msgrpo_hub.hub.uploading import check_repo_id
 
     module = import_module(f"msgrpo_hub.{kind.module}")

@@ -23,7 +23,7 @@ AGAIN = "run the same command again; it resumes where it stopped"
 
 @contextmanager
 def hub_errors(repo_id: str) -> Iterator[None]:
-    """Turns errors of the Hub's client into a `UserError` that says what was refused and what to do."""
+    """Turns errors of the Hub's client into a `UserError` with the reason and the remedy."""
     try:
         yield
     except OfflineModeIsEnabled as error:

@@ -57,7 +57,7 @@ ADAPTER_SETTINGS, CONFIG = "adapter_config.json", "config.json"
 ADAPTER_WEIGHTS, WEIGHTS, INDEX = "adapter_model.safetensors", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-"""Files one of which every tokenizer has."""
+"""Vocabulary files; every tokenizer has at least one of them."""
 TOKENIZER_FILES = (TOKENIZER, *VOCABULARIES, "merges.txt", "added_tokens.json", "special_tokens_map.json")
 
 _LIMITS = {PLAY_SETTINGS: 10_000, **dict.fromkeys((*TOKENIZER_FILES, INDEX), 64_000_000), "special_tokens_map.json": 1_000_000}
@@ -122,7 +122,7 @@ class Sources:
         return "+".join(commit[:_SHORT] for commit in (self.base_commit, self.adapter_commit) if commit)
 
     def identity(self) -> dict[str, str]:
-        """The sources as plain data. A folder is named by its last part, because its path may hold private names."""
+        """The sources as plain data. A folder has its last part as name, because its path may hold private names."""
         own = {"base": public_name(self.base), "base_commit": self.base_commit}
         return own | ({"adapter": public_name(self.adapter), "adapter_commit": self.adapter_commit} if self.adapter else {})
 
@@ -193,7 +193,7 @@ def resolve(name: str, largest: int | None = None) -> Sources:
 
     Args:
         name: the name of a player.
-        largest: largest size of the weights of each source, in bytes, if the limit is below that of loading.
+        largest: limit on the weights of each source, in bytes; None uses the limit of loading.
 
     Raises:
         UserError: as loading does; also if the weights are not safetensors or exceed the limit.
@@ -244,7 +244,7 @@ def fetch(found: Listing, *, weights: bool = True) -> Fetched:
         weights: False fetches only the settings and the tokenizer of a base.
 
     Raises:
-        UserError: the source cannot be downloaded, or one of its files is not what a model needs.
+        UserError: the source cannot be downloaded, or a file is missing, too large or malformed.
     """
     if found.is_adapter:
         settings = read_settings(found)
@@ -276,7 +276,7 @@ def fetch(found: Listing, *, weights: bool = True) -> Fetched:
 
 
 def read_settings(found: Listing) -> dict[str, Any]:
-    """The settings of an adapter, which are downloaded before its weights. Raises `UserError` unless they are inert."""
+    """Downloads and checks the settings of an adapter. Raises `UserError` unless they are inert."""
     settings = _read(found, ADAPTER_SETTINGS)
     check_adapter(settings, found.source)
     return settings

@@ -25,7 +25,7 @@ LARGEST_HEADER = 10_000_000
 LONGEST_PATTERN = 5_000
 """Largest number of characters of a regular expression."""
 MOST_TOKENS = 10_000
-"""Largest number of tokens with embeddings of their own."""
+"""Largest number of tokens with separately trained embeddings."""
 
 PLAY_SETTINGS = "msgrpo.json"
 """The file beside an adapter with its play settings. PEFT ignores it."""
@@ -167,7 +167,7 @@ def _switched_on(settings: Mapping[str, Any]) -> dict[str, Any]:
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:
     """Checks the `config.json` of a base.
 
-    `auto_map` passes: it names code of the repository, which is neither downloaded nor run.
+    `auto_map` passes: the code that it names is not downloaded or run.
 
     Args:
         config: the content of the file.
@@ -269,7 +269,7 @@ _RESERVED = (
     *("messages", "conversations", "tools", "documents", "chat_template", "add_generation_prompt"),
     *("continue_final_message", "return_assistant_tokens_mask"),
 )
-"""Names that transformers gives a template, or that choose what is rendered."""
+"""Names that transformers passes to a template, or that select the content."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ def named(name: str) -> list[tuple[str, str | None]]:
 
 
 def public_name(source: str) -> str:
-    """A name that can be published: that of a built-in model, or `folder:` and the last part of a folder's path."""
+    """A name that can be published: a built-in name, or `folder:` and the last part of a folder's path."""
     folder = Path(located(source))
     if not is_folder(folder):
         return source
@@ -92,7 +92,7 @@ def public_name(source: str) -> str:
 
 
 def content_hash(folder: Path) -> str:
-    """SHA-256 of a folder's weights and settings, by name and content: what a commit is to a repository.
+    """SHA-256 of a folder's weights and settings, by name and content; the counterpart of a commit.
 
     Raises:
         UserError: the folder has no such files.

@@ -1,4 +1,4 @@
-"""Reads a finished run into typed data, and renders the card of its adapter from that data alone."""
+"""Reads a finished run into typed data, and renders the card of its adapter from that data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.starts import parse_games
 
 RESULTS = "results"
-"""Folder of a run in which `msgrpo eval RUN/adapter --output-dir RUN/results` writes its results."""
+"""Folder of a run with the results of `msgrpo eval RUN/adapter --output-dir RUN/results`."""
 
 LOCAL = "folder:"
 """Prefix of the published name of a local adapter; the hash of its content follows."""
@@ -87,7 +87,7 @@ class GameTable:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A finished training run, read strictly, so that nothing else can reach the Hub."""
+    """A finished training run. Only these fields can reach the Hub."""
 
     folder: RunFolder
     config: TrainConfig
@@ -160,7 +160,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) -> tuple[GameTable, ...]:
-    """One table per game. The summary has that of the first game itself, and those of the others in `other_games`."""
+    """One table per game. The summary itself is the table of the first game; `other_games` has the rest."""
     first, *others = parse_games(config.game)
     stored = {table["game"]: table for table in summary.get("other_games") or ()} | {first: summary}
     if config.test_episodes and (missing := [game for game in others if game not in stored]):
@@ -252,7 +252,7 @@ def _place(result: Result) -> str:
 
 
 def eval_results(task: str, figures: Mapping[str, Figure], arguments: Mapping[str, Any], **dataset: Any) -> list[EvalResult]:
-    """The scores of a task as entries of `model-index`, which has no field for uncertainty: intervals go into `args`.
+    """The scores of a task as entries of `model-index`. Intervals go into `args`, because the format has no field for them.
 
     Args:
         task: id of the game, and variant.

@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from msgrpo_hub import __version__
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, TEMPLATE, TOKENIZER_FILES
 from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, check_adapter, parse, play_settings_of
@@ -28,10 +27,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, GameTable, read_run, render_adapter, task_score
-from msgrpo_hub.hub.bases import Base, find_base, local_base
+from msgrpo_hub.hub.bases import Base, find_base
 from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
-from msgrpo_hub.models.adapter_check import adapter_effect
-from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.rollout_log import run_origin
@@ -43,7 +40,7 @@ _OWNED = (
     *(ADAPTER_WEIGHTS, ADAPTER_SETTINGS, PLAY_SETTINGS, TEMPLATE, *TOKENIZER_FILES, "README.md", "config.toml"),
     *("results.json", "test_episodes.parquet", "replay.svg", "curves.png", f"{RESULTS}/"),
 )
-"""The files that a push owns: those of an earlier push that it does not have are removed."""
+"""The files that a push owns. It removes the files of an earlier push that it does not have."""
 
 
 @checked
@@ -78,7 +75,7 @@ def push_adapter(
         The repository, the commit and the changed files. The commit is tagged `step-N` and with the format's version.
 
     Raises:
-        UserError: the run is not finished; the adapter has no effect; others cannot load the base; a file must not leave this
+        UserError: the run is not finished; the adapter is all zero; others cannot load the base; a file must not leave this
             machine; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
@@ -91,7 +88,7 @@ def push_adapter(
 
 
 def check_push(config: TrainConfig, repo_id: str, base: str | None = None, token: str | None = None) -> None:
-    """Checks before a training run what a push after it needs: the repository's name, the token and a published base.
+    """Checks the requirements of a push before a training run: the repository's name, the token and a published base.
 
     Raises:
         UserError: `push_adapter` would raise it.
@@ -117,7 +114,6 @@ def stage_adapter(
     published = find_base(run.config, base, run.trained_on, token)
     if rollouts:
         _check_rollouts(rollouts, run_origin(run.folder).run, token)
-    _check_effect(run, published)
     # 2) the adapter, with the base's public name and only settings that PEFT knows
     known = {field.name for field in dataclasses.fields(LoraConfig)}
     public = {name: value for name, value in settings.items() if name in known}
@@ -164,23 +160,6 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return settings, tensors
 
 
-def _check_effect(run: FinishedRun, base: Base) -> None:
-    """Refuses an adapter that does not change the log-probabilities of its base."""
-    source = local_base(run.config) or base.repo_id
-    agent = LanguageModel.from_pretrained(
-        str(source),
-        adapter=str(run.folder.adapter),
-        revision=base.commit if source == base.repo_id else None,
-        dtype=run.config.dtype,
-        prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
-    )
-    if not adapter_effect(agent) > 0:
-        raise UserError(
-            f"the adapter in {str(run.folder.adapter)!r} does not change its base: "
-            "both give the same log-probabilities after a probe prompt"
-        )
-
-
 def _check_rollouts(repo_id: str, run: str, token: str | None) -> None:
     """Raises `UserError` unless a dataset is public and holds the training episodes of a run."""
     check_repo_id(repo_id)
@@ -195,7 +174,7 @@ def _check_rollouts(repo_id: str, run: str, token: str | None) -> None:
 def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
     """The configuration as anyone can run it, without anything specific to this machine.
 
-    Repositories are pinned to a commit. A first adapter in a folder is named by its hash alone.
+    Repositories are pinned to a commit. A first adapter in a folder is named by its content hash, without its path.
     """
     init_adapter = config.init_adapter
     if init_adapter and init_adapter not in built_in_adapters():

@@ -37,12 +37,6 @@ class Base:
     """Whether it is `pocket`."""
 
 
-def local_base(config: TrainConfig) -> Path | None:
-    """The folder of a local base; None for a base on the Hub."""
-    folder = Path(located(config.model))
-    return folder if is_folder(folder) else None
-
-
 def find_base(config: TrainConfig, given: str | None, trained_on: str = "", token: str | None = None) -> Base:
     """Finds where anyone can load the base that a run was trained on.
 
@@ -55,7 +49,8 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     Raises:
         UserError: the base is on this machine only, or the given repository holds other weights.
     """
-    api, folder = HfApi(token=token), local_base(config)
+    api, local = HfApi(token=token), Path(located(config.model))
+    folder = local if is_folder(local) else None
     if folder is None:
         repo, revision = split_revision(config.model, None)
         if len(trained_on) == 64 or repo.startswith((".", "/", "~")):

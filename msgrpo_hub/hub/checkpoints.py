@@ -52,8 +52,8 @@ def push_state(
 
     Args:
         folder: the folder of the run.
-        repo_id: `USER/NAME`; created if missing. One that exists must be private.
-        names: files of the folder, and folders that end in `/`. The repository loses those that the folder does not have.
+        repo_id: `USER/NAME`; created if missing. An existing repository must be private.
+        names: files of the folder, and folders that end in `/`. If the folder lacks one, the push removes it from the repository.
         message: title of the commit.
         below: the folder of the repository that gets them; empty for the top.
         token: None uses the token of `hf auth login` or HF_TOKEN.
@@ -104,7 +104,7 @@ def _files_there(repo_id: str) -> tuple[str, dict[str, RepoFile]]:
 
 
 def _fetch(repo_id: str, commit: str, sizes: Mapping[str, int], folder: Path, below: str = "") -> None:
-    """Copies files of a repository into a folder, in this order, each whole or not at all."""
+    """Copies files of a repository into a folder, in this order. Each copy is atomic."""
     root = snapshot(repo_id, commit, sizes) if sizes else folder
     for path in sizes:
         place = folder / path.removeprefix(below)

@@ -65,7 +65,7 @@ class Job:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of `python`: those of `msgrpo`, under torchrun where several GPUs share the work."""
+        """The arguments of `python`: `msgrpo` with its arguments, under torchrun if several GPUs share the work."""
         own, gpu = ["--module", "msgrpo_hub", *self.arguments], self.hardware.accelerator
         count = int(gpu.quantity) if self.several_processes and gpu and gpu.quantity.isdecimal() else 1
         return own if count < 2 else ["--module", "torch.distributed.run", f"--nproc-per-node={count}", *own]
@@ -162,12 +162,12 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
 
 
 def follow(sent: JobInfo) -> Iterator[str]:
-    """The lines of a job's log as they are written, until it ends."""
+    """Yields the lines of a job's log until the job ends."""
     with hub_errors("Jobs"):
         yield from HfApi().fetch_job_logs(job_id=sent.id, namespace=sent.owner.name, follow=True)
 
 
 def inspect(sent: JobInfo) -> JobInfo:
-    """The job as it is now."""
+    """The current state of a job."""
     with hub_errors("Jobs"):
         return HfApi().inspect_job(job_id=sent.id, namespace=sent.owner.name)

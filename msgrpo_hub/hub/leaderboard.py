@@ -1,8 +1,7 @@
 """The leaderboard: published runs, each replayed before it is listed.
 
 A results dataset holds runs of `msgrpo eval` under `results/<player>/<commit>/<task>/<run hash>/`. The leaderboard is computed
-from these runs alone; the stored summaries, and the table on the dataset's page, are not trusted. No other file of the
-dataset is downloaded.
+from these runs; the stored summaries and the table on the dataset's page are not trusted. No other file is downloaded.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Leaderboard:
     results: tuple[Result, ...]
     """Runs that replay, sorted by task and descending reward."""
     refused: Mapping[str, str]
-    """What is not listed → the reason."""
+    """Run or file that is not listed → the reason."""
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -105,7 +104,7 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
 
 
 def place(folder: Path) -> str:
-    """`<player>/<commit>/<task>/<run hash>` of a run. Raises `UserError` if its folder is named differently."""
+    """`<player>/<commit>/<task>/<run hash>` of a run. Raises `UserError` for another folder name."""
     name = "/".join(folder.resolve().parts[-4:])
     if not _PLACE.fullmatch(name):
         raise UserError("its folder is not named <player>/<commit>/<task>/<run hash>, as `msgrpo eval` names it")

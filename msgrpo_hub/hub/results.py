@@ -4,7 +4,7 @@
     leaderboard.parquet                            one row per run, for the dataset's page and for `load_dataset`
     README.md                                      the card, with the table
 
-A push adds its own runs and leaves those of others alone. The last two files are made from all runs at the parent commit. A
+A push adds its own runs and keeps all others. The last two files are made from all runs at the parent commit. A
 pull request holds runs only, because two open requests that both changed the table would conflict; the owner's next push
 updates the table. `msgrpo leaderboard` reads the runs, never the table.
 
@@ -88,11 +88,8 @@ def push_results(
     Args:
         folder: the output folder of `msgrpo eval --output-dir`.
         repo_id: `USER/NAME` of the dataset; created if missing.
-        private: visibility of a new dataset; None uses the Hub's setting. An existing dataset must agree.
-        revision: a branch; None is main.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
+        private: as for `push_adapter`, like `revision`, `token` and `commit_message`.
         create_pr: open a pull request instead, which holds runs only.
-        commit_message: title of the commit.
         runs: the folders of the runs to push; None is all in `folder`.
 
     Returns:
@@ -203,7 +200,7 @@ def leaderboard_table(board: Leaderboard) -> pa.Table:
 
 
 def render_results(board: Leaderboard) -> str:
-    """The README of a results dataset. The dataset's page and `load_dataset` show the table alone."""
+    """The README of a results dataset. The dataset's page and `load_dataset` show the table only."""
     name = board.source.partition("/")[2]
     metadata = DatasetCardData(
         pretty_name=f"Results of players of text games: {name}",

@@ -16,7 +16,7 @@ from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT
 from msgrpo_hub.storage.tables import Origin, Rollout
 
-_KEPT = 50  # episodes of each player among which those of the picture are selected
+_KEPT = 50  # episodes per player to select the picture from
 
 
 @dataclass(kw_only=True)

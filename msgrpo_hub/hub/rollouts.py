@@ -137,7 +137,7 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
 
 
 def _shards_of(folder: Path) -> list[Shard]:
-    """The shards of a run's training episodes, then those of the evaluations in its folder."""
+    """The shards of a run's training episodes, followed by the evaluations in its folder."""
     found = []
     for origin, own in [blocks(folder)] if RunFolder(folder).rollouts.is_dir() else []:
         found += [_trained(origin, block) for block in own]
@@ -186,7 +186,7 @@ def _evaluated(result: Result) -> Shard:
 def load_rollouts(
     repo_or_path: str | Path, *, split: Split | None = None, revision: str | None = None, token: str | None = None
 ) -> list[Episode]:
-    """Loads the episodes of a rollout dataset. Each is replayed and its replies are parsed, so all equal those that were played.
+    """Loads the episodes of a rollout dataset. Each episode is replayed and its replies are parsed.
 
     Args:
         repo_or_path: `USER/NAME` on the Hub, a folder with a rollout dataset, or the folder of a run that saved its episodes.
@@ -226,7 +226,7 @@ def _downloaded(repo_id: str, split: str | None, revision: str | None, token: st
 
 
 class Example(TypedDict):
-    """One training example in TRL's format; the loss is on the completion alone."""
+    """One training example in TRL's format; the loss is on the completion only."""
 
     prompt: list[Message]
     completion: list[Message]

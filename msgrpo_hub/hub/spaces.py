@@ -39,11 +39,8 @@ def push_space(
         repo_id: `USER/NAME` of the Space; created if missing.
         adapter: `USER/NAME[@revision]` of a public LoRA adapter to show, pinned to its commit and downloaded when the Space
             is built. None uses the adapter in the package.
-        hardware: for example `zero-a10g`. None uses the Hub's default for a new Space and keeps that of an existing one.
-        private: visibility of a new Space; None uses the Hub's setting. An existing Space must agree.
-        revision: a branch; None is main, the branch that runs.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
-        create_pr: open a pull request instead.
+        hardware: for example `zero-a10g`. None uses the Hub's default for a new Space, and keeps that of an existing Space.
+        private: as for `push_adapter`, like `revision`, `token` and `create_pr`.
 
     Raises:
         UserError: the adapter is missing or private, or the Hub refuses, for example without a paid plan (402).

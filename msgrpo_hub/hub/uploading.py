@@ -1,7 +1,6 @@
 """The only upload path to the Hub: one commit per push. Pushing the same files again makes no commit.
 
-The client compares files with those of the repository and sends only what differs. A push that fails at any point can be
-repeated.
+The client sends only the files that differ from the repository. A push that fails at any point can be repeated.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ def upload(
         message: title of the commit.
         tags: names for the commit; existing tags are moved. A pull request gets no tags.
         marker: a file that identifies this kind of repository. A repository that has files but not the marker is refused.
-        replaces: files, or folders with a final `/`, that the push owns: those that it does not have are removed.
+        replaces: files, or folders with a final `/`, that the push owns. The push removes the owned files that it does not have.
         create: further arguments of `HfApi.create_repo`.
 
     Raises:

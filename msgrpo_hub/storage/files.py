@@ -45,7 +45,7 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
 
     Args:
         path: the file.
-        expected: what the file should hold, for the message.
+        expected: the expected content, for the message.
 
     Raises:
         UserError: the file is missing, damaged, or holds something else.

@@ -83,7 +83,7 @@ def tables(
 def rows_of(
     rollout: Rollout, origin: Origin | None = None, scores: Scores | None = None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The row of an episode, and those of its steps."""
+    """The row of an episode, and the rows of its steps."""
     episode = rollout.episode
     both = {name: getattr(rollout, name) for name in _OF_ROLLOUT} | {"game": episode.game_id, "success": episode.success}
     name = f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
@@ -109,7 +109,7 @@ def _values(record: Origin | EpisodeScore | StepScore) -> dict[str, Any]:
 
 
 def step_row(step: Step) -> dict[str, Any]:
-    """The columns that follow from a step alone."""
+    """The columns of a step that need no other data."""
     reply = step.completion
     counts = {"prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens}
     # a server may send lone surrogates, which no file can hold

@@ -14,26 +14,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig
 
-from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
+from msgrpo_hub.downloads.fetching import base_of
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
     check_tokenizer,
     is_revision,
-    parse,
     read_header,
     unknown_settings,
     weight_files,
 )
-from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "target_modules": ["q_proj"]}
-
-
-def test_the_built_in_base_passes_in_its_own_folder() -> None:
-    fetched = fetch(list_files(str(pocket_path())))
-    assert (fetched.folder, fetched.commit, fetched.adapter) == (pocket_path(), "", None)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +77,6 @@ def test_arbitrary_settings_pass_or_are_refused_in_one_line(settings: dict[str, 
         assert len(str(error).splitlines()) == 1  # noqa: PT017
 
 
-@pytest.mark.parametrize("revision", ["main", "v1.0", "exp/1", "refs/pr/2", "0" * 40])
-def test_names_of_branches_tags_and_commits_are_revisions(revision: str) -> None:
-    assert is_revision(revision)
-
-
 @given(st.builds("{}{}{}".format, st.text(), st.sampled_from(["..", "//", "\n", "\\", " ", "~", "\0"]), st.text()))
 @example("/etc/passwd")
 @example(".hidden")
@@ -106,18 +94,6 @@ def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() ->
             check_config(inside, "it", 60_000_000)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"name_or_path": "/home/maker/model", "special_tokens_map_file": "/home/maker/special_tokens_map.json"},
-        {"unk_token": "/", "additional_special_tokens": ["/", "~"], "chat_template": "../{{ messages }}", "tokenizer_file": None},
-        {"fast_tokenizer_files": ["tokenizer.4.0.json"], "model_input_names": ["input_ids"], "tokenizer_class": "Qwen2Tokenizer"},
-    ],
-)
-def test_common_settings_of_tokenizers_pass(config: dict[str, Any]) -> None:
-    check_tokenizer(config, "it")
-
-
 @pytest.mark.parametrize("path", ["/etc/passwd", "~/.netrc", "../x", "a/../../x", "C:\\x", "\\\\server\\x", "..\\x"])
 @pytest.mark.parametrize("name", ["vocab_file", "merges_file", "spm_file", "tokenizer_file", "whatever"])
 def test_a_path_in_the_settings_of_a_tokenizer_is_named(name: str, path: str) -> None:
@@ -131,12 +107,6 @@ def test_a_tokenizer_names_visible_files_of_its_model_alone(name: str) -> None:
     check_tokenizer({"vocab_file": "vocab.txt", "spm_file": "source.spm", "separator": ".", "tokenizer_file": None}, "it")
     with pytest.raises(UserError, match="its tokenizer's vocab_file is"):
         check_tokenizer({"vocab_file": name}, "it")
-
-
-def test_an_index_may_name_files_in_its_folder() -> None:
-    names = [f"model-0000{number}-of-00002.safetensors" for number in (2, 1, 2)]
-    index = {"metadata": {"total_size": 1}, "weight_map": dict(zip("abc", names, strict=True))}
-    assert weight_files(index, "it") == sorted(set(names))
 
 
 @pytest.mark.parametrize("weight_map", [None, {}, [], {"a": 1}, {"a": "x.bin"}, {"a": "b/x.safetensors"}, {"a": ".safetensors"}])
@@ -170,25 +140,8 @@ def test_a_header_of_200_000_tensors_is_refused_before_it_is_read(tmp_path: Path
     tracemalloc.stop()
 
 
-@given(st.binary())
-def test_arbitrary_json_is_an_object_or_is_refused(content: bytes) -> None:
-    try:
-        assert isinstance(parse(content, "it", "it"), dict)
-    except UserError as error:
-        assert len(str(error).splitlines()) == 1  # noqa: PT017
-
-
 def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
     settings = {"base_model_name_or_path": str(tmp_path)}
     assert base_of(settings, str(tmp_path)) == str(tmp_path)
     with pytest.raises(UserError, match="as its base: expected a repository"):
         base_of(settings, "org/adapter")
-
-
-def test_a_repository_name_that_is_also_a_local_folder_is_not_read_as_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "org" / "base").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="names 'org/base' as its base"):
-        base_of({"base_model_name_or_path": "org/base"}, "org/adapter")

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from msgrpo_hub.downloads.names import pocket_path
-from msgrpo_hub.hub.uploading import Target
 from tests.hub.conftest import msgrpo
-from tests.hub.test_uploading import SMALL, push, said
+from tests.hub.test_uploading import said
 from tests.hub_server.client import LOADS_MODELS, Client, Finished
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.operations import create, put
@@ -112,15 +111,6 @@ def test_a_gated_base_is_reported_before_an_adapter_of_it_is_trained_or_pushed(l
     assert loopback.stranger.attempt(ask_before_training, model).error is None
 
 
-def test_a_push_beyond_the_quota_is_reported(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.fail("payment_required", body="")
-    words = said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
-    assert "a paid plan is required" in words
-    assert repo in words
-    assert ("model", repo) not in loopback.hub.repositories
-
-
 # ---- the Hub has other things to do
 
 
@@ -157,18 +147,6 @@ def test_without_a_network_the_cached_commit_is_used_and_reported(
     finished = loopback.client(**network).attempt(open_model, model)
     assert (finished.error, finished.value) == (None, commit), finished.err
     assert f"using {model} from the cache, at commit {commit}" in finished.err
-
-
-@pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
-def test_without_a_network_a_model_loaded_by_commit_is_found_by_name(
-    loopback: Loopback, model: str, network: dict[str, str]
-) -> None:
-    """As `msgrpo eval` does: it looks for the commit, then loads at it."""
-    finished = play(loopback.owner, model)
-    assert finished.code == 0, finished.err
-    finished = play(loopback.client(**network), model)
-    assert finished.code == 0, finished.err
-    assert "from the cache" in finished.err
 
 
 @pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,14 @@ import pytest
 from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.evaluation.tables import results_table
-from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard, read_published
 from msgrpo_hub.hub.uploading import Target
 from tests.hub.conftest import msgrpo, refused
-from tests.hub.leaderboards import TASK, as_claimed, read
-from tests.hub.pushed_results import FILES as NAMES
+from tests.hub.leaderboards import TASK, read
 from tests.hub.pushed_results import TASKS, push
 from tests.hub_server.client import Client
 from tests.hub_server.lanes import Lane, Loopback
-from tests.hub_server.operations import put
-from tests.identities import MODEL, batched
 
 # ---- what it shows
 
@@ -97,25 +91,6 @@ def test_one_task_can_be_asked_for_and_an_unknown_one_is_named(played: Path) -> 
         board.of_task("FrozenLake-NotSlipery-v1")
 
 
-def test_two_runs_of_one_player_have_distinct_names(own: Path) -> None:
-    """As of one model with two temperatures."""
-    for run in [path.parent for path in own.rglob("config.lock.json")]:
-        for temperature in (0.5, 1.0):
-            as_somebody(run, player="org/model", identity=batched(MODEL | {"temperature": temperature}))
-        shutil.rmtree(run)
-    board = read_leaderboard(own)
-    names = {board.name(result) for result in board.results}
-    assert names == {"org/model (temperature 0.5)", "org/model (temperature 1.0)"}
-
-
-def as_somebody(run: Path, **changes: Any) -> Path:
-    """A copy of a run with another configuration, and a summary that fits it: only what cannot be verified is changed."""
-    config = json.loads((run / "config.lock.json").read_text()) | changes
-    copy = Path(shutil.copytree(run, run.parent / run_hash(config)))
-    (copy / "config.lock.json").write_text(json.dumps(config))
-    return as_claimed(copy)
-
-
 # ---- what is no leaderboard
 
 
@@ -135,18 +110,7 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback, tmp_p
         assert words in refused(client.attempt(msgrpo, "leaderboard", *arguments))
 
 
-def test_a_dataset_without_runs_has_an_empty_table(loopback: Loopback) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(put, repo, {"data.txt": b"1"}, "dataset")
-    assert loopback.owner.call(read, repo)["results"] == []
-    assert loopback.owner.attempt(msgrpo, "leaderboard", repo).code == 0
-
-
 def test_a_dataset_with_too_many_runs_is_refused_before_a_download() -> None:
     files = [RepoFile(path=f"results/a/b/c/{number:016x}/results.json", size=1, oid="") for number in range(5_001)]
     with pytest.raises(UserError, match="has 5,001 runs: expected at most 5,000"):
         read_published(Target(repo_id="ada/lake", kind="dataset"), "main", {file.path: file for file in files})
-
-
-def test_its_files_are_those_that_are_pushed() -> None:
-    assert set(FILES) == NAMES

@@ -115,14 +115,6 @@ def test_the_space_of_another_app_is_left_alone_and_gets_no_hardware(loopback: L
     assert (loopback.files(repo, "space"), loopback.stored(repo, "space").space) == (files, space)
 
 
-def test_a_pull_request_or_another_visibility_asks_for_no_hardware(loopback: Loopback) -> None:
-    repo = loopback.repository("space")
-    loopback.owner.call(push_space, repo)
-    for flag in ("--create-pr", "--private"):
-        loopback.owner.attempt(msgrpo, "push", "space", repo, "--hardware", "a100-large", flag)
-    assert loopback.stored(repo, "space").space["runtime"]["hardware"]["requested"] != "a100-large"
-
-
 def test_a_private_adapter_is_refused(loopback: Loopback, adapter: str) -> None:
     loopback.owner.call(make_private, adapter)
     said = refused(loopback.owner.attempt(msgrpo, "push", "space", loopback.repository("space"), "--adapter", adapter))

@@ -59,14 +59,6 @@ def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback:
     assert runs_in(loopback.files(repo, "dataset")) == {f"greedy/{TASKS[0]}"}
 
 
-def test_a_second_push_makes_no_commit(hub: Lane, played: Path) -> None:
-    repo = hub.repository("dataset")
-    first = hub.owner.call(push, played / "random", repo, private=True)
-    second = hub.owner.call(push, played / "random", repo, private=True)
-    assert (second.changed, second.commit) == ((), first.commit)
-    assert len(hub.commits(repo, "dataset")) == 2
-
-
 def test_a_second_player_is_added_and_the_first_stays_untouched(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push, played / "random", repo)
@@ -141,23 +133,6 @@ def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback
     loopback.owner.call(push, played / "random", repo)
     assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy", "random-safe"}
     assert "| [greedy](" in loopback.files(repo, "dataset")["README.md"].decode()
-
-
-def begin_with_a_pull_request(folder: Path, repo: str) -> None:
-    """In the client's process: a pull request to an empty dataset is merged."""
-    from huggingface_hub import HfApi
-
-    HfApi().create_repo(repo, repo_type="dataset")
-    push(folder, repo, create_pr=True)
-    HfApi().merge_pull_request(repo, 1, repo_type="dataset")
-
-
-def test_a_dataset_that_began_with_a_pull_request_gets_its_table_by_the_next_push(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(begin_with_a_pull_request, played / "greedy", repo)
-    assert not {*loopback.files(repo, "dataset")} & (MADE - {"README.md"})
-    loopback.owner.call(push, played / "random", repo)
-    assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy"}
 
 
 def test_a_download_of_the_dataset_pushes_as_it_is(loopback: Loopback, played: Path, tmp_path: Path) -> None:

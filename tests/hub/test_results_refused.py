@@ -91,18 +91,3 @@ def test_another_s_results_are_left_alone(loopback: Loopback, played: Path) -> N
     before = loopback.files(repo, "dataset")
     assert "holds something else (2024/scores.csv)" in refused(loopback.owner.attempt(msgrpo, "push", "results", played, repo))
     assert loopback.files(repo, "dataset") == before
-
-
-def test_a_dataset_of_another_kind_is_left_alone(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(put, repo, {"data.parquet": b"1"}, "dataset")
-    assert "holds something else" in refused(loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo))
-    assert loopback.files(repo, "dataset") == {"data.parquet": b"1"}
-
-
-def test_flags_of_adapters_and_folders_without_runs_are_refused(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    repo = loopback.repository("dataset")
-    words = refused(loopback.owner.attempt(msgrpo, "push", "results", played / "random", repo, "--base", "a/b"))
-    assert "--base is for `msgrpo push adapter`" in words
-    assert "no runs under" in refused(loopback.owner.attempt(msgrpo, "push", "results", tmp_path, repo))
-    assert "no runs under" in refused(loopback.owner.attempt(msgrpo, "push", "results", tmp_path / "none", repo))

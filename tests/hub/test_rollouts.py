@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -67,13 +66,6 @@ def test_a_run_is_one_private_commit_with_a_shard_of_each_table_per_block(hub: L
     ]
     assert hub.commits(repo, "dataset") == [f"{EPISODES} episodes of {LAKE}", "initial commit"]
     assert hub.refs(repo, "dataset") == dict.fromkeys(("refs/heads/main", f"refs/tags/{FORMAT}"), pushed.commit)
-
-
-def test_a_second_push_makes_no_commit(loopback: Loopback, saved: Path) -> None:
-    repo = loopback.repository("dataset")
-    first = loopback.owner.call(push, saved, repo)
-    again = loopback.owner.call(push, saved, repo)
-    assert (again.changed, again.commit) == ((), first.commit)
 
 
 def test_datasets_loads_and_streams_both_tables_with_the_columns_of_the_card(loopback: Loopback, saved: Path) -> None:
@@ -188,19 +180,6 @@ def test_a_repository_with_other_episodes_or_anything_else_is_left_alone(
 
 
 # ---- evaluations
-
-
-def test_an_evaluation_that_was_interrupted_does_not_hold_up_the_episodes_of_the_training(
-    loopback: Loopback, saved: Path, evaluated: Path, tmp_path: Path
-) -> None:
-    run = Path(shutil.copytree(saved, tmp_path / "run"))
-    results = Path(shutil.copytree(evaluated, run / "results"))
-    for path in results.rglob("results.json"):
-        path.unlink()
-    alone, both = (loopback.repository("dataset") for _ in range(2))
-    loopback.owner.call(push, saved, alone)
-    loopback.owner.call(push, run, both)
-    assert set(loopback.files(both, "dataset")) == set(loopback.files(alone, "dataset"))
 
 
 def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empty(loopback: Loopback, evaluated: Path) -> None:

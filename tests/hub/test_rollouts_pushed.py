@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_rollouts import load, push, rows
@@ -70,20 +69,6 @@ def test_no_path_or_name_of_the_machine_is_pushed(loopback: Loopback, saved: Pat
     for secret in (b"zaphod", b"my-base", b"hf_test", b"/tmp/", b"/home/", str(tmp_path).encode()):
         assert not [text for text in told if secret in text], secret
     assert {row["base"] for row in rows(files, "default")} == {"folder"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["@/none"], "no episodes in '@/none': expected the folder of `msgrpo train --save-rollouts`"),
-        (["@/none", "--base", "ada/base"], "--base is for `msgrpo push adapter`"),
-    ],
-)
-def test_an_impossible_push_is_refused_in_one_line(loopback: Loopback, tmp_path: Path, arguments: list[str], words: str) -> None:
-    given = [argument.replace("@", str(tmp_path)) for argument in arguments]
-    said = refused(loopback.owner.attempt(msgrpo, "push", "rollouts", given[0], "ada/lake", *given[1:]))
-    assert words.replace("@", str(tmp_path)) in said
-    assert not loopback.hub.repositories
 
 
 def test_a_record_that_does_not_replay_is_not_pushed(loopback: Loopback, saved: Path, tmp_path: Path) -> None:

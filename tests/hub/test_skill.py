@@ -65,9 +65,3 @@ def test_every_command_of_the_skill_runs_and_prints_json(loopback: Loopback, tmp
 
 def test_no_command_of_the_skill_stands_outside_these_blocks() -> None:
     assert [line.partition(" > ")[0] for line in lines()] == blocks(SKILL.read_text(encoding="utf-8"))
-
-
-def test_the_skill_has_the_name_and_the_description_that_agents_look_for() -> None:
-    head = re.match(r"---\nname: ([a-z0-9-]{1,64})\ndescription: (.{1,1024})\n---\n", SKILL.read_text(encoding="utf-8"))
-    assert head
-    assert head[1] == "msgrpo"
