@@ -5,15 +5,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 DEVELOPMENT := .venv/.installed-dev
+CORE := .venv/.installed-test
 SITE := .venv/.installed-docs
 # Only what is imported gets compiled, on its first import.
 PINNED := $(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-slow test-long test-real test-vllm test-interop check docs wheel clean
+.PHONY: quickstart dev test test-slow test-long test-real test-vllm test-interop check docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/msgrpo train --preset quickstart --output-dir runs/quickstart --resume
+
+# Enough for the tests of the core: three packages beyond the quickstart's. A test that needs more skips with one line.
+dev: $(CORE)
+	@echo "Next: .venv/bin/python -m pytest tests/games/test_snake.py"
 
 test: $(DEVELOPMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not long and not real"
@@ -58,6 +63,7 @@ build/interop/%/.installed: $(DEVELOPMENT)
 check: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	git ls-files -z -- "*.py" "*.md" "*.toml" "*.jinja" | xargs -0 $(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/mypy space_app/*.py
 
@@ -79,8 +85,8 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	$(PINNED) torch -e .
 	@touch $@
 
-# What the tests and the site need besides.
-$(DEVELOPMENT) $(SITE): .venv/.installed-%: $(INSTALLED)
+# The further packages of the tests and the site.
+$(CORE) $(DEVELOPMENT) $(SITE): .venv/.installed-%: $(INSTALLED)
 	$(PINNED) torch -e '.[$*]'
 	@touch $@
 

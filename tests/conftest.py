@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,60 @@ from tests.command import Command
 from tests.files import once
 
 __all__ = ["chromium", "open_page"]
+
+OPTIONAL = {
+    *("axe_playwright_python", "datasets", "evaluate", "fastapi", "gguf", "gradio", "jsonschema", "mcp", "openai", "playwright"),
+    *("scipy", "stable_baselines3", "starlette", "tensorboard", "trl", "uvicorn"),
+}
+"""Packages of tests that `make dev` does not install. Tests that need them skip."""
+
+MISSING = sorted(name for name in OPTIONAL if not find_spec(name))
+SERVED = ("hub", "hub_server", "real", "space") if {"uvicorn", "fastapi", "gradio"} & {*MISSING} else ()
+"""Folders whose fixtures need a server or gradio."""
+
+
+def pytest_report_header() -> list[str]:
+    left_out = f", and {', '.join(SERVED)} are left out" if SERVED else ""
+    return [f"tests that need {', '.join(MISSING)} skip{left_out} (`make test` installs them)"] * bool(MISSING)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.doctest_ignore_import_errors |= bool(MISSING)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if collection_path.name in SERVED and collection_path.parent.name == "tests" else None
+
+
+class CoreModule(pytest.Module):
+    """A file of tests, which is skipped if it imports an optional package that is not installed."""
+
+    def _getobj(self) -> object:
+        try:
+            return super()._getobj()
+        except self.CollectError as error:
+            _skip_without_package(error.__cause__, allow_module_level=True)
+            raise
+
+
+def _skip_without_package(error: BaseException | None, *, allow_module_level: bool = False) -> None:
+    package = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in OPTIONAL:
+        pytest.skip(f"needs the package {package}: `make test` installs it", allow_module_level=allow_module_level)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return CoreModule.from_parent(parent, path=module_path)  # type: ignore[no-any-return]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        _skip_without_package(error)
+        raise
+
 
 # A machine under load has no time limits, and CI tries the same examples every time.
 settings.register_profile("msgrpo", deadline=None, derandomize="CI" in os.environ)
