@@ -16,6 +16,7 @@ import game_tables
 import lake_tables
 import numpy as np
 
+from benchmark import formats
 from benchmark.experiments import experiment
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import tables as throughput
@@ -33,7 +34,8 @@ from tests.real.cases import CASES
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "vllm", "real-models")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "vllm")),
+    *(f"docs/guide/{page}.md" for page in ("real-models", "prompt-formats")),
     "benchmark/throughput/results/README.md",
 )
 
@@ -202,6 +204,7 @@ def _real_cell(test: Mapping[str, Any]) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "formats": formats.table,
     "origins": origins,
     "presets": presets,
     "suites": suites,
