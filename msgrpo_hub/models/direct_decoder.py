@@ -125,22 +125,13 @@ class DirectDecoder:
 
 def is_direct(model: PreTrainedModel | PeftModel) -> bool:
     """Whether `DirectDecoder` computes the model: a known family as transformers has it, with or without LoRA, without hooks."""
-    return is_known(model) and not hooked(model)
-
-
-def hooked(model: nn.Module) -> str:
-    """The first module with a hook, such as `model.embed_tokens`; empty without any."""
-    modules = model.named_modules()
-    return next((name or "it" for name, m in modules if m._forward_hooks or m._forward_pre_hooks or hasattr(m, "_hf_hook")), "")
-
-
-def is_known(model: PreTrainedModel | PeftModel) -> bool:
-    """Whether all modules of the model belong to a known family in transformers."""
     causal = base_of(model)
     family = next((name for name in FAMILIES if type(causal).__name__ == f"{name}ForCausalLM"), None)
     if family is None or not type(causal).__module__.startswith("transformers."):
         return False
     if isinstance(model, PeftModel) and any(config.is_prompt_learning for config in model.peft_config.values()):
+        return False
+    if any(m._forward_hooks or m._forward_pre_hooks or hasattr(m, "_hf_hook") for m in model.modules()):
         return False
     parts: list[nn.Module] = []
     for layer in cast(Any, causal).model.layers:

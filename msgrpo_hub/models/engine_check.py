@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
-from msgrpo_hub.models.direct_decoder import hooked, is_direct, is_known
+from msgrpo_hub.models.direct_decoder import is_direct
 from msgrpo_hub.models.fast_forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
@@ -103,7 +103,7 @@ def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: i
 
 def _compare(model: Model, kind: EngineName, reference: _Reference) -> Choice:
     """The first forward, in the order of speed, that computes the reference."""
-    problem = f"{where} has a hook" if kind != "plain" and is_known(model) and (where := hooked(model)) else ""
+    problem = ""
     if kind != "plain":
         for direct in (True, False) if is_direct(model) else (False,):
             refused, choice = problem, Choice(FastForward, direct)
