@@ -11,18 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "evaluate"]
 
-_MODULES = {"compare": "comparison", "evaluate": "runner"}
-_NOT_PUBLIC = {
+_MODULES = {
+    **{"compare": "comparison", "evaluate": "runner", "find_results": "results", "plays": "summary"},
     **dict.fromkeys(("Comparison", "compare_paired"), "paired"),
     **dict.fromkeys(("Interval", "mean_interval", "wilson"), "statistics"),
     **dict.fromkeys(("score_episode", "score_steps"), "scores"),
-    "find_results": "results",
-    "plays": "summary",
 }
-"""Used by the Space, which is part of this repository."""
+"""Name → its module. The Space uses those that are not in `__all__`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES | _NOT_PUBLIC:
-        return getattr(importlib.import_module(f"{__name__}.{(_MODULES | _NOT_PUBLIC)[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

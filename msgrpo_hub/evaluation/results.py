@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
@@ -33,7 +32,7 @@ class Result:
     scores: list[EpisodeScore] = field(repr=False)
     steps: list[list[StepScore]] = field(repr=False)
     failures: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    """Episodes that a server failed when the run was last played, each with index, seed, turn and error."""
+    """Episodes that a server failed to answer in the last call, each with index, seed, turn and error."""
 
     @property
     def player(self) -> str:
@@ -88,12 +87,19 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def find_results(path: Path) -> list[Result]:
-    """All runs under a folder, sorted by path. Raises `UserError` if there are none, or one does not hold together."""
+    """All runs under a folder, sorted by path. Raises `UserError` if there are none, or a file of one is damaged."""
     results = [load_result(folder) for folder in find_runs(path)]
     for result in results:
-        wrong_type = _wrong_type(result.config, _CONFIG) or _wrong_type(result.summary, _SUMMARY)
-        if problem := wrong_type or _wrong_score(result) or _lost(result):
-            raise _unreadable(result.folder, problem)
+        figures = [result.summary[name] for name in ("reward", "success", "luck_adjusted") if result.summary.get(name)]
+        parts = [(result.config, _CONFIG), (result.summary, _SUMMARY), *((figure, _FIGURE) for figure in figures)]
+        for values, types in parts:
+            for name, kinds in types.items():
+                if name not in values or type(values[name]) not in kinds:
+                    raise _unreadable(result.folder, f"{name} is {shown(values.get(name, 'missing'))}")
+        found = {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}
+        for name, count in found.items():
+            if count != result.summary[name]:
+                raise _unreadable(result.folder, f"the tables have {count} of {result.summary[name]} {name}")
     return results
 
 
@@ -101,47 +107,24 @@ def _unreadable(folder: Path, why: object) -> UserError:
     return UserError(f"no readable run in {str(folder)!r} ({why}): expected the files that `msgrpo eval` writes")
 
 
-def _lost(result: Result) -> str:
-    """What the tables lack of the episodes and steps that the summary counts; empty if they have all."""
-    found = {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}
-    lost = [f"{count} of {result.summary[name]} {name}" for name, count in found.items() if count != result.summary[name]]
-    return f"the tables have {lost[0]}" if lost else ""
-
-
-def _wrong_score(result: Result) -> str:
-    """The first score whose mean or interval is not as expected; empty if all are."""
-    ends = {"mean": float, "low": float | None, "high": float | None}
-    scores = {name: result.summary[name] for name in ("reward", "success", "luck_adjusted")}
-    wrong = {name: _wrong_type(score, ends) for name, score in scores.items() if score}
-    return next((f"of {name}, {problem}" for name, problem in wrong.items() if problem), "")
-
-
-def _wrong_type(values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
-    """The first value that is missing or has another type than expected; empty if all are as expected."""
-    for name, hint in hints.items():
-        if name not in values:
-            return f"no {name}"
-        if expected := misfit(values[name], hint):
-            return f"{name} is {shown(values[name])}, expected {expected}"
-    return ""
-
-
-_CONFIG: dict[str, Any] = {
-    **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
-    **{"prompt_format": str, "prompt_format_hash": str, "episodes": Count},
+_NUMBER, _NONE = (int, float), type(None)
+_CONFIG: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("player", "task", "task_hash", "suite", "split", "prompt_format", "prompt_format_hash"), (str,)),
+    **{"harness": (int,), "episodes": (int,), "identity": (dict,)},
 }
-"""Type hints of the configuration of every run."""
-
-_SUMMARY: dict[str, Any] = {
-    **dict.fromkeys(("complete", "above_optimum"), bool),
-    **dict.fromkeys(("episodes", "failed", "steps"), int),
-    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), float),
-    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), dict | None),
-    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), float | None),
-    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), int | None),
-    "references": dict,
+"""Types of the values of a configuration."""
+_SUMMARY: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("complete", "above_optimum"), (bool,)),
+    **dict.fromkeys(("episodes", "failed", "steps"), (int,)),
+    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), _NUMBER),
+    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), (dict, _NONE)),
+    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), (*_NUMBER, _NONE)),
+    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), (int, _NONE)),
+    "references": (dict,),
 }
-"""Type hints of the summary of every run."""
+"""Types of the values of a summary."""
+_FIGURE: dict[str, tuple[type, ...]] = {"mean": _NUMBER, "low": (*_NUMBER, _NONE), "high": (*_NUMBER, _NONE)}
+"""Types of the values of a score."""
 
 
 def run_tables(
@@ -181,22 +164,25 @@ def run_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_DISPLAYED = 12
-"""Characters of a commit or a hash in a name."""
-
-
 def player_names(results: Sequence[Result]) -> dict[str, str]:
-    """A unique name per identity: the player's name, followed by what differs if several identities share it.
+    """A unique name per player and identity: the player's name, followed by what differs if several identities share it.
 
-    That is the folder of the player's results where each has its own, as adapters of several runs have.
+    That is the folder of the player's results if each has its own, as adapters of several runs have.
     """
     identities = {player_key(result): result for result in results}
     names = {}
     for key, result in identities.items():
-        namesakes = [other for other in identities.values() if other.player == result.player]
-        folders = {_player_folder(other) for other in namesakes}
-        suffix = _player_folder(result) if len(folders) == len(namesakes) and "" not in folders else _differing(result, namesakes)
-        names[key] = f"{result.player} ({suffix})" if len(namesakes) > 1 else result.player
+        same = [other for other in identities.values() if other.player == result.player]
+        folders = [_player_folder(other) for other in same]
+        if len(same) == 1:
+            names[key] = result.player
+        elif len(set(folders)) == len(same) and "" not in folders:
+            names[key] = f"{result.player} ({_player_folder(result)})"
+        else:
+            own = {what: str(value) for what, value in identity_of(result).items()}
+            own = {w: v[:12] if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", v) else v for w, v in own.items()}
+            differing = [w for w, v in identity_of(result).items() if any(identity_of(other).get(w) != v for other in same)]
+            names[key] = f"{result.player} ({', '.join(f'{what} {own[what]}' for what in differing)})"
     return names
 
 
@@ -206,17 +192,8 @@ def _player_folder(result: Result) -> str:
     return player if run == run_hash(result.config) else ""
 
 
-def _differing(result: Result, namesakes: Sequence[Result]) -> str:
-    others = [identity_of(other) for other in namesakes]
-    own = identity_of(result).items()
-    return ", ".join(f"{what} {_shortened(str(value))}" for what, value in own if any(o.get(what) != value for o in others))
-
-
-def _shortened(value: str) -> str:
-    return value[:_DISPLAYED] if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", value) else value
-
-
 def player_key(result: Result) -> str:
+    """A key that results of the same player, with the same identity and prompt format, share."""
     return json.dumps([result.player, identity_of(result)], sort_keys=True)
 
 

@@ -1,34 +1,32 @@
-"""Runs: a player plays the tasks of a suite in batches, and every episode is on the disk before the turn after its end.
+"""Runs: a player plays the tasks of a suite in batches. Each finished episode is on the disk before the next turn.
 
-An interrupted run resumes, and its files are the same, byte for byte. A model on this machine rounds by the rows of its batch, so
-its batches are always the same episodes: one with a missing episode is computed whole again, and the episodes that are on the
-disk stay. For scripted players and servers the batch decides nothing, so only the missing episodes are played.
+An interrupted run resumes, and its files are the same, byte for byte. A local model rounds by the rows of its batch, so its
+batches always have the same episodes: a batch with a missing episode is played whole again. For scripted players and servers,
+only the missing episodes are played.
 
-An episode that a server failed to answer is played again by the next call; until then, the run is marked as not complete and
-that episode is not scored.
+The next call repeats an episode that a server failed to answer. Until then the run is not complete and the episode not scored.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from tqdm import tqdm
 
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
 from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.progress import Progress
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
-from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, repeats_of
 from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
@@ -58,14 +56,12 @@ def evaluate(
     """Plays a suite with some players and stores the results in the output folder; an interrupted run resumes.
 
     Args:
-        players: names as `msgrpo eval` takes them; they share only the seeds.
+        players: names as `msgrpo eval` takes them.
         suite: name of a suite, or path of a TOML file.
         output_dir: results go to `<player>/<commit>/<task>/<run hash>/` in it.
-        settings: how models act; by default they sample at temperature 0.5.
-        batch_size: episodes played together; more is faster and takes more memory. A model on this machine rounds by the
-            batch, so the size is part of its run's identity: a run of another size is another run.
-        repeats: how many times each board is played, with dynamics and sampling of its own each time; None is once, or as often
-            as the suite says.
+        settings: how models sample; by default at temperature 0.5.
+        batch_size: episodes played together. A local model rounds by the batch, so another size is another run.
+        repeats: plays of each board, each with its own dynamics and sampling; None uses the suite's number.
         on_task: called after each task of each player.
 
     Returns:
@@ -121,19 +117,25 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
-    with (
-        disk_errors(folder, lambda: f"{len(run_files.logged(folder / run_files.LOG))} finished episodes are safe there"),
-        _alone(folder, f"{player.name} on {task}"),
-    ):
-        if done := _completed(folder, config):  # by the process that held the folder
-            return done
-        write_json(folder / run_files.CONFIG, config)
-        _play(player, suite, task, folder, batch_size)
-        return finish(folder, config)
+    with disk_errors(folder, lambda: f"{len(run_files.logged(folder / run_files.LOG))} finished episodes are safe there"):
+        lock = FileLock(folder / run_files.LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            print(f"another process plays {player.name} on {task}: waiting for its result", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            if done := _completed(folder, config):  # by the process that held the lock
+                return done
+            write_json(folder / run_files.CONFIG, config)
+            _play(player, suite, task, folder, batch_size)
+            return finish(folder, config)
+        finally:
+            lock.release()
 
 
 def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
-    """The result of a run that has all its episodes; None if it lacks some. Raises `UserError` if the folder has another run."""
+    """The result of a run that has all its episodes, or None. Raises `UserError` if the folder has another run."""
     if not (folder / run_files.RESULTS).exists():
         return None
     done = load_result(folder)
@@ -145,21 +147,6 @@ def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
         return None
     _clear(folder)  # the call that completed the run may have been killed before this
     return done
-
-
-@contextmanager
-def _alone(folder: Path, what: str) -> Iterator[None]:
-    """Waits until no other process plays the run of a folder."""
-    lock = FileLock(folder / run_files.LOCK)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        print(f"another process plays {what}: waiting for its result", file=sys.stderr, flush=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _run_folder(player: Player, task: str, config: dict[str, Any], output_dir: Path) -> Path:
@@ -199,31 +186,49 @@ def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH)
 
 
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
-    """Plays the episodes that are not in the log yet."""
+    """Plays the episodes that are not in the log yet, in batches of `batch_size`."""
     game, log, keys = make_game(task), folder / run_files.LOG, suite.episode_keys(task)
-    done = run_files.read_log(log, game.id).episodes
     failures = folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
-    with Progress(f"{player.name[-30:]} · {task}", len(keys), game.horizon, done.values()) as progress:
-        for indices in _batches(player, len(keys), set(done), batch_size):
-            missing = set(indices).difference(done)
-            batch = _Batch(log=log, failures=failures, indices=indices, missing=missing, progress=progress)
-            progress.on_batch()
+    done = run_files.read_log(log, game.id).episodes
+    of_run = [index for index in range(len(keys)) if player.batched or index not in done]
+    batches = [of_run[start : start + batch_size] for start in range(0, len(of_run), batch_size)]
+    with tqdm(desc=f"{player.name[-30:]} · {task}", unit="episode", total=len(keys), initial=len(done), bar_format=_BAR) as bar:
+        progress = _Progress(bar, game.horizon, [episode.reward for episode in done.values()])
+        for indices in (indices for indices in batches if not done.keys() >= set(indices)):
+            batch = _Batch(log=log, failures=failures, indices=indices, missing=set(indices) - done.keys(), progress=progress)
+            batch_keys = [keys[index] for index in indices]
+            own_format = asked_in(player, suite)
             play_episodes(
-                game,
-                player.policy,
-                [keys[index] for index in indices],
-                batch.on_turn,
-                on_episode=batch.on_episode,
-                prompt_format=asked_in(player, suite),
+                game, player.policy, batch_keys, batch.on_turn, on_episode=batch.on_episode, prompt_format=own_format
             )
 
 
-def _batches(player: Player, episodes: int, done: set[int], size: int) -> list[list[int]]:
-    """The episodes that are played together, by their indices; see the head of this file."""
-    of_run = range(episodes) if player.batched else [index for index in range(episodes) if index not in done]
-    batches = [list(of_run[start : start + size]) for start in range(0, len(of_run), size)]
-    return [indices for indices in batches if not done.issuperset(indices)]
+_BAR = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+
+
+@dataclass
+class _Progress:
+    """The progress bar. A live episode counts as the played share of its horizon, so the first turn gives a time left."""
+
+    bar: Any
+    horizon: int
+    rewards: list[float]
+    """Of the finished episodes."""
+    errors: set[str] = field(default_factory=set)
+
+    def failed(self, error: str) -> None:
+        """Prints an error the first time it occurs."""
+        if error not in self.errors:
+            self.bar.write(f"failed: {error}", file=sys.stderr)
+        self.errors.add(error)
+
+    def show(self, live: int, turn: int, failed: int) -> None:
+        """Updates the bar after a turn, with the number of live and of failed episodes of the batch."""
+        finished = len(self.rewards)
+        mean = f"{sum(self.rewards) / finished:.3f}" if finished else "–"
+        self.bar.set_postfix_str(f"{finished}/{self.bar.total} finished, reward {mean}, failed {failed}", refresh=False)
+        self.bar.update(finished + live * turn / self.horizon - self.bar.n)
 
 
 @dataclass(kw_only=True)
@@ -236,31 +241,36 @@ class _Batch:
     indices: list[int]
     """The episodes that are played together."""
     missing: set[int]
-    """Those that are not in the log and have not ended."""
-    progress: Progress
+    """Episodes that are not in the log and have not ended."""
+    progress: _Progress
     ended: list[tuple[int, Episode]] = field(default_factory=list)
-    """Those of the current turn."""
+    """Episodes that ended in the current turn."""
     logged_at: float = field(default_factory=time.monotonic)
+    turn: int = 0
+    failed: int = 0
 
     def on_episode(self, position: int, episode: Episode) -> None:
-        """An episode ended. One that an earlier call has logged is as it was."""
+        """Keeps an episode that ended, unless an earlier call has logged it."""
         index = self.indices[position]
         if index not in self.missing:
             return
         self.missing.remove(index)
-        self.progress.on_episode(episode)
         if episode.error:
+            self.failed += 1
+            self.progress.failed(episode.error)
             run_files.append_failure(self.failures, index, episode)
         else:
+            self.progress.rewards.append(episode.reward)
             self.ended.append((index, episode))
 
     def on_turn(self, live: int) -> None:  # noqa: ARG002
-        """All live episodes have played one more turn."""
+        """Logs the episodes that ended in this turn."""
+        self.turn += 1
         if self.ended:
             now = time.monotonic()
             run_files.append_episodes(self.log, self.ended, now - self.logged_at)
             self.ended, self.logged_at = [], now
-        self.progress.on_turn(len(self.missing))
+        self.progress.show(len(self.missing), self.turn, self.failed)
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:

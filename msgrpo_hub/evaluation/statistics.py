@@ -1,15 +1,14 @@
-"""Intervals of means over episodes. The tests measure how often each contains the true mean.
+"""Confidence intervals of means over episodes and over training seeds. The tests measure their coverage.
 
-Success rates and rewards of 0 or 1 have Wilson's interval, other returns a studentised bootstrap. A sample in which nearly all
-values are equal tells a bootstrap nothing about rare values: BCa covers 0.36 at n = 30 where 4 % of rewards are negative. Such a
-sample has an interval for bounded means, which needs the smallest and the largest possible return.
+Success rates and rewards of 0 or 1 get Wilson's interval, other returns a studentised bootstrap. A bootstrap cannot see rare
+values in a sample of nearly equal ones; such a sample gets an interval for bounded means, which needs the return range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,23 +18,28 @@ RESAMPLES = 9_999
 """One less than a round number, so that the percentiles are order statistics."""
 
 SMALLEST_SAMPLE = 30
-"""With fewer values, a bootstrap knows too little about the tails to reach its level."""
+"""Fewest values for a bootstrap: with fewer, its coverage is below the level."""
 
 FEWEST_OTHERS = 6
-"""With fewer values that differ from the most frequent one, a sample is degenerate: its bootstrap says little."""
+"""A sample with fewer values that differ from the most frequent one is degenerate."""
+
+FEWEST_SEEDS = 3
+"""Fewest training seeds for an interval over seeds."""
+
+NO_INTERVAL = "(no interval)"
+"""Shown in place of an interval: too few values, or values that do not differ and have no known bounds."""
 
 RULES = WILSON, BOOTSTRAP, BETTING = "wilson", "studentised bootstrap", "betting on the return range"
-"""The rules of intervals, as `Interval.rule` names them."""
+"""How intervals are computed (`Interval.rule`)."""
 
 ROUNDING = 1e-9
-"""How far a value may lie outside its bounds: sums of floats differ in their last digits."""
+"""Tolerance for values outside their bounds."""
 
 Range = tuple[float, float]
 """The smallest and the largest possible value."""
 
 Floats = npt.NDArray[np.float64]
 
-_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Interval:
     high: float
     level: float = LEVEL
     rule: str = field(default=WILSON, compare=False)
-    """How it was made."""
+    """One of `RULES`."""
 
     def __str__(self) -> str:
         return f"[{self.low:z.3f}, {self.high:z.3f}]"
@@ -68,15 +72,10 @@ def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"{successes} successes in {n} episodes: expected 0 ≤ successes ≤ episodes, and at least one episode")
-    z = _NORMAL.inv_cdf((1 + level) / 2)
-    rate = successes / n
-    shrink = 1 + z**2 / n
-    centre = (rate + z**2 / (2 * n)) / shrink
-    half = z / shrink * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
-    # At both ends the formula gives 0 and 1 up to rounding.
-    low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == n else centre + half
-    return Interval(low, high, level)
+    from scipy.stats import binomtest  # takes half a second to import
+
+    found = binomtest(successes, n).proportion_ci(level, method="wilson")
+    return Interval(float(found.low), float(found.high), level)
 
 
 def mean_interval(
@@ -86,21 +85,20 @@ def mean_interval(
     bounds: Range | None = None,
     boards: Sequence[int] | None = None,
 ) -> Interval | None:
-    """The interval of a mean, by the rule that covers for such values.
+    """The interval of a mean.
 
-    Values of 0 and 1 have Wilson's interval, unless the bounds say that other values are possible. Other values have a
-    studentised bootstrap if at least `FEWEST_OTHERS` of them differ from the most frequent one, else `betting` on the bounds.
-    The result depends only on the values, not on their order, and on `seed`.
+    Values of 0 and 1 get Wilson's interval, unless the bounds allow other values. Other values get a studentised bootstrap, or
+    `betting` if the sample is degenerate. The result does not depend on the order of the values.
 
     Args:
         values: one per episode, shape [n].
         seed: seed of the resampling.
         level: coverage of the interval.
-        bounds: the smallest and the largest possible value, if known (see `games.game.return_range`).
-        boards: the seed of each episode's board. Episodes on one board are not independent: their mean counts as one value.
+        bounds: the smallest and the largest possible value, if known.
+        boards: the seed of each episode's board; the mean of the episodes of one board counts as one value.
 
     Returns:
-        The interval; its width is never 0. None for fewer than 30 values other than 0 and 1, and for nearly equal ones without
+        The interval, never of width 0. None for fewer than 30 values other than 0 and 1, and for a degenerate sample without
         bounds.
 
     Raises:
@@ -135,10 +133,10 @@ def degenerate(sample: Floats) -> bool:
 
 
 def _studentised(sample: Floats, seed: int, level: float, bounds: Range) -> Interval:
-    """The bootstrap-t interval (Efron and Tibshirani 1993, §12.5), from 9,999 resamples; it does not leave the bounds.
+    """The bootstrap-t interval (Efron and Tibshirani 1993, §12.5), clipped to the bounds.
 
-    The quantiles are those of (resampled mean − mean) / resampled standard error. The counts of the distinct values are
-    multinomial. Sampling the counts is cheap, since rewards have few distinct values.
+    Its quantiles are those of (resampled mean − mean) / resampled standard error. Rewards have few distinct values, so the
+    counts of the distinct values are resampled.
     """
     distinct, counts = np.unique(sample, return_counts=True)
     mean = float(distinct @ counts) / len(sample)
@@ -152,12 +150,17 @@ def _studentised(sample: Floats, seed: int, level: float, bounds: Range) -> Inte
     return Interval(max(float(low), bounds[0]), min(float(high), bounds[1]), level, BOOTSTRAP)
 
 
+_STAKES = np.linspace(0.05, 1.0, 20)
+_WEIGHTS = np.append(np.full(19, 0.5 / 19), 0.5)
+"""Half of the capital uses the stake 1, which is best where all values are equal."""
+
+
 def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
     """An interval for the mean of bounded values that covers at every n (Waudby-Smith and Ramdas 2024, JRSS B 86).
 
-    Whoever bets that the mean is above m stakes a share u of the capital on each value. If the mean is m, the expected capital
-    stays 1, so it reaches 2 / (1 − level) with a probability of at most (1 − level) / 2. The low end is the largest m at which
-    it does; the high end comes from the opposite bets. The capital is a mean over constant stakes: their grid of bets.
+    A bet that the mean is above m stakes a share u of the capital on each value. If the mean is m, the expected capital stays
+    1, so it reaches 2 / (1 − level) with a probability of at most (1 − level) / 2. The low end is the largest m at which it
+    does; the high end comes from the opposite bets. The capital is averaged over a grid of stakes.
 
     Args:
         sample: shape [n].
@@ -169,23 +172,95 @@ def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
     """
     low, high = bounds
     scaled = (sample - low) / (high - low)
-    ends = low + (high - low) * _lower_end(scaled, level), high - (high - low) * _lower_end(1 - scaled, level)
-    return Interval(*ends, level, BETTING)
+
+    def refuted(values: Floats) -> float:
+        """The largest mean that the bets refute, by bisection: the capital falls with m. The values lie in [0, 1]."""
+        distinct, counts = np.unique(np.clip(values, 0.0, 1.0), return_counts=True)
+        below, above = 0.0, 1.0
+        for _ in range(50):
+            m = (below + above) / 2
+            with np.errstate(divide="ignore"):  # a stake of 1 loses everything on a value of 0
+                logs = np.log1p(np.outer(_STAKES, distinct / m - 1)) @ counts + np.log(_WEIGHTS)
+            won = np.logaddexp.reduce(logs) >= np.log(2 / (1 - level))
+            below, above = (m, above) if won else (below, m)
+        return below
+
+    return Interval(low + (high - low) * refuted(scaled), high - (high - low) * refuted(1 - scaled), level, BETTING)
 
 
-_STAKES = np.linspace(0.05, 1.0, 20)
-_WEIGHTS = np.append(np.full(19, 0.5 / 19), 0.5)
-"""Half of the capital is staked whole each time, which is best where all values are equal."""
+def method_interval(means: Sequence[float] | Floats, level: float = LEVEL) -> Interval | None:
+    """Student's t interval of a training method's mean score, from the mean scores of its training seeds.
+
+    Episodes of one training run are correlated, so seeds are the sample. If all seeds play the same episodes, the luck of these
+    episodes is not in their spread. The interval is too narrow if some runs collapse and most do not.
+
+    Args:
+        means: one per training seed, shape [seeds].
+        level: coverage of the interval.
+
+    Returns:
+        The interval; None for fewer than 3 seeds, or if all means are equal.
+
+    Raises:
+        ValueError: there are no seeds, or the means are not a flat list of finite numbers.
+    """
+    values = np.asarray(means, dtype=np.float64)
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+        raise ValueError("a method interval needs a flat list of finite means, one per training seed")
+    if len(values) < FEWEST_SEEDS or np.ptp(values) == 0:
+        return None
+    from scipy.stats import t
+
+    low, high = t.interval(level, len(values) - 1, values.mean(), values.std(ddof=1) / len(values) ** 0.5)
+    return Interval(float(low), float(high), level)
 
 
-def _lower_end(sample: Floats, level: float) -> float:
-    """The largest mean m that the bets refute, by bisection: the capital falls with m. The sample lies in [0, 1]."""
-    distinct, counts = np.unique(np.clip(sample, 0.0, 1.0), return_counts=True)
-    refuted, kept = 0.0, 1.0
-    for _ in range(50):
-        m = (refuted + kept) / 2
-        with np.errstate(divide="ignore"):  # the whole stake is lost on a value of 0
-            logs = np.log1p(np.outer(_STAKES, distinct / m - 1)) @ counts + np.log(_WEIGHTS)
-        won = np.logaddexp.reduce(logs) >= np.log(2 / (1 - level))
-        refuted, kept = (m, kept) if won else (refuted, m)
-    return refuted
+def welch(a: Floats, b: Floats, level: float = LEVEL) -> Interval | None:
+    """The interval of mean(b) − mean(a) for samples of different spread (Welch 1947); None if neither has any spread."""
+    if np.ptp(a) == np.ptp(b) == 0:
+        return None
+    from scipy.stats import ttest_ind
+
+    found = ttest_ind(b, a, equal_var=False).confidence_interval(level)
+    return Interval(float(found.low), float(found.high), level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverSeeds:
+    """A figure of a training method over its training seeds."""
+
+    by_seed: Mapping[int, float]
+    """Training seed → the figure of its run."""
+    mean: float
+    std: float | None
+    """Sample standard deviation; None for one seed."""
+    interval: Interval | None
+    """See `method_interval`."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:z.3f} {self.interval or NO_INTERVAL}"
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        ends = None if self.interval is None else [self.interval.low, self.interval.high]
+        return {"mean": self.mean, "interval": ends, "std": self.std, "by_seed": dict(self.by_seed)}
+
+
+def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> OverSeeds:
+    """Mean, spread and interval of a figure over training seeds.
+
+    Args:
+        by_seed: training seed → the figure of its run; at least one.
+        bounds: the smallest and the largest possible value; the interval is clipped to them.
+
+    >>> print(over_seeds({0: 0.9, 1: 1.0, 2: 0.95}, (0.0, 1.0)))
+    0.950 [0.826, 1.000]
+    >>> print(over_seeds({0: 1.0, 1: 1.0, 2: 1.0}))
+    1.000 (no interval)
+    """
+    values = np.array([*by_seed.values()])
+    interval = method_interval(values)
+    if interval and bounds:
+        interval = Interval(max(interval.low, bounds[0]), min(interval.high, bounds[1]), interval.level)
+    std = float(values.std(ddof=1)) if len(values) > 1 else None
+    return OverSeeds(by_seed=dict(by_seed), mean=float(values.mean()), std=std, interval=interval)

@@ -1,4 +1,4 @@
-"""The summary of a run: every score with its interval, and the references on the same episodes."""
+"""The summary of a run, as `results.json` stores it: every score with its interval, and the references on the same episodes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.episode import EpisodeScore, StepScore, known_sum
-from msgrpo_hub.evaluation.statistics import Interval, Range, betting, board_means, degenerate, mean_interval
-from msgrpo_hub.games import Game, base_game, is_remote, make_game
+from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
+from msgrpo_hub.evaluation.results import run_hash
+from msgrpo_hub.evaluation.statistics import Floats, Range, betting, board_means, degenerate, mean_interval
+from msgrpo_hub.evaluation.suites import repeats_of
+from msgrpo_hub.games import base_game, is_remote, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.solving import TIE, silent_value
 from msgrpo_hub.players.registry import SCRIPTED, can_play
@@ -23,7 +25,34 @@ REFERENCE = "planner"
 """The reference player for Snake, which has no exact optimum. Its score is not an upper bound."""
 
 FEWEST_PARSED = 0.5
-"""A player plays if at least this share of its replies was parsed. Otherwise its score is mostly that of doing nothing."""
+"""A player with a smaller share of parsed replies does not play: its score is mostly that of doing nothing."""
+
+
+def run_summary(
+    config: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    scores: Sequence[EpisodeScore],
+    steps: Sequence[Sequence[StepScore]],
+    near_draws: int | None,
+) -> dict[str, Any]:
+    """The content of `results.json`.
+
+    Args:
+        config: of the run.
+        episodes: the finished ones, in order.
+        scores: their scores.
+        steps: the scores of their steps.
+        near_draws: number of samples close to a rounding boundary, or None if unknown (then omitted).
+    """
+    run, missing = run_hash(config), config["episodes"] * repeats_of(config) - len(episodes)
+    return {
+        "run": run,
+        "complete": not missing,
+        "failed": missing,
+        **({} if near_draws is None else {"near_draws": near_draws}),
+        **summarise(config["task"], [episode.seed for episode in episodes], scores, steps, int(run, 16)),
+        **({"repeated": _repeated(repeats_of(config), episodes, scores, int(run, 16))} if repeats_of(config) > 1 else {}),
+    }
 
 
 def summarise(
@@ -33,28 +62,44 @@ def summarise(
 
     Args:
         task: id of the game.
-        seeds: seeds of the scored episodes.
+        seeds: seeds of the scored episodes. Episodes of one seed share a board.
         scores: their scores, in the same order.
         steps: the scores of their steps.
         seed: seed of the bootstrap.
 
     Returns:
-        Per score a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and the rule that made it. All three are
-        None for fewer than 30 boards, unless all values are 0 or 1. Rates of replies are shares of all steps. A score that the
-        game does not have is None.
+        Per score a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and its rule, which are None without an
+        interval. Rates of replies are shares of all steps. A score that the game does not have is None.
     """
-    turns = sum(score.steps for score in scores)
+    game, turns = make_game(task), sum(score.steps for score in scores)
+    bounds, solved = return_range(base_game(game)), bool(scores) and scores[0].value_optimal is not None
     rewards = [score.reward for score in scores]
-    solved = bool(scores) and scores[0].value_optimal is not None
     ends = _references(task, seeds, scores)
-    low, high = ends.get("random", 0.0), best_reference(ends)
+    random, best = ends.get("random", 0.0), best_reference(ends)
+    # Callers round what they compute: last digits vary between processors.
+    adjusted = [round(score.luck_adjusted, 10) for score in scores if score.luck_adjusted is not None]
+    # A regret on every turn, each at most the width of the return range, is subtracted from the best return.
+    worst = bounds[1] - base_game(game).horizon * (bounds[1] - bounds[0])
+    # Where the actions' values are equal, every action is optimal: only the other decisions count.
+    judged = [(step.regret, step.optimal_actions) for episode in steps for step in episode if step.regret is not None]
+    regrets = [regret for regret, optimal in judged if len(optimal) < len(game.actions)]
+    first = [score.first_mistake for score in scores if score.first_mistake is not None]
+    mistakes = [turn for turn in first if turn >= 0]
     return {
         "episodes": len(scores),
-        **_figures(task, seeds, scores, seed),
-        "normalised": float((np.mean(rewards) - low) / (high - low)) if high is not None and high > low else None,
+        "reward": _mean(rewards, seed, bounds, seeds),
+        "success": _mean([float(score.success) for score in scores], seed, (0.0, 1.0), seeds),
+        "luck_adjusted": _mean(adjusted, seed, bounds if adjusted == rewards else (worst, bounds[1]), seeds),
+        "normalised": float((np.mean(rewards) - random) / (best - random)) if best is not None and best > random else None,
         "regret_per_step": sum(s.regret or 0.0 for s in scores) / turns if solved else None,
-        **_decisions(task, steps),
-        "first_mistake": _first_mistakes(scores) if solved else None,
+        "decisions": len(regrets) if judged else None,
+        "optimal_decisions": sum(regret <= TIE for regret in regrets) / len(regrets) if regrets else None,
+        "first_mistake": {
+            "episodes_without": 1 - len(mistakes) / len(first),
+            "mean_step": float(np.mean(mistakes)) if mistakes else None,
+        }
+        if solved
+        else None,
         "references": ends,
         "unreadable_rate": sum(s.unreadable for s in scores) / max(turns, 1),
         "truncated_rate": sum(s.truncated_replies for s in scores) / max(turns, 1),
@@ -62,7 +107,7 @@ def summarise(
         "steps": turns,
         "prompt_tokens": known_sum([s.prompt_tokens for s in scores]),
         "reply_tokens": known_sum([s.reply_tokens for s in scores]),
-        "above_optimum": _above(rewards, scores, return_range(make_game(task))) if solved else False,
+        "above_optimum": _above(rewards, scores, return_range(game)) if solved else False,
     }
 
 
@@ -72,7 +117,7 @@ def plays(summary: Mapping[str, Any]) -> bool:
 
 
 def rank_key(summary: Mapping[str, Any]) -> tuple[bool, float]:
-    """Sorts results on one task: the best reward first, and after all others the players that do not play: they have no rank."""
+    """Sorts results on one task by reward, the best first. Players that do not play come last."""
     reward = summary["reward"]
     return not plays(summary), -reward["mean"] if reward else math.inf
 
@@ -82,67 +127,27 @@ def best_reference(references: Mapping[str, float]) -> float | None:
     return references.get("optimal", references.get(REFERENCE))
 
 
-def _figures(task: str, boards: Sequence[int], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
-    """The scores that are means over episodes, with their intervals. Episodes of one seed share a board."""
-    game, rewards = base_game(make_game(task)), [score.reward for score in scores]
-    luckless = [round(score.luck_adjusted, 10) for score in scores if score.luck_adjusted is not None]
-    range_of_luckless = return_range(game) if luckless == rewards else luck_adjusted_range(game)
-    return {
-        "reward": _mean(rewards, seed, return_range(game), boards),
-        "success": _mean([float(score.success) for score in scores], seed, (0.0, 1.0), boards),
-        "luck_adjusted": _mean(luckless, seed, range_of_luckless, boards),
-    }
-
-
-def luck_adjusted_range(game: Game) -> Range:
-    """At most the best return, less a regret on every turn, each of which is at most the width of the return range."""
-    low, high = return_range(game)
-    return high - game.horizon * (high - low), high
-
-
 def _mean(values: Sequence[float], seed: int, bounds: Range, boards: Sequence[int]) -> dict[str, Any] | None:
-    """The mean over boards with its interval. Callers round what they compute: last digits vary between processors."""
+    """The mean over boards with its interval."""
     if not values:
         return None
-    interval = mean_interval(values, seed, bounds=bounds, boards=boards)
     counted = values if len(set(Counter(boards).values())) < 2 else board_means(np.array(values), boards)
-    return {"mean": float(np.mean(counted)), **as_figure(interval)}
-
-
-def as_figure(interval: Interval | None) -> dict[str, Any]:
-    """The ends of an interval and its rule as plain data, None without an interval."""
-    return {name: getattr(interval, name, None) for name in ("low", "high", "rule")}
-
-
-def _decisions(task: str, steps: Sequence[Sequence[StepScore]]) -> dict[str, float | None]:
-    """The moves in states whose actions differ in value, and the share of them that was optimal.
-
-    Elsewhere every action is optimal: once the goal is out of reach, or while turns are to spare.
-    """
-    actions = len(make_game(task).actions)
-    judged = [(step.regret, step.optimal_actions) for episode in steps for step in episode if step.regret is not None]
-    regrets = [regret for regret, optimal in judged if len(optimal) < actions]
-    rate = sum(regret <= TIE for regret in regrets) / len(regrets) if regrets else None
-    return {"decisions": len(regrets) if judged else None, "optimal_decisions": rate}
-
-
-def _first_mistakes(scores: Sequence[EpisodeScore]) -> dict[str, float | None]:
-    """The share of episodes without a mistake, and the mean step (from 0) of the first mistake in the others."""
-    turns = [score.first_mistake for score in scores if score.first_mistake is not None]
-    mistakes = [turn for turn in turns if turn >= 0]
-    return {"episodes_without": 1 - len(mistakes) / len(turns), "mean_step": float(np.mean(mistakes)) if mistakes else None}
+    interval = mean_interval(values, seed, bounds=bounds, boards=boards)
+    return {"mean": float(np.mean(counted)), **{name: getattr(interval, name, None) for name in ("low", "high", "rule")}}
 
 
 def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore]) -> dict[str, float]:
-    """The values of silence, of random play and of the reference on the same episodes: exact where the game is solved.
+    """The values of silence, of random play and of the reference on the same episodes; exact if the game is solved.
 
     A game whose rules run elsewhere has none: a stored run is read where they do not run.
     """
     if not scores or is_remote(make_game(task)):
         return {}
-    silent = {"silent": _silence(_game_id(task), _boards(seeds))}
+    game_id, boards = task.partition(":")[0], tuple(dict.fromkeys(seeds))  # scripted players ignore the variant
+    silent = {"silent": _played(game_id, boards, "silent")}
     if scores[0].value_optimal is None:
-        return silent | _played_ends(_game_id(task), _boards(seeds))
+        names = [name for name in ("random", REFERENCE) if can_play(name, make_game(game_id))]
+        return silent | {name: _played(game_id, boards, name) for name in names}
     return {
         **silent,
         "random": float(np.mean([score.value_random for score in scores])),
@@ -150,34 +155,14 @@ def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore])
     }
 
 
-def _game_id(task: str) -> str:
-    """The game of a task without its variant: scripted players have the same rewards on every variant."""
-    return task.partition(":")[0]
-
-
-def _boards(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Every seed once, however often its board was played."""
-    return tuple(dict.fromkeys(seeds))
-
-
-@lru_cache(maxsize=64)
-def _silence(game_id: str, seeds: tuple[int, ...]) -> float:
-    """The mean value of the player `silent`, exact where the game is solved."""
+@lru_cache(maxsize=256)
+def _played(game_id: str, seeds: tuple[int, ...], name: str) -> float:
+    """The mean reward of a scripted player; exact for `silent` on a solved game."""
     game = make_game(game_id)
-    values = [silent_value(game, seed) for seed in seeds] if is_solvable(game) else reference_rewards(game_id, seeds, "silent")
-    return float(np.mean(values))
-
-
-@lru_cache(maxsize=64)
-def _played_ends(game_id: str, seeds: tuple[int, ...]) -> dict[str, float]:
-    """The mean rewards of the random player, and of the reference if it knows the game, on the same seeds."""
-    names = [name for name in ("random", REFERENCE) if can_play(name, make_game(game_id))]
-    return {name: float(np.mean(reference_rewards(game_id, seeds, name))) for name in names}
-
-
-def reference_rewards(task: str, seeds: Sequence[int], name: str) -> list[float]:
-    """The rewards of a scripted player on some seeds."""
-    return [e.reward for e in play_episodes(make_game(task), ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])]
+    if name == "silent" and is_solvable(game):
+        return float(np.mean([silent_value(game, seed) for seed in seeds]))
+    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])
+    return float(np.mean([episode.reward for episode in episodes]))
 
 
 def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore], bounds: Range) -> bool:
@@ -185,6 +170,49 @@ def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore], bounds: Ran
     optimum = np.array([score.value_optimal for score in scores], dtype=float)
     excess = np.array(rewards) - optimum
     low, high = bounds[0] - optimum.max(), bounds[1] - optimum.min()
-    if degenerate(excess) and 0 < high - low < np.inf:  # the spread that is seen says nothing
+    if degenerate(excess) and 0 < high - low < np.inf:  # the observed spread says nothing
         return bool(betting(excess, (low, high), level=0.9999).low > 1e-9)
     return bool(excess.mean() > 4 * excess.std(ddof=1) / len(excess) ** 0.5 + 1e-9) if len(excess) > 1 else False
+
+
+def _repeated(plays: int, episodes: Sequence[Episode], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
+    """The figures of a run that plays each board several times.
+
+    Returns:
+        `boards`: boards that all plays have finished, which the other figures are about. `runs`: the mean of each play over
+        them. `run_to_run`: the standard deviation of the mean of one play over the same B boards, √(Σ_b s_b²) / B, with s_b² the
+        sample variance of board b. `pass_at`: k → the probability that one of k plays succeeds, with its interval over boards.
+        Without such boards, `boards` alone.
+    """
+    of_boards: dict[int, list[EpisodeScore]] = {}
+    for episode, score in zip(episodes, scores, strict=True):
+        of_boards.setdefault(episode.seed, []).append(score)
+    whole = [of_board for of_board in of_boards.values() if len(of_board) == plays]
+    if not whole:
+        return {"boards": 0}
+    values: dict[str, Floats] = {  # shape [boards, plays]
+        name: np.array([[float(getattr(score, name)) for score in of_board] for of_board in whole])
+        for name in ("reward", "success")
+    }
+    successes = values["success"].sum(axis=1)
+    ks = sorted({2**power for power in range(plays.bit_length())} | {plays})
+    boards = range(len(whole))
+    return {
+        "boards": len(whole),
+        "runs": {name: of_plays.mean(axis=0).tolist() for name, of_plays in values.items()},
+        "run_to_run": {
+            name: float(np.sqrt(of_plays.var(axis=1, ddof=1).sum()) / len(whole)) for name, of_plays in values.items()
+        },
+        "pass_at": {str(k): _mean([pass_at_k(plays, int(won), k) for won in successes], seed, (0.0, 1.0), boards) for k in ks},
+    }
+
+
+def pass_at_k(plays: int, successes: int, k: int) -> float:
+    """The unbiased estimate of the probability that one of k plays succeeds: 1 − C(n − c, k) / C(n, k).
+
+    It is the share of all choices of k of the n plays that have a success (Chen et al. 2021, arXiv 2107.03374, §2.1).
+
+    >>> pass_at_k(5, 2, 1), pass_at_k(5, 2, 3), pass_at_k(5, 2, 4)
+    (0.4, 0.9, 1.0)
+    """
+    return 1 - math.comb(plays - successes, k) / math.comb(plays, k)

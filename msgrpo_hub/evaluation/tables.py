@@ -1,4 +1,4 @@
-"""Results as tables for the terminal and for Markdown."""
+"""Results as text: tables for the terminal and for Markdown, and the formats of their numbers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,97 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from msgrpo_hub.evaluation.acting import acting, shown_columns
-from msgrpo_hub.evaluation.paired import Comparison, TaskComparison
-from msgrpo_hub.evaluation.ranks import RANKS, ranks
+import numpy as np
+
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
+from msgrpo_hub.episode import NEAR
+from msgrpo_hub.evaluation.paired import Comparison, Rank, TaskComparison, ranks_of
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
-from msgrpo_hub.evaluation.statistics import BETTING, SMALLEST_SAMPLE
-from msgrpo_hub.evaluation.suites import repeats_of, run_seeds
+from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL, board_means
+from msgrpo_hub.evaluation.suites import repeats_of, run_seeds, suite_names
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
 from msgrpo_hub.games import distinct_boards, is_remote, make_game, splits_of
 
 Row = Sequence[str]
 
+NONE = "–"
+"""Shown where a player or a game has no such value."""
+
+HEADS = ("temperature", "token limit", "prompt format", "engine")
+"""Columns that show how a model samples, in the order of `acting`."""
+
 NEARLY_EQUAL = "† nearly all episodes scored the same: the interval allows for rare returns anywhere in the game's return range"
-"""The footnote of tables with such an interval. It covers at least 95 %, but it is wide."""
+
+RANKS = (
+    "rank: the places that paired tests leave open (sign flips of the rewards on the same seeds, Holm's correction over all\n"
+    "pairs of the table); rows whose ranks overlap may be equally good"
+)
+
+DETECTABLE = (
+    "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
+    "correlation shown (0 where it is –). It has the sign of the difference, unless no such difference can be found\n"
+    "(a player that never fails); none: they find none so often"
+)
+
+REPEATS = "run to run: standard deviation of the mean reward when the same boards are played again"
+
+FEW_PARSED = "under half of its replies parsed: the verdict is mostly about doing nothing"
+
+_MODELS = ("language model", "endpoint")
+
+
+# ---- numbers and layout
+
+
+def with_interval(value: Mapping[str, Any] | None) -> str:
+    """A score with its 95 % interval; † marks one that rests on the return range (see `NEARLY_EQUAL`).
+
+    >>> with_interval({"mean": 0.5, "low": 0.4, "high": 0.6}), with_interval({"mean": 0.5, "low": None, "high": None})
+    ('0.500 [0.400, 0.600]', '0.500 (no interval)')
+    """
+    if value is None:
+        return NONE
+    if value["low"] is None:
+        return f"{value['mean']:z.3f} {NO_INTERVAL}"
+    mark = "†" if value.get("rule") == BETTING else ""
+    return f"{value['mean']:z.3f} [{value['low']:z.3f}, {value['high']:z.3f}]{mark}"
+
+
+def p_value(p: float) -> str:
+    """A p-value with four digits."""
+    return f"{p:.4f}" if p >= 1e-4 else "< 0.0001"
+
+
+def short(name: str, width: int = 36) -> str:
+    """A name shortened in the middle, since the ends distinguish players.
+
+    >>> short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
+    'Qwen/Qwen2…t+adapter'
+    """
+    return name if len(name) <= width else f"{name[: width // 2]}…{name[-((width - 1) // 2) :]}"
+
+
+def aligned(rows: Sequence[Row]) -> str:
+    """Rows as aligned columns under a header line; the first column is left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *right]))
+    return "\n".join([lines[0], "─" * len(lines[0]), *lines[1:]])
+
+
+def markdown(head: Row, rows: Iterable[Row]) -> str:
+    """A table in Markdown."""
+    return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def noted(table: str, gap: str = "\n") -> str:
+    """A table with the footnote for its † marks."""
+    return f"{table}{gap}{NEARLY_EQUAL}{'.' if len(gap) > 1 else ''}" if "†" in table else table
+
+
+# ---- results
 
 
 def results_table(results: Sequence[Result], name: Callable[[Result], str] | None = None) -> str:
@@ -30,44 +108,81 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] | Non
         name: result → name of its player; by default a unique one, shortened.
     """
     unique = player_names(results)
-    groups = same_episodes(results)
-    blocks = [_block(group, name or (lambda result: short(unique[player_key(result)]))) for group in groups]
+    groups, blocks = same_episodes(results), []
+    for group in groups:
+        first = max(group, key=lambda result: int(result.summary["episodes"]))  # a failed run may lack references
+        solved = first.summary["luck_adjusted"] is not None
+        kind = "exact" if solved else "played on the same seeds"
+        head = [f"{first.task}   {played_on(first)}   {kind}: {references_of(first)}", board_note(first)]
+        if first.summary["references"] and best_reference(first.summary["references"]) is None:
+            head.append(f"{REFERENCE} does not know {first.task}: left out")
+        columns = ["luck-adjusted", "optimal moves"] if solved else []
+        table = aligned(_rows(group, name or (lambda result: short(unique[player_key(result)])), ["norm.", *columns]))
+        blocks.append("\n".join([*filter(None, head), noted(table)]))
     return "\n\n".join([*blocks, *([RANKS] if any(len(group) > 1 for group in groups) else [])])
 
 
-def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results grouped by task, its rules, split, episodes and repeats, in this order: only those of one group are comparable.
+def markdown_table(results: Sequence[Result], name: Callable[[Result], str]) -> str:
+    """Results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`.
 
-    A player with several runs of the same episodes, such as those of two suites, counts once: with a complete one, if it has it.
+    Args:
+        results: complete results, a group of `same_episodes`.
+        name: result → name of its player, as Markdown.
+    """
+    note = board_note(results[0])
+    title = f"**{results[0].task}**, {played_on(results[0])}; {references_of(results[0])}\n" + (f"\n*{note}*\n" if note else "")
+    head, *rows = _rows(results, name, ["normalised", "luck-adjusted"])
+    return noted(f"{title}\n{markdown(head, rows)}", "\n\n")
+
+
+def _rows(results: Sequence[Result], name: Callable[[Result], str], columns: Sequence[str]) -> list[Row]:
+    """The head and the rows of a table; `columns` come after the success."""
+    best_first = sorted(results, key=lambda result: rank_key(result.summary))
+    settings = shown_columns(results)
+    rows: list[Row] = [["player", "rank", "reward", "success", *columns, "unparsed / truncated / illegal", *settings]]
+    for result, rank in zip(best_first, ranks(best_first), strict=True):
+        summary, how = result.summary, acting(result)
+        norm = NONE if summary["normalised"] is None else f"{summary['normalised']:.2f}"
+        cells = {"norm.": norm, "normalised": norm, "optimal moves": optimal_moves(summary)}
+        cells |= {"luck-adjusted": with_interval(summary["luck_adjusted"])}
+        faults = " / ".join(f"{summary[rate]:.1%}" for rate in ("unreadable_rate", "truncated_rate", "illegal_rate"))
+        faults += "" if plays(summary) else " DOES NOT PLAY"
+        faults += " ABOVE THE OPTIMUM" if summary["above_optimum"] else ""
+        faults += "" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed"
+        place = NONE if rank is None or len(results) == 1 else str(rank)
+        figures = [with_interval(summary["reward"]), with_interval(summary["success"]), *(cells[column] for column in columns)]
+        rows.append([name(result), place, *figures, faults, *(how[setting] for setting in settings)])
+    return rows
+
+
+def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
+    """Results grouped by task, rules, split, episodes and repeats: only those of one group are comparable.
+
+    A player with several runs of the same episodes, such as those of two suites, counts once, with a complete run if it has one.
     """
 
     def played(result: Result) -> tuple[str, str, int, int, str, str]:
         config = result.config
-        how = str(config["task_hash"]), str(config["harness"])
-        return result.task, config["split"], config["episodes"], repeats_of(config), *how
+        rules = str(config["task_hash"]), str(config["harness"])
+        return result.task, config["split"], config["episodes"], repeats_of(config), *rules
 
     complete_first = sorted(results, key=lambda result: (*played(result), not result.complete))
-    return [_each_player_once(group) for _, group in groupby(complete_first, key=played)]
-
-
-def _each_player_once(results: Iterable[Result]) -> list[Result]:
-    found: dict[str, Result] = {}
-    for result in results:
-        found.setdefault(player_key(result), result)
-    return list(found.values())
+    groups: list[list[Result]] = []
+    for _, group in groupby(complete_first, key=played):
+        found: dict[str, Result] = {}
+        for result in group:
+            found.setdefault(player_key(result), result)
+        groups.append(list(found.values()))
+    return groups
 
 
 def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
-    """A name for each group of `same_episodes`: its task, with as much of its episodes and rules as tells the groups apart."""
+    """A name for each group of `same_episodes`: its task, with its episodes and rules if other groups have the same task."""
     names = [group[0].task for group in groups]
-    for more in (_episodes, _rules):
+    for more in (_episodes, lambda result: f"harness {result.config['harness']}, rules {result.config['task_hash']}"):
         found = Counter(names)
         names = [f"{name}, {more(group[0])}" if found[name] > 1 else name for name, group in zip(names, groups, strict=True)]
     return names
-
-
-def _rules(result: Result) -> str:
-    return f"harness {result.config['harness']}, rules {result.config['task_hash']}"
 
 
 def _episodes(result: Result) -> str:
@@ -83,53 +198,16 @@ def played_on(result: Result) -> str:
 
 
 def board_note(result: Result) -> str:
-    """What a reader must know of the boards; empty if no player can have been trained on them."""
+    """A warning that training may have the same boards; empty if it cannot."""
     if is_remote(make_game(result.task)):
         return "The rules of the game run elsewhere: training may have the same boards, and nothing is simulated again."
     return "" if splits_of(result.task).are_apart else "The game has too few boards to divide: training has the same."
-
-
-def _block(results: list[Result], name: Callable[[Result], str]) -> str:
-    first = max(results, key=lambda result: int(result.summary["episodes"]))  # a failed run may lack references
-    solved = first.summary["luck_adjusted"] is not None
-    kind = "exact" if solved else "played on the same seeds"
-    facts = f"{first.task}   {played_on(first)}   {kind}: {references_of(first)}"
-    title = "\n".join(filter(None, [facts, board_note(first)]))
-    if first.summary["references"] and best_reference(first.summary["references"]) is None:
-        title += f"\n{REFERENCE} does not know {first.task}: left out"
-    best_first, columns = sorted(results, key=lambda result: rank_key(result.summary)), shown_columns(results)
-    head = ["player", "rank", "reward", "success", "norm.", *(["luck-adjusted", "optimal moves"] if solved else [])]
-    rows = [
-        [name(r), place, *_figures(r), *(_exact(r) if solved else []), _faults(r), *(acting(r)[column] for column in columns)]
-        for r, place in zip(best_first, _places(best_first), strict=True)
-    ]
-    return noted(f"{title}\n{aligned([[*head, 'unparsed / truncated / illegal', *columns], *rows])}")
-
-
-def _places(results: Sequence[Result]) -> list[str]:
-    """The ranks of results on the same episodes; a dash for a run that has none, and for a single run."""
-    return ["–" if rank is None or len(results) == 1 else str(rank) for rank in ranks(results)]
 
 
 def references_of(result: Result) -> str:
     """The references of a task with their values, the lowest first."""
     ends = sorted(result.summary["references"].items(), key=lambda end: (float(end[1]), end[0]))
     return ", ".join(f"{name} {value:.2f}" for name, value in ends)
-
-
-def noted(table: str) -> str:
-    """A table with the footnote that its marks refer to."""
-    return f"{table}\n{NEARLY_EQUAL}" if "†" in table else table
-
-
-def _figures(result: Result) -> list[str]:
-    summary = result.summary
-    norm = "–" if summary["normalised"] is None else f"{summary['normalised']:.2f}"
-    return [with_interval(summary["reward"]), with_interval(summary["success"]), norm]
-
-
-def _exact(result: Result) -> list[str]:
-    return [with_interval(result.summary["luck_adjusted"]), optimal_moves(result.summary)]
 
 
 def optimal_moves(summary: Mapping[str, Any]) -> str:
@@ -139,74 +217,109 @@ def optimal_moves(summary: Mapping[str, Any]) -> str:
     ('50% of 210', '–')
     """
     rate = summary["optimal_decisions"]
-    return "–" if rate is None else f"{rate:.0%} of {summary['decisions']:,}"
+    return NONE if rate is None else f"{rate:.0%} of {summary['decisions']:,}"
 
 
-def _faults(result: Result) -> str:
-    summary = result.summary
-    rates = " / ".join(f"{summary[name]:.1%}" for name in ("unreadable_rate", "truncated_rate", "illegal_rate"))
-    above = " ABOVE THE OPTIMUM" if summary["above_optimum"] else ""
-    passive = "" if plays(summary) else " DOES NOT PLAY"
-    return rates + passive + above + ("" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed")
-
-
-def markdown_table(results: Sequence[Result], name: Callable[[Result], str]) -> str:
-    """Results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`.
-
-    Args:
-        results: complete results, a group of `same_episodes`.
-        name: result → name of its player, as Markdown.
-    """
-    note = board_note(results[0])
-    title = f"**{results[0].task}**, {played_on(results[0])}; {references_of(results[0])}\n" + (f"\n*{note}*\n" if note else "")
-    best_first, columns = sorted(results, key=lambda result: rank_key(result.summary)), shown_columns(results)
-    head = ["player", "rank", "reward", "success", "normalised", "luck-adjusted", "unparsed / truncated / illegal", *columns]
-    rows = [
-        [name(r), place, *_figures(r), with_interval(r.summary["luck_adjusted"]), _faults(r), *(acting(r)[c] for c in columns)]
-        for r, place in zip(best_first, _places(best_first), strict=True)
+def ranks(results: Sequence[Result]) -> list[Rank | None]:
+    """The rank of each result on the same episodes; None for a run that is not complete or whose player does not play."""
+    playing = [result for result in results if result.complete and plays(result.summary)]
+    rewards = [
+        board_means(np.array([score.reward for score in result.scores]), [episode.seed for episode in result.episodes])
+        for result in playing
     ]
-    table = f"{title}\n{markdown(head, rows)}"
-    return f"{table}\n\n{NEARLY_EQUAL}." if "†" in table else table
+    found = dict(zip(map(id, playing), ranks_of(rewards), strict=True))
+    return [found.get(id(result)) for result in results]
 
 
-def markdown(head: Row, rows: Iterable[Row]) -> str:
-    """A table in Markdown."""
-    return "\n".join([piped(head), f"|{'---|' * len(head)}", *map(piped, rows)])
+def repeat_table(results: Sequence[Result]) -> str:
+    """One block per task, a line per player; empty if no board was played several times."""
+    blocks = []
+    for group in same_episodes([result for result in results if is_repeated(result)]):
+        rows = [[short(result.player), *repeat_cells(result)] for result in group]
+        table = aligned([["player", *repeat_columns(group[0])], *rows])
+        blocks.append(noted(f"{group[0].task}   {played_on(group[0])}\n{table}"))
+    return "\n\n".join([*blocks, REPEATS]) if blocks else ""
 
 
-def piped(cells: Row) -> str:
-    return f"| {' | '.join(cells)} |"
+def is_repeated(result: Result) -> bool:
+    """Whether some board of a run was played several times."""
+    return bool(result.summary.get("repeated", {}).get("boards"))
 
 
-def with_interval(value: dict[str, Any] | None) -> str:
-    """A score with its 95 % interval; † marks one that rests on the return range (see `NEARLY_EQUAL`).
+def repeat_columns(result: Result) -> Row:
+    """The columns for a run with repeats."""
+    return ["run to run", *(f"pass@{k}" for k in result.summary["repeated"]["pass_at"])]
 
-    >>> with_interval({"mean": 0.5, "low": 0.4, "high": 0.6}), with_interval({"mean": 0.5, "low": None, "high": None})
-    ('0.500 [0.400, 0.600]', '0.500 (n < 30)')
+
+def repeat_cells(result: Result) -> Row:
+    """The figures of a run with repeats."""
+    figures = result.summary["repeated"]
+    return [f"{figures['run_to_run']['reward']:.3f}", *map(with_interval, figures["pass_at"].values())]
+
+
+def near_draws(results: Sequence[Result]) -> list[str]:
+    """One line per local model: how many of its samples were close to a rounding boundary."""
+    counted, lines = [result for result in results if "near_draws" in result.summary], []
+    for key, player in player_names(counted).items():
+        own = [result for result in counted if player_key(result) == key]
+        scored = own[0].config["identity"].get("mode") == "score"  # one choice per step
+        near = sum(result.summary["near_draws"] for result in own)
+        draws = sum(int(result.summary["steps" if scored else "reply_tokens"] or 0) for result in own)
+        lines.append(
+            f"{player}: {near:,} of {draws:,} samples are within {NEAR:g} of a boundary: other rounding may change them"
+        )
+    return lines
+
+
+# ---- how a model samples
+
+
+def acting(result: Result) -> dict[str, str]:
+    """Column of `HEADS` → how the player of a run samples. Other players than models have no such settings."""
+    identity = result.config["identity"]
+    if identity.get("kind") not in _MODELS:
+        return dict.fromkeys(HEADS, NONE)
+    limits = [f"{name.replace('_', '-')} {identity[name]}" for name in ("top_k", "top_p") if name in identity]
+    temperature = NONE if identity.get("temperature") is None else f"{identity['temperature']:g}"
+    temperature = "actions scored" if identity.get("mode") == "score" else ", ".join([temperature, *limits])
+    engine = "server" if identity["kind"] == "endpoint" else str(identity.get("engine", "not recorded"))
+    limit = identity.get("max_new_tokens")
+    return dict(zip(HEADS, (temperature, NONE if limit is None else str(limit), result.prompt_format, engine), strict=True))
+
+
+def shown_columns(results: Sequence[Result]) -> list[str]:
+    """The columns of `HEADS` in which any of the results has a value."""
+    rows = [acting(result) for result in results]
+    return [head for head in HEADS if any(row[head] != NONE for row in rows)]
+
+
+def eval_command(results: Sequence[Result], output_dir: str) -> str:
+    """The command that plays a model with the suite and the settings that most models of a table share.
+
+    The runs may be untrusted: the command contains only numbers, and names of built-in suites and prompt formats.
     """
-    if value is None:
-        return "–"
-    if value["low"] is None:
-        return f"{value['mean']:z.3f} (n < 30)"
-    mark = "†" if value.get("rule") == BETTING else ""
-    return f"{value['mean']:z.3f} [{value['low']:z.3f}, {value['high']:z.3f}]{mark}"
+    models = [result for result in results if result.config["identity"].get("kind") in _MODELS]
+    [(suite, _)] = Counter(result.config["suite"] for result in models or results).most_common(1) or [("standard", 0)]
+    given: Counter[tuple[str, ...]] = Counter()
+    for result in models:
+        identity = result.config["identity"]
+        numbers = {name: identity.get(name) for name in ("temperature", "max_new_tokens", "top_k", "top_p")}
+        flags = [f"--{name.replace('_', '-')} {value}" for name, value in numbers.items() if isinstance(value, (int, float))]
+        flags += ["--mode score"] if identity.get("mode") == "score" else []
+        if result.prompt_format in PROMPT_FORMATS and result.prompt_format != THINK_ACTION.name:
+            flags.append(f"--prompt-format {result.prompt_format}")
+        given[tuple(flags)] += 1
+    shared = given.most_common(1)[0][0] if given else ()
+    known = suite if suite in suite_names() else "standard"
+    return " ".join(["msgrpo eval PLAYER --suite", known, *shared, "--output-dir", output_dir])
 
 
-DETECTABLE = (
-    "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
-    "correlation shown (0 where it is –); with the sign of the difference, unless no such one can be found, as of a player\n"
-    "that never fails; none: they find none so often\n"
-    "pairs needed: how many would find a true difference as large as the one seen, 8 times in 10"
-)
-"""What the last columns of a comparison mean."""
-
-
-FEW_PARSED = "under half of its replies parsed: the verdict is mostly about doing nothing"
+# ---- comparisons
 
 
 def comparison_table(compared: Sequence[TaskComparison]) -> str:
     """One line per task and hypothesis, with the verdict."""
-    head = ["task", "score", "difference", "p (Holm)", "correlation", "detectable", "pairs needed", "n", "verdict"]
+    head = ["task", "score", "difference", "p (Holm)", "correlation", "detectable", "n", "verdict"]
     rows = [[row.task, name, *_compared(found)] for row in compared for name, found in hypotheses(row).items()]
     tests = compared[0].success.family if compared else 0
     title = f"second minus first, on the same seeds; {tests} hypothes{'is' if tests == 1 else 'es'}"
@@ -215,36 +328,15 @@ def comparison_table(compared: Sequence[TaskComparison]) -> str:
 
 
 def hypotheses(row: TaskComparison) -> dict[str, Comparison]:
-    """The comparisons of a task by name: one where every reward is the success."""
+    """The comparisons of a task by name: one if every reward is the success."""
     if row.rewards is row.success:
         return {"reward = success": row.success}
     return {"reward": row.rewards, "success": row.success}
 
 
 def _compared(c: Comparison) -> list[str]:
-    difference = f"{c.difference:+.3f} {c.interval or ('(n < 30)' if c.n < SMALLEST_SAMPLE else '(no interval)')}"
     mark = "†" if c.interval and c.interval.rule == BETTING else ""
-    correlation = "–" if c.correlation is None else f"{c.correlation:.2f}"
+    correlation = NONE if c.correlation is None else f"{c.correlation:.2f}"
     detectable = "none" if c.detectable is None else f"{c.detectable:+.3f}"
-    needed = "–" if c.pairs_needed is None or c.verdict != "inconclusive" else f"{c.pairs_needed:,}"
-    p = f"{c.p_adjusted:.4f}" if c.p_adjusted >= 1e-4 else "< 0.0001"
-    return [difference + mark, p, correlation, detectable, needed, str(c.n), c.verdict]
-
-
-def aligned(rows: Sequence[Row]) -> str:
-    """Rows as aligned columns under a header line; the first column is left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *right]))
-    return "\n".join([lines[0], "─" * len(lines[0]), *lines[1:]])
-
-
-def short(name: str, width: int = 36) -> str:
-    """A name shortened in the middle, since the ends distinguish players.
-
-    >>> short("Qwen/Qwen2.5-3B-Instruct+adapter", 20)
-    'Qwen/Qwen2…t+adapter'
-    """
-    return name if len(name) <= width else f"{name[: width // 2]}…{name[-((width - 1) // 2) :]}"
+    difference = f"{c.difference:+.3f} {c.interval or NO_INTERVAL}{mark}"
+    return [difference, p_value(c.p_adjusted), correlation, detectable, str(c.n), c.verdict]

@@ -1,7 +1,7 @@
-"""Runs from untrusted sources: a run is accepted only if everything in its files follows from the rules.
+"""Runs from untrusted sources: accepted only if everything in their files follows from the rules.
 
-The files are JSON and Parquet, which run no code. Sizes, keys, types and columns are checked before anything is computed from
-them. Then the run is replayed, as by `msgrpo verify`. One claim cannot be checked: that this player gave these replies.
+The files are JSON and Parquet, which run no code. Sizes, keys, names and columns are checked before anything is computed from
+them. Then the run is replayed, as by `msgrpo verify`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.claims import KEYS, harness_problems
 from msgrpo_hub.evaluation.results import Result, load_result
-from msgrpo_hub.evaluation.suites import repeats_of
-from msgrpo_hub.evaluation.verify import problems, unchecked_replies, unchecked_rules
+from msgrpo_hub.evaluation.suites import HARNESS, repeats_of
+from msgrpo_hub.evaluation.verify import KEYS, not_replayed, problems
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import matches
@@ -33,8 +32,6 @@ _MOST_EPISODES = 10_000
 _LONGEST_REPLY = 200_000  # characters
 _LARGEST_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
 
-_REPEATS = "repeats"
-"""The key of a run that plays each board more than once."""
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
 """The characters of names, which are printed in terminals and in Markdown."""
 
@@ -76,14 +73,17 @@ def checked_run(folder: Path) -> Result:
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
     result = load_result(folder)
-    if messages := [*problems(result), *unchecked_rules(result.task), *unchecked_replies(result.prompt_format)]:
+    if messages := [*problems(result), *not_replayed(result.task, result.prompt_format)]:
         raise UserError(messages[0])
     return result
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    def refuse(constant: str) -> float:
+        raise ValueError(constant)
+
     try:
-        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     except (OSError, ValueError, RecursionError) as error:  # RecursionError: deeply nested brackets
         raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
     if not isinstance(value, dict):
@@ -91,29 +91,22 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
-
-
 def _check_config(config: Mapping[str, Any]) -> None:
-    if config.keys() - {_REPEATS} != KEYS:
+    """Checks keys and values that are computed with or printed before the run is replayed."""
+    if config.keys() - {"repeats"} != KEYS:
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(KEYS))}")
-    if unknown := harness_problems(config):
-        raise UserError(unknown[0])
-    episodes = config["episodes"]
+    if type(config["harness"]) is not int or config["harness"] != HARNESS:
+        raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
+    episodes, repeats, identity = config["episodes"], config.get("repeats", 2), config["identity"]
     if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:
         raise UserError(f"its number of episodes is not between 1 and {_MOST_EPISODES:,}")
-    repeats = config.get(_REPEATS, 2)
     if type(repeats) is not int or not 2 <= repeats <= max(_MOST_EPISODES // episodes, 2):
         raise UserError(f"its number of repeats is not between 2 and {max(_MOST_EPISODES // episodes, 2):,}")
-    identity = config["identity"]
-    if not isinstance(identity, dict) or len(identity) > 40 or not {"kind"} <= identity.keys():
+    if not isinstance(identity, dict) or len(identity) > 40 or "kind" not in identity:
         raise UserError("its identity does not say what kind of player it is")
-    names = [config[key] for key in KEYS - {"harness", "identity", "episodes"}]
-    if not all(_is_name(value) for value in [*names, *identity]):
+    if not all(map(_is_name, [*(config[key] for key in KEYS - {"harness", "identity", "episodes"}), *identity])):
         raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
-    settings = [identity.get(name) for name in ("temperature", "max_new_tokens")]
-    if not all(value is None or _is_number(value) for value in settings):
+    if not all(value is None or _is_number(value) for value in map(identity.get, ("temperature", "max_new_tokens"))):
         raise UserError("its temperature or its token limit is not a number")
     if not all(value is None or _is_number(value) or _is_name(value) for value in identity.values()):
         raise UserError("its identity has values that are neither plain names nor numbers")

@@ -1,9 +1,12 @@
-"""Verification: a stored run is replayed on the CPU, and everything in it must follow from the rules."""
+"""Verification: stored actions are replayed on the CPU, and every record must follow from the rules.
+
+Nothing can show who gave the replies.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,20 +16,55 @@ import pyarrow as pa
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, format_hash
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.claims import claim_problems, unchecked_claims
-from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_origin, run_tables
-from msgrpo_hub.evaluation.run_summary import is_plausible, run_summary
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import hash_of, repeats_of, run_keys
-from msgrpo_hub.evaluation.token_check import token_problems, unchecked_tokens
-from msgrpo_hub.games import Game, is_remote, make_game
+from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.scores import judged, score_episode, score_steps
+from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_keys
+from msgrpo_hub.evaluation.summary import run_summary
+from msgrpo_hub.games import is_remote, make_game
+from msgrpo_hub.players.identity_check import identity_problems, is_count
 from msgrpo_hub.rollout import replayed_states, reply_status
-from msgrpo_hub.storage.run_files import TABLES
-from msgrpo_hub.storage.shards import read_table
-from msgrpo_hub.storage.tables import Origin, prompts_of
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
+from msgrpo_hub.storage.shards import missing_updates, read_shard, read_table, shards
+from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
+
+NOT_CHECKED = "who gave the replies"
+
+REPLAYED = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
+"""Below a table of replayed runs."""
+
+KEYS = {
+    *("harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"),
+    *("prompt_format", "prompt_format_hash"),
+}
+"""Keys of the configuration of every run."""
 
 ROUNDING = 1e-9
 """Tolerance for exact values and intervals, since processors add in different orders. Rewards must be equal."""
+
+
+def verify_folder(folder: Path) -> list[dict[str, Any]]:
+    """Checks the runs of `msgrpo eval` below a folder, and the episodes of a rollout dataset or a training run.
+
+    Returns:
+        One row per run, or per player and game of a dataset: player, task, folder, episodes, problems (empty if everything
+        agrees), and unchecked, what could not be checked.
+
+    Raises:
+        UserError: the folder has neither.
+    """
+    rollouts = verify_rollouts(folder)
+    if rollouts and not any(folder.rglob(run_files.RESULTS)):
+        return rollouts
+    if not any(any(folder.rglob(name)) for name in (run_files.RESULTS, run_files.EPISODES)):
+        raise UserError(
+            f"no episodes under {str(folder)!r}: expected a folder that `msgrpo eval --output-dir` has filled, or "
+            "`msgrpo train` with --save-rollouts"
+        )
+    return [*rollouts, *verify(folder)]
+
+
+# ---- runs
 
 
 def verify(folder: Path) -> list[dict[str, Any]]:
@@ -34,35 +72,34 @@ def verify(folder: Path) -> list[dict[str, Any]]:
 
     Each episode must start from the seed of its index, with the randomness of its member. Each stored reply must parse to its
     stored action, and the actions must lead to the stored observations, rewards, end and success. Scores and summary must
-    follow from them. Whether the player really gave these replies cannot be checked.
+    follow from them.
 
     Returns:
-        One row per run: player, task, folder, episodes, problems (empty if everything agrees), and unchecked, what could not
-        be checked: the replies of a prompt format that is not built in, since such formats are never imported.
+        Rows as from `verify_folder`.
     """
-    return [_verified(run) for run in find_runs(folder)]
-
-
-def _verified(folder: Path) -> dict[str, Any]:
-    try:
-        result = load_result(folder)
-        name = str(result.config.get("player", "?"))
-        found = {"player": name, "task": result.task, "folder": str(folder), "episodes": len(result.episodes)}
-        messages = problems(result)
-        return found | {"problems": messages, "unchecked": [] if messages else unchecked(result)}
-    except UserError as error:
-        row = {"player": "?", "task": folder.parent.name, "folder": str(folder)}
-        return row | {"episodes": 0, "problems": [str(error)], "unchecked": []}
+    rows = []
+    for run in find_runs(folder):
+        row: dict[str, Any] = {"player": "?", "task": run.parent.name, "folder": str(run), "episodes": 0}
+        try:
+            result = load_result(run)
+            row |= {"player": result.player, "task": result.task, "episodes": len(result.episodes)}
+            messages = problems(result)
+            rows.append(row | {"problems": messages, "unchecked": [] if messages else unchecked(result)})
+        except UserError as error:
+            rows.append(row | {"problems": [str(error)], "unchecked": []})
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # values that no run has
+            rows.append(row | {"problems": [f"its files cannot be read ({error})"], "unchecked": []})
+    return rows
 
 
 def problems(result: Result) -> list[str]:
     """What disagrees with the rules, as readable messages."""
-    config, messages = result.config, []
+    config = result.config
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
-    if claims := claim_problems(config):
-        return claims
-    game = make_game(result.task)
+    if messages := claim_problems(config):
+        return messages
+    game, messages = make_game(result.task), []
     if config["task_hash"] != (now := hash_of(result.task)):
         messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
     built_in = PROMPT_FORMATS.get(result.prompt_format)
@@ -74,89 +111,91 @@ def problems(result: Result) -> list[str]:
         return [*messages, "its episodes are not those of the suite, each once and in order"]
     if missing := len(keys) - len(played):
         messages.append(f"it is not complete: {missing} of {len(keys)} episodes are missing, play it again")
-    messages += _table_problems(result, [index // repeats_of(config) for index in played])
+    try:
+        indices = [index // repeats_of(config) for index in played]
+        expected = run_tables(config, indices, result.episodes, result.scores, result.steps)
+        for name, file in run_files.TABLES.items():
+            if not read_table(result.folder / file, name).equals(expected[name]):
+                messages.append(f"{file} has other indices or turn numbers, or other columns")
+    except (pa.ArrowException, OverflowError, UserError) as error:
+        messages.append(f"its configuration does not fit the tables ({error})")
     for number, episode in enumerate(result.episodes):
-        messages += [f"episode {number}: {problem}" for problem in _episode_problems(game, result, number, episode)]
+        try:
+            steps = score_steps(game, episode)
+            found = reply_problems(episode, built_in)
+            scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
+            if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
+                found.append("its scores do not follow from its steps")
+        except ValueError as error:
+            found = [str(error)]
+        messages += [f"episode {number}: {problem}" for problem in found]
     near = result.summary.get("near_draws")
     if not messages and not agree(run_summary(config, result.episodes, result.scores, result.steps, near), result.summary):
         messages.append("the summary does not follow from the episodes")
-    return messages if is_plausible(result) else [*messages, "its number of near draws does not fit its replies"]
+    return messages
+
+
+def claim_problems(config: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the harness, the suite and the identity in a configuration, as readable messages."""
+    if type(config.get("harness")) is not int or config["harness"] != HARNESS:
+        return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
+    if missing := sorted(KEYS - config.keys()):
+        return [f"its configuration lacks {', '.join(missing)}"]
+    counts = (config["episodes"], config.get("repeats", 1))
+    if not all(map(is_count, counts)) or config["split"] not in ("validation", "test"):
+        return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
+    messages = []
+    if suite := built_in_suite(str(config["suite"])):
+        if (config["episodes"], config["split"]) != (suite.episodes, suite.split):
+            has, says = f"{suite.episodes} {suite.split} episodes", f"{config['episodes']} {config['split']} episodes"
+            messages.append(
+                f"the suite {suite.name} has {has}, its configuration says {says}: give a suite of your own another name"
+            )
+        elif config["task"] not in suite.tasks:
+            messages.append(f"the suite {suite.name} has no task {str(config['task'])[:80]}")
+    if identity := identity_problems(str(config["player"]), config["identity"]):
+        return [*messages, *identity]
+    kind, batch = config["identity"]["kind"], config["identity"].get("batch_size")
+    if kind in ("language model", "entry point") and not is_count(batch):  # they may round by the batch
+        messages.append(f"its identity is incomplete: {kind} without a valid batch_size")
+    return messages
 
 
 def unchecked(result: Result) -> list[str]:
-    """What cannot be checked, as readable messages."""
-    origin = run_origin(result.config)
-    tokens = [message for episode in result.episodes for message in unchecked_tokens(origin, episode)]
-    foreign = [*unchecked_rules(result.task), *unchecked_replies(result.prompt_format)]
-    return [*foreign, *unchecked_claims(result.config), *dict.fromkeys(tokens)]
+    """What cannot be checked of a run, as readable messages."""
+    own = built_in_suite(str(result.config["suite"])) is None
+    size = [f"number of episodes not checked: {result.config['suite']} is not a built-in suite"] if own else []
+    return [*not_replayed(result.task, result.prompt_format), *size]
 
 
-def unchecked_rules(game_id: str) -> list[str]:
-    """Whether episodes cannot be simulated again, because the rules of their game run elsewhere."""
-    try:
-        remote = is_remote(make_game(game_id))
-    except UserError:  # a problem of its own
-        return []
-    return [f"observations, rewards and ends not simulated again: the rules of {game_id} run elsewhere"] if remote else []
-
-
-def unchecked_replies(prompt_format: str) -> list[str]:
-    """Whether replies cannot be parsed again, because their format is not built in and foreign code is never imported."""
-    return [] if prompt_format in PROMPT_FORMATS else [f"replies not checked: the format {prompt_format} is not built in"]
-
-
-def _table_problems(result: Result, indices: Sequence[int]) -> list[str]:
-    """Differences between the tables of a run and those written from its episodes."""
-    try:
-        expected = run_tables(result.config, indices, result.episodes, result.scores, result.steps)
-    except (pa.ArrowException, OverflowError, UserError) as error:
-        return [f"its configuration does not fit the tables ({error})"]
+def not_replayed(game_id: str, prompt_format: str) -> list[str]:
+    """Why episodes of a game cannot be simulated again, and why replies cannot be parsed again, as readable messages."""
     messages = []
-    for config, name in TABLES.items():
-        if not read_table(result.folder / name, config).equals(expected[config]):
-            messages.append(f"{name} has other indices or turn numbers, or other columns")
+    if is_remote(make_game(game_id)):
+        messages.append(f"observations, rewards and ends not simulated again: the rules of {game_id} run elsewhere")
+    if prompt_format not in PROMPT_FORMATS:  # foreign code is never imported
+        messages.append(f"replies not checked: the format {prompt_format} is not built in")
     return messages
 
 
-def _episode_problems(game: Game, result: Result, number: int, episode: Episode) -> list[str]:
-    try:
-        steps = score_steps(game, episode)
-    except ValueError as error:
-        return [str(error)]
-    legal = [step.legal_actions for step in steps]
-    messages = reply_problems(episode, legal, PROMPT_FORMATS.get(result.prompt_format), run_origin(result.config))
-    scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
-    if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
-        messages.append("its scores do not follow from its steps")
-    return messages
-
-
-def legal_actions(episode: Episode) -> list[tuple[str, ...]]:
-    """The legal actions of every step of an episode. Raises `ValueError` for a record that does not replay."""
-    game = make_game(episode.game_id)
-    return [game.legal_actions(state) for state, _ in zip(replayed_states(game, episode), episode.steps, strict=False)]
-
-
-def reply_problems(
-    episode: Episode, legal: Sequence[Sequence[str]], prompt_format: PromptFormat | None, origin: Origin | None
-) -> list[str]:
-    """Steps whose action, status, legality or tokens are wrong, as readable messages.
+def reply_problems(episode: Episode, prompt_format: PromptFormat | None) -> list[str]:
+    """Steps whose action, status or legality is wrong, as readable messages.
 
     Args:
-        episode: an episode that replays.
-        legal: the legal actions of each of its steps.
+        episode: the record.
         prompt_format: parses its replies; None if the format is not built in.
-        origin: whose tokenizer and token limit apply; None if they are not known.
+
+    Raises:
+        ValueError: the record does not replay.
     """
     game, messages = make_game(episode.game_id), []
-    prompts = prompts_of(episode, prompt_format) if prompt_format else [None] * len(episode.steps)
-    for turn, (step, allowed, prompt) in enumerate(zip(episode.steps, legal, prompts, strict=True), 1):
-        found = token_problems(origin, step.completion, prompt) if origin else []
+    states = replayed_states(game, episode)
+    for turn, (step, state) in enumerate(zip(episode.steps, states, strict=False), 1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
-            found.append(f"its reply does not parse to {step.action!r}")
-        if step.legal != (step.action in allowed) or step.status != reply_status(step.action, step.completion):
-            found.append("its status or its legality does not follow from the rules")
-        messages += [f"turn {turn}: {problem}" for problem in found]
+            messages.append(f"turn {turn}: its reply does not parse to {step.action!r}")
+        legal = step.action in game.legal_actions(state)
+        if step.legal != legal or step.status != reply_status(step.action, step.completion):
+            messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
     return messages
 
 
@@ -169,3 +208,75 @@ def agree(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=0, abs_tol=ROUNDING)
     return bool(a == b)
+
+
+# ---- rollouts
+
+
+def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
+    """Checks the episodes of a rollout dataset, or of a training run's log, which has no scores yet.
+
+    Each reply must parse to its action, and the actions must lead from the seeds to the stored observations, rewards, end and
+    success. Prompts, legal and optimal actions, regrets and sums must follow. Tokens, log-probabilities, advantages and
+    selection are not checked.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def row_of(player: str, game: str) -> dict[str, Any]:
+        empty = {"player": player, "task": game, "folder": str(folder), "episodes": 0, "problems": [], "unchecked": []}
+        return rows.setdefault((player, game), empty)
+
+    for heads, steps in shards(folder):
+        try:
+            of_heads, of_steps = read_shard(heads, steps)
+            rollouts, stored_steps = read_rollouts(of_heads, of_steps), iter(of_steps.to_pylist())
+            for head, rollout in zip(of_heads.to_pylist(), rollouts, strict=True):
+                row = row_of(head["player"] or "training", head["game"])
+                row["episodes"] += 1
+                found = _rollout_problems(head, [next(stored_steps) for _ in rollout.episode.steps], rollout)
+                place = f"{heads.name}, seed {head['seed']}, member {head['member']}"
+                row["problems"] += [f"{place}: {problem}" for problem in found]
+                if not found:
+                    more = not_replayed(rollout.episode.game_id, rollout.prompt_format)
+                    row["unchecked"] += [message for message in more if message not in row["unchecked"]]
+        except (UserError, ValueError, TypeError) as error:
+            row_of(heads.name, "?")["problems"].append(str(error))
+    if missing := missing_updates(folder):
+        row_of("training", "?")["problems"].append(f"the episodes of update {missing[0]} are missing")
+    return list(rows.values())
+
+
+def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout) -> list[str]:
+    """What disagrees with the rules in one episode, as readable messages."""
+    origin = origin_of(head)
+    try:
+        messages = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format))
+        expected_head, expected_steps = rows_of(rollout, origin, judged(rollout.episode) if origin else None)
+    except (UserError, ValueError, TypeError) as error:
+        return [str(error)]
+    compared = [("", dict.fromkeys(EPISODE_COLUMNS) | expected_head, head)]
+    for turn, (expected, stored) in enumerate(zip(expected_steps, steps, strict=True), start=1):
+        compared.append((f"turn {turn}: ", dict.fromkeys(STEP_COLUMNS) | expected, stored))
+    for place, values, stored in compared:
+        names = [name for name, value in values.items() if not agree(value, stored[name])]
+        messages += [f"{place}{name} does not follow from the actions" for name in names]
+    return messages
+
+
+def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
+    """The episodes of an untrusted shard; each must replay, and its replies must parse.
+
+    Raises:
+        UserError: the file cannot be read, or an episode does not follow from the rules; the message names the first problem.
+    """
+    try:
+        rollouts = read_rollouts(*read_shard(heads, steps))
+        for rollout in rollouts:
+            episode = rollout.episode
+            for problem in reply_problems(episode, PROMPT_FORMATS.get(rollout.prompt_format)):
+                raise ValueError(f"seed {episode.seed}, member {episode.member}: {problem}")
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{str(heads)!r} is refused ({error}): expected what was played; `msgrpo verify` shows details") from error
+    return rollouts
