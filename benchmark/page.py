@@ -9,10 +9,8 @@ from typing import Any
 
 from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import content_hash
-from msgrpo_hub.evaluation.acting import eval_command
-from msgrpo_hub.evaluation.ranks import RANKS
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
-from msgrpo_hub.evaluation.tables import markdown, markdown_table, same_episodes, with_interval
+from msgrpo_hub.evaluation.tables import RANKS, eval_command, markdown, markdown_table, same_episodes, with_interval
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
 from msgrpo_hub.players.identity import VERSION

@@ -21,9 +21,8 @@ from benchmark.experiments import experiment
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import tables as throughput
 from benchmark.throughput import vllm, vllm_quickstart
-from msgrpo_hub.evaluation.methods import smallest_p
-from msgrpo_hub.evaluation.power import SIZE, detectable
-from msgrpo_hub.evaluation.statistics import RESAMPLES
+from msgrpo_hub.evaluation.comparison import smallest_p
+from msgrpo_hub.evaluation.paired import SIZE, detectable
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import base_game, make_game
@@ -106,7 +105,7 @@ def _detectable(n: int, rate: float, family: int) -> str:
     """The smallest gain in success over a rate, for players whose successes are uncorrelated."""
     a = np.arange(n) < round(rate * n)
     b = np.random.default_rng(0).permutation(a)
-    found = detectable(a.astype(float), b.astype(float), family, smallest_p=1 / (RESAMPLES + 1))
+    found = detectable(a.astype(float), b.astype(float), family)
     return "none" if found is None else f"{abs(found):.2f}"
 
 

@@ -17,7 +17,7 @@ import players
 from present import bar, number
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.acting import HEADS, NONE
+from msgrpo_hub.evaluation.tables import HEADS, NONE
 from msgrpo_hub.hub import read_leaderboard
 from msgrpo_hub.hub.leaderboard import as_rows
 
@@ -164,7 +164,7 @@ def _score(row: Row, name: str) -> str:
 def _figure(score: dict[str, Any] | None) -> str:
     if score is None:
         return "–"
-    interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "n < 30"
+    interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "no interval"
     return f'{number(score["mean"])} <span class="interval">{escape(interval)}</span>'
 
 

@@ -42,7 +42,7 @@ SPACE = {
     "msgrpo_hub.evaluation": [
         *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "plays", "wilson"),
     ],
-    "msgrpo_hub.evaluation.acting": ["HEADS", "NONE"],
+    "msgrpo_hub.evaluation.tables": ["HEADS", "NONE"],
     "msgrpo_hub.hub.leaderboard": ["as_rows"],
 }
 """Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""

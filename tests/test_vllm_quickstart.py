@@ -29,6 +29,6 @@ def test_runs_that_have_ended_are_summed_up_with_an_interval_over_their_seeds() 
 
     runs = [ended("vllm", seed, 0.5 + seed / 10) for seed in range(3)] + [ended("engine", seed, 0.7) for seed in range(3)]
     *_, last = table(runs)[1]
-    assert last == ["all", "", "", "0.600 [0.352, 0.848] / 0.700 (every seed)", "", "", ""]
+    assert last == ["all", "", "", "0.600 [0.352, 0.848] / 0.700 (no interval)", "", "", ""]
     del runs[1]["test_success_adapter"]
     assert [line[0] for line in table(runs)[1]] == ["0", "1", "2"]

@@ -12,16 +12,12 @@ from numpy.typing import NDArray
 
 from benchmark.experiments.dots import draw_dots, height, in_lines
 from benchmark.experiments.experiment import Values
-from msgrpo_hub.evaluation.methods import welch
-from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, method_interval, over_seeds
-from msgrpo_hub.evaluation.statistics import LEVEL, Interval
+from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, LEVEL, NO_INTERVAL, Interval, method_interval, over_seeds, welch
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import make_game
 
-TOO_FEW, NOTHING = "(n < 3)", "nothing yet"
-"""What stands for an interval of fewer than three seeds, and for a comparison without any."""
-NO_SPREAD = "(every seed)"
-"""What stands for the interval of a difference that is the same for all seeds."""
+NOTHING = "nothing yet"
+"""Shown for a comparison without any seeds."""
 
 Arms = Mapping[str, Mapping[int, Values]]
 """Arm → seed → the values of `training.learning_curve`."""
@@ -51,13 +47,13 @@ def with_interval(of_seeds: Sequence[float], form: str = ".3f", game: str = "") 
     """The mean, and its 95 % interval over training seeds; of rewards on a lake, within what they can be.
 
     >>> with_interval([0.0, 1.0]), with_interval([0.9, 1.0, 0.95], ".2f", "FrozenLake-NotSlippery-v1")
-    ('0.500 (n < 3)', '0.95 [0.826, 1.000]')
+    ('0.500 (no interval)', '0.95 [0.826, 1.000]')
     >>> with_interval([1.0, 1.0, 1.0])
-    '1.000 (every seed)'
+    '1.000 (no interval)'
     """
     bounds = make_game(game).reward_range if game.startswith("FrozenLake") else None  # means in other games stay far from theirs
     found = over_seeds(dict(enumerate(of_seeds)), bounds)
-    return f"{found.mean:{form}} {TOO_FEW if len(of_seeds) < FEWEST_SEEDS else found.range}"
+    return f"{found.mean:{form}} {found.interval or NO_INTERVAL}"
 
 
 def mean_with_interval(seeds: Mapping[int, Values], game: str) -> str:
@@ -81,7 +77,7 @@ class Difference(NamedTuple):
         return int(self.interval.low > 0) - int(self.interval.high < 0) if self.interval else 0
 
     def __str__(self) -> str:
-        return f"{self.mean:+.3f} {self.interval or (TOO_FEW if self.seeds < FEWEST_SEEDS else NO_SPREAD)}"
+        return f"{self.mean:+.3f} {self.interval or NO_INTERVAL}"
 
 
 def differences(arms: Arms, game: str = "", level: float = LEVEL) -> list[Difference]:

@@ -40,8 +40,8 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         type=read_as(Count),
         metavar="K",
-        help="plays of each board, with dynamics and sampling of its own each time: shows how much a run varies, pass@k, and "
-        "what the spread of rewards comes from. Default: 1, or what the suite says",
+        help="plays of each board, each with its own dynamics and sampling: shows how much a run varies, and pass@k. Default: 1, "
+        "or the number of the suite",
     )
     parser.add_argument(
         "--batch-size",
@@ -77,11 +77,9 @@ _REASONS = 3
 def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import given_fields
     from msgrpo_hub.cli.players import quiet_loading
-    from msgrpo_hub.evaluation.repeat_table import repeat_table
-    from msgrpo_hub.evaluation.run_summary import near_draws
     from msgrpo_hub.evaluation.runner import evaluate
-    from msgrpo_hub.evaluation.semantic_table import semantic_table
-    from msgrpo_hub.evaluation.tables import results_table
+    from msgrpo_hub.evaluation.semantic import semantic_table
+    from msgrpo_hub.evaluation.tables import near_draws, repeat_table, results_table
     from msgrpo_hub.players.settings import PlayerSettings
 
     for name in options.players:
@@ -195,11 +193,11 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _compare_methods(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.methods import compare_methods, methods_table
+    from msgrpo_hub.evaluation.comparison import compare_methods, methods_table
 
     compared = compare_methods(options.first, options.second)
     if options.json:
-        print_json([asdict(row) | {"difference": row.difference, "verdict": row.verdict} for row in compared])
+        print_json([asdict(row) for row in compared])
     else:
         print_text(methods_table(compared))
 
@@ -222,8 +220,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.not_checked import ALWAYS
-    from msgrpo_hub.evaluation.verify_rollouts import verify_folder
+    from msgrpo_hub.evaluation.verify import NOT_CHECKED, verify_folder
 
     checked = verify_folder(options.folder)
     wrong = [row for row in checked if row["problems"]]
@@ -235,7 +232,7 @@ def _verify(options: argparse.Namespace) -> None:
             print_text("\n      ".join([head, *row["problems"][:3], *row["unchecked"]]))
     if wrong:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
-    print(f"\nnot checked: {ALWAYS}", file=sys.stderr)
+    print(f"\nnot checked: {NOT_CHECKED}", file=sys.stderr)
     saved = any(options.folder.glob("rollouts/default/*.parquet"))
     folder = shlex.quote(str(options.folder))
     print_next(f"msgrpo push rollouts {folder} USER/NAME" if saved else f"msgrpo report {folder}")

@@ -31,10 +31,9 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.acting import eval_command
-    from msgrpo_hub.evaluation.not_checked import not_checked
-    from msgrpo_hub.evaluation.semantic_table import semantic_table
-    from msgrpo_hub.evaluation.tables import results_table, short
+    from msgrpo_hub.evaluation.semantic import semantic_table
+    from msgrpo_hub.evaluation.tables import eval_command, results_table, short
+    from msgrpo_hub.evaluation.verify import REPLAYED
     from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
 
     board = read_leaderboard(options.source, revision=options.revision)
@@ -45,7 +44,7 @@ def _leaderboard(options: argparse.Namespace) -> None:
         print_text(as_markdown(shown, at=shown.commit))
     else:
         tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
-        print_text("\n\n".join(filter(None, [*tables, not_checked(shown.results) if shown.results else ""])))
+        print_text("\n\n".join(filter(None, [*tables, REPLAYED if shown.results else ""])))
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"

@@ -167,9 +167,7 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
                 raise UserError(f"{task}: {other.folder} has other episodes than {a[0].folder}; expected one suite")
         alone.append(compare_seeds(task, *(np.array([run.summary["reward"]["mean"] for run in runs]) for runs in (a, b))))
     adjusted = holm([row.p for row in alone])
-    return [
-        replace(row, p_adjusted=p, verdict=verdict(row.difference, p)) for row, p in zip(alone, adjusted, strict=True)
-    ]
+    return [replace(row, p_adjusted=p, verdict=verdict(row.difference, p)) for row, p in zip(alone, adjusted, strict=True)]
 
 
 def _checkpoints(folder: Path) -> dict[str, list[Result]]:
@@ -182,7 +180,9 @@ def _checkpoints(folder: Path) -> dict[str, list[Result]]:
     checkpoints = {checkpoint: run for runs in tasks.values() for checkpoint, run in runs.items()}
     for task, runs in tasks.items():
         for checkpoint in checkpoints.keys() - runs.keys():
-            raise UserError(f"{checkpoints[checkpoint].player} has not played {task}: expected one suite for all of {str(folder)!r}")
+            raise UserError(
+                f"{checkpoints[checkpoint].player} has not played {task}: expected one suite for all of {str(folder)!r}"
+            )
         if len(runs) < FEWEST_SEEDS:
             raise UserError(
                 f"{len(runs)} checkpoints on {task} in {str(folder)!r}: expected one per training seed, at least {FEWEST_SEEDS}"

@@ -14,7 +14,7 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.tables import NONE, aligned, short
+from msgrpo_hub.evaluation.tables import NONE, Row, aligned, short
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.players.identity import identify
 from msgrpo_hub.players.sample_play import RecordingPolicy, prompts_of, scripted_prompts
@@ -143,7 +143,7 @@ def _lengths(prompts: Sequence[Prompt], encoder: Any, reply: float) -> list[floa
     if encoder:
         from msgrpo_hub.models.context import prompt_lengths  # loads torch only when needed
 
-        return [length.tokens(reply) for length in prompt_lengths(encoder, prompts)]
+        return [length.fixed + length.replies * reply for length in prompt_lengths(encoder, prompts)]
     found = []
     for prompt in prompts:
         past = sum(role == "assistant" for role, _ in prompt.contents)
@@ -161,7 +161,7 @@ def probe(
 ) -> tuple[float, float | None]:
     """Plays the first batch until the deadline, but at least two turns.
 
-    The remaining turns count like the last one that was played: the same seconds per episode, and the same share of episodes ends.
+    The remaining turns count like the last one that was played: the same seconds per episode, the same share of ends.
 
     Returns:
         Seconds for all episodes, and the mean tokens of a reply; None for players without tokens.
@@ -189,7 +189,7 @@ def probe(
 
 def estimate_table(estimate: Estimate) -> str:
     """The estimate of a player: a line per task, the sums, and what they assume. Columns without a value are left out."""
-    lines = [("task", "episodes", "calls", "prompt tokens", "reply tokens", "time", "price")]
+    lines: list[Row] = [("task", "episodes", "calls", "prompt tokens", "reply tokens", "time", "price")]
     sums: list[float | None] = [0.0] * 6
     for row in estimate.tasks:
         tokens = [None if each is None else each * row.episodes for each in (row.prompt_tokens, row.reply_tokens)]

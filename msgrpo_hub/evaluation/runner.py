@@ -26,8 +26,8 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, repeats_of
+from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.identity import Player, identify, settled
@@ -199,9 +199,7 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
             batch = _Batch(log=log, failures=failures, indices=indices, missing=set(indices) - done.keys(), progress=progress)
             batch_keys = [keys[index] for index in indices]
             own_format = asked_in(player, suite)
-            play_episodes(
-                game, player.policy, batch_keys, batch.on_turn, on_episode=batch.on_episode, prompt_format=own_format
-            )
+            play_episodes(game, player.policy, batch_keys, batch.on_turn, on_episode=batch.on_episode, prompt_format=own_format)
 
 
 _BAR = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"

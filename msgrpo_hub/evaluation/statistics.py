@@ -41,7 +41,6 @@ Range = tuple[float, float]
 Floats = npt.NDArray[np.float64]
 
 
-
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A confidence interval: over repeated experiments, a share `level` of the intervals contains the true value."""

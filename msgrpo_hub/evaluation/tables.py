@@ -265,9 +265,7 @@ def near_draws(results: Sequence[Result]) -> list[str]:
         scored = own[0].config["identity"].get("mode") == "score"  # one choice per step
         near = sum(result.summary["near_draws"] for result in own)
         draws = sum(int(result.summary["steps" if scored else "reply_tokens"] or 0) for result in own)
-        lines.append(
-            f"{player}: {near:,} of {draws:,} samples are within {NEAR:g} of a boundary: other rounding may change them"
-        )
+        lines.append(f"{player}: {near:,} of {draws:,} samples are within {NEAR:g} of a boundary: other rounding may change them")
     return lines
 
 

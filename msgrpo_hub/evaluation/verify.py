@@ -82,7 +82,7 @@ def verify(folder: Path) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"player": "?", "task": run.parent.name, "folder": str(run), "episodes": 0}
         try:
             result = load_result(run)
-            row |= {"player": result.player, "task": result.task, "episodes": len(result.episodes)}
+            row |= {"player": str(result.config.get("player", "?")), "task": result.task, "episodes": len(result.episodes)}
             messages = problems(result)
             rows.append(row | {"problems": messages, "unchecked": [] if messages else unchecked(result)})
         except UserError as error:
@@ -278,5 +278,7 @@ def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
     except UserError:
         raise
     except (ValueError, TypeError) as error:
-        raise UserError(f"{str(heads)!r} is refused ({error}): expected what was played; `msgrpo verify` shows details") from error
+        raise UserError(
+            f"{str(heads)!r} is refused ({error}): expected what was played; `msgrpo verify` shows details"
+        ) from error
     return rollouts

@@ -17,7 +17,7 @@ from msgrpo_hub.downloads.names import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
-from msgrpo_hub.evaluation.statistics import BETTING
+from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL
 from msgrpo_hub.evaluation.suites import repeats_of, task_hash
 from msgrpo_hub.games import Game, make_game, splits_of
 from msgrpo_hub.games.game import return_range
@@ -52,7 +52,7 @@ class Figure:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.mean:z.3f} (n < 30)"
+            return f"{self.mean:z.3f} {NO_INTERVAL}"
         wide = ", wide since nearly all episodes scored the same" if self.rule == BETTING else ""
         return f"{self.mean:z.3f} [{self.low:z.3f}, {self.high:z.3f}]{wide}"
 

@@ -19,15 +19,12 @@ from tqdm import tqdm
 from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.errors import UserError, shown, unknown
-from msgrpo_hub.evaluation.acting import acting
-from msgrpo_hub.evaluation.not_checked import not_checked
-from msgrpo_hub.evaluation.ranks import RANKS, ranks
 from msgrpo_hub.evaluation.results import Result, player_key, player_names, run_hash
-from msgrpo_hub.evaluation.semantic_table import semantic_markdown
+from msgrpo_hub.evaluation.semantic import semantic_table
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import markdown_table, same_episodes
+from msgrpo_hub.evaluation.tables import RANKS, acting, markdown_table, ranks, same_episodes
 from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
-from msgrpo_hub.evaluation.verify import unchecked
+from msgrpo_hub.evaluation.verify import REPLAYED, unchecked
 from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.uploading import Target, listing
 from msgrpo_hub.storage import run_files
@@ -203,7 +200,7 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
         return f"[{board.name(result)}]({pages}/{place(result.folder)})" if at else board.name(result)
 
     tables = [markdown_table(group, name) for group in same_episodes(board.results)]
-    notes = [f"{RANKS}.", semantic_markdown(board.results, name), f"*{not_checked(board.results)}*"] if tables else []
+    notes = [f"{RANKS}.", semantic_table(board.results, name, as_markdown=True), f"*{REPLAYED}*"] if tables else []
     return "\n\n".join(filter(None, [*tables, *notes]))
 
 

@@ -28,9 +28,9 @@ from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.acting import eval_command
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
+from msgrpo_hub.evaluation.tables import eval_command
 from msgrpo_hub.evaluation.untrusted import FILES
 from msgrpo_hub.hub.cards import render
 from msgrpo_hub.hub.leaderboard import (

@@ -27,7 +27,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
-from msgrpo_hub.evaluation.verify_rollouts import checked_rollouts
+from msgrpo_hub.evaluation.verify import checked_rollouts
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Split
 from msgrpo_hub.hub.rollout_card import Statistics, render_rollouts

@@ -21,14 +21,23 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.comparison import paired_values
 from msgrpo_hub.evaluation.paired import compare_tasks
-from msgrpo_hub.evaluation.repeat_table import COLUMNS, cells, columns, is_repeated
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
-from msgrpo_hub.evaluation.semantic import semantic_scores
-from msgrpo_hub.evaluation.semantic_table import meaning
+from msgrpo_hub.evaluation.semantic import meaning, semantic_scores
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.suites import run_seeds
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import board_note, hypotheses, optimal_moves, played_on, same_episodes, titles
+from msgrpo_hub.evaluation.tables import (
+    REPEATS,
+    board_note,
+    hypotheses,
+    is_repeated,
+    optimal_moves,
+    played_on,
+    repeat_cells,
+    repeat_columns,
+    same_episodes,
+    titles,
+)
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.games.solving import TIE
@@ -108,7 +117,8 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
                 "survived": any(count_endings(result)["survived"] for result in group),
                 "worst": [_worst(result) for result in group],
                 "compared": [(name(r), hypotheses(compared[h])) for r in group if (h := run_hash(r.config)) in compared],
-                "repeats": [["Player", *columns(r)] for r in repeated[:1]] + [[name(r), *cells(r)] for r in repeated],
+                "repeats": [["Player", *repeat_columns(r)] for r in repeated[:1]]
+                + [[name(r), *repeat_cells(r)] for r in repeated],
             }
         )
 
@@ -139,7 +149,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         shapes=assets["shapes"],
         version=__version__,
         betting=BETTING,
-        repeats_note=COLUMNS,
+        repeats_note=REPEATS,
     )
     return page.lstrip()
 

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from msgrpo_hub.evaluation.over_seeds import OverSeeds, over_seeds
-from msgrpo_hub.evaluation.statistics import Range
+from msgrpo_hub.evaluation.statistics import OverSeeds, Range, over_seeds
 from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.rendering.charts import GREY, INK, plain, rolling_mean
 

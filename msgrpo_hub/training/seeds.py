@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.over_seeds import FEWEST_SEEDS, OverSeeds, over_seeds
+from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, OverSeeds, over_seeds
 from msgrpo_hub.evaluation.tables import aligned
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import make_game

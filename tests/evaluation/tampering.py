@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
-from msgrpo_hub.evaluation.run_summary import run_summary
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.storage import run_files
 

@@ -15,9 +15,8 @@ import pytest
 from msgrpo_hub.cli import parse
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import compare
-from msgrpo_hub.evaluation.acting import HEADS, acting, eval_command, shown_columns
 from msgrpo_hub.evaluation.results import Result, find_results, run_hash
-from msgrpo_hub.evaluation.tables import markdown_table, results_table
+from msgrpo_hub.evaluation.tables import HEADS, acting, eval_command, markdown_table, results_table, shown_columns
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_markdown, as_rows, ranked
 from tests.stored import stored_runs
 

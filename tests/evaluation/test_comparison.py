@@ -13,9 +13,7 @@ import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import compare, evaluate
-from msgrpo_hub.evaluation.comparison import compare as compare_results
-from msgrpo_hub.evaluation.paired import compare_paired, compare_tasks
-from msgrpo_hub.evaluation.ranks import ranks_of
+from msgrpo_hub.evaluation.paired import compare_paired, compare_tasks, ranks_of
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.suites import Suite
 
@@ -57,7 +55,7 @@ def test_a_run_that_lacks_episodes_is_not_compared(place: Path) -> None:
     a, b = results(place / "random"), results(place / "greedy")
     b[FIRM] = replace(b[FIRM], summary=b[FIRM].summary | {"complete": False, "failed": 3})
     with pytest.raises(UserError, match=f"greedy on {FIRM} is not complete: without the 3 episodes that failed .* fair sample"):
-        compare_results([*a.values()], [*b.values()])
+        compare([*a.values()], [*b.values()])
 
 
 def test_returns_that_are_summed_in_another_order_are_equal() -> None:
@@ -113,7 +111,7 @@ def test_only_episodes_that_both_have_played_are_compared_and_each_with_its_like
     a, b = results(place / "random")[SNAKE], results(place / "greedy")[SNAKE]
     kept = [7, 3, 31, *range(8, 30), 0]
     part = replace(b, episodes=[b.episodes[i] for i in kept], scores=[b.scores[i] for i in kept])
-    [row] = compare_results([a], [part])
+    [row] = compare([a], [part])
     rewards = [[side.scores[i].reward for i in sorted(kept)] for side in (a, b)]
     assert row.rewards.n == len(kept)
     assert row.rewards.difference == pytest.approx(np.mean(rewards[1]) - np.mean(rewards[0]))

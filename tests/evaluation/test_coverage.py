@@ -17,7 +17,6 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.evaluation import statistics
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
-from msgrpo_hub.evaluation.summary import luck_adjusted_range
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.players.registry import SCRIPTED
@@ -52,7 +51,8 @@ def populations(episodes: int = 120) -> dict[str, tuple[np.ndarray, tuple[float,
     found["Snake, 2 % deaths"] = (np.repeat([0.0, -2.0], [98, 2]), return_range(make_game(SNAKE)))
     for player in ("random", "random-safe"):
         scores = [judged(episode)[1].luck_adjusted for episode in play(SLIPPERY, player, episodes)]
-        found[f"luck-adjusted, {player}"] = (np.array(scores, dtype=float).round(10), luck_adjusted_range(make_game(SLIPPERY)))
+        horizon = make_game(SLIPPERY).horizon
+        found[f"luck-adjusted, {player}"] = (np.array(scores, dtype=float).round(10), (1.0 - horizon, 1.0))
     return found
 
 

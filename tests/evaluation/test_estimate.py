@@ -100,8 +100,6 @@ def test_tokens_of_a_model_are_those_of_its_own_tokenizer(tiny_model: Path, tmp_
     assert row.reply_tokens is not None
     assert 0 < row.reply_tokens * row.episodes <= 8 * row.calls
     assert row.seconds
-    assert result.weight_bytes == sum(p.numel() * p.element_size() for p in agent.model.parameters())
-    assert result.dtype == "float32"
     assert not list(tmp_path.iterdir())
 
 
@@ -112,15 +110,6 @@ def hollow(tiny_model: Path, tmp_path: Path) -> Path:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     return folder
-
-
-def test_weights_larger_than_the_free_memory_are_told_and_not_loaded(hollow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("msgrpo_hub.models.devices.free_memory", lambda _device: 1000)
-    result = estimated(str(hollow), hollow / "none", EIGHT)
-    [row] = result.tasks
-    assert (row.episodes, row.seconds) == (8, None)
-    assert row.reply_tokens == pytest.approx(8 * row.calls / row.episodes)
-    assert any("do not fit into 0.0 GB of free memory" in sentence for sentence in result.assumptions)
 
 
 def test_a_context_too_short_is_told_before_the_weights_are_loaded(hollow: Path) -> None:

@@ -74,7 +74,6 @@ def test_the_paired_return_is_our_comparison(tmp_path: Path) -> None:
         "p": expected.p,
         "correlation": expected.correlation,
         "detectable": expected.detectable,
-        "pairs_needed": expected.pairs_needed,
         "verdict": "better",
         "n": 60,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,8 @@ import pytest
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import load_result
-from msgrpo_hub.evaluation.run_summary import near_draws
 from msgrpo_hub.evaluation.runner import run_task
-from msgrpo_hub.evaluation.verify import problems
+from msgrpo_hub.evaluation.tables import near_draws
 from msgrpo_hub.players.identity import PlayerSettings
 from tests.evaluation.played import LAKE, SLIPPERY, Talker, talker
 
@@ -39,17 +36,8 @@ def test_a_run_says_how_many_draws_were_near_also_after_an_interruption(tmp_path
     assert run_task(talker(Near()), LAKE, SLIPPERY, tmp_path / "part", 5).summary == result.summary
     draws = result.summary["reply_tokens"]
     assert near_draws([result]) == [
-        f"talker: {count} of {draws:,} draws lie within 0.0001 of a boundary, and another rounding may turn them"
+        f"talker: {count} of {draws:,} samples are within 0.0001 of a boundary: other rounding may change them"
     ]
-
-
-@pytest.mark.parametrize("count", [-1, 10**9, 0.5, True])
-def test_a_number_of_near_draws_that_no_run_has_does_not_verify(count: float, tmp_path: Path) -> None:
-    [result] = evaluate("random", LAKE, tmp_path)
-    path = result.folder / "results.json"
-    for near, found in ((2, []), (count, ["its number of near draws does not fit its replies"])):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"near_draws": near}))
-        assert problems(load_result(result.folder)) == found
 
 
 @pytest.mark.parametrize("mode", ["generate", "score"])

@@ -75,15 +75,6 @@ def test_rare_differences_in_returns_are_not_taken_for_a_spread_of_all() -> None
     assert found > 0.15
 
 
-@pytest.mark.parametrize("cells", [(0.3, 0.1, 0.16), (0.0, 0.02, 0.06), (0.5, 0.2, 0.3)])
-@pytest.mark.parametrize("family", [1, 8])
-def test_so_many_pairs_as_are_needed_find_the_difference_seen(cells: tuple[float, float, float], family: int) -> None:
-    needed = compare_paired(*successes(100, cells), seed=0, family=family).pairs_needed
-    assert needed is not None
-    assert 0.75 <= chance_of_a_verdict(needed, cells[1], cells[2], 0.05 / family) <= 0.85
-    assert compare_paired([1, 2, 3], [1, 2, 3], seed=0).pairs_needed is None
-
-
 def returns(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Like Snake: apples and deaths of two equal players on boards that matter."""
     boards = rng.geometric(0.4, size=n)

@@ -17,7 +17,7 @@ import pytest
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import progress
+from msgrpo_hub.evaluation import runner
 from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.evaluation.runner import missing_episodes, run_config, run_task
 from msgrpo_hub.evaluation.suites import Suite
@@ -149,13 +149,13 @@ def test_a_401_at_the_23rd_of_24_turns_leaves_the_finished_episode_on_the_disk(t
 def test_the_bar_of_a_run_in_one_batch_does_not_stand_at_zero_to_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[tuple[float, str]] = []
 
-    class Recorded(progress.tqdm):  # type: ignore[misc]
+    class Recorded(runner.tqdm):  # type: ignore[misc]
         def update(self, n: float = 1) -> Any:
             moved = super().update(n)
             seen.append((self.n, self.postfix))
             return moved
 
-    monkeypatch.setattr(progress, "tqdm", Recorded)
+    monkeypatch.setattr(runner, "tqdm", Recorded)
     run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path)
     finished = [int(text.partition("/")[0]) for _, text in seen]
     assert finished == sorted(finished)

@@ -17,8 +17,15 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import semantic
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.scores import judged
-from msgrpo_hub.evaluation.semantic import CONTROL, Habit, SemanticScore, habit_value, semantic_score, semantic_scores
-from msgrpo_hub.evaluation.semantic_table import semantic_markdown, semantic_table
+from msgrpo_hub.evaluation.semantic import (
+    CONTROL,
+    Habit,
+    SemanticScore,
+    habit_value,
+    semantic_score,
+    semantic_scores,
+    semantic_table,
+)
 from msgrpo_hub.evaluation.suites import HARNESS, Suite
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.games import Game, episode_seed, make_game, stream
@@ -133,10 +140,10 @@ def test_only_players_with_the_whole_suite_get_a_line_the_best_first(played: Pla
     assert lines[0].split() == ["player", "semantic", "score"]
     assert lines[2].split()[:2] == ["follower", "1.000"]
     assert f"{EXACTLY} 1.00" in semantic_table(results)
-    assert "| follower | 1.000 (n < 30) |" in semantic_markdown(results, lambda result: result.player)
+    assert "| follower | 1.000 (no interval) |" in semantic_table(results, lambda result: result.player, as_markdown=True)
     shown = report_page(list(played["follower"].values())).partition('<h2 id="semantic">')[2].partition("</table>")[0]
-    assert 'class="name">follower</th><td>1.000 <span class="interval">n &lt; 30</span>' in shown.replace("\n", "")
-    assert semantic_table(list(played["greedy"].values())[1:]) == semantic_markdown([], lambda result: result.player) == ""
+    assert 'class="name">follower</th><td>1.000 <span class="interval">no interval</span>' in shown.replace("\n", "")
+    assert semantic_table(list(played["greedy"].values())[1:]) == semantic_table([]) == ""
 
 
 def test_the_suite_has_an_irrelevant_sentence_beside_both_of_its_games() -> None:

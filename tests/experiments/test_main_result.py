@@ -116,8 +116,8 @@ def test_a_share_of_the_best_player_is_said_only_where_that_player_gains_somethi
         best: Values = {"player": "planner", "games": {"Snake-PoisonApple-v1": {"rewards": [whole, whole]}}}
         return {"trained-seed0": played, "planner": best}
 
-    assert tables(rows(0.0)).splitlines()[4].endswith("| -2.000 (n < 3) | – | – | – | – | – | – |")
-    assert tables(rows(4.0)).splitlines()[4].endswith("| -2.000 (n < 3) | – | – | – | – | – | -50% |")
+    assert tables(rows(0.0)).splitlines()[4].endswith("| -2.000 (no interval) | – | – | – | – | – | – |")
+    assert tables(rows(4.0)).splitlines()[4].endswith("| -2.000 (no interval) | – | – | – | – | – | -50% |")
 
 
 def test_a_run_on_a_game_that_it_was_not_trained_on_has_a_line_of_its_own() -> None:

@@ -39,7 +39,12 @@ def test_a_game_whose_scale_would_hide_the_others_gets_each_an_axis_of_its_own()
 
 def test_the_table_has_the_means_over_seeds() -> None:
     line = table_of_others(ARMS, GAMES).splitlines()[2]
-    assert [cell.strip() for cell in line.strip("|").split("|")] == ["its own words", "2", "0.625 (n < 3)", "-0.750 (n < 3)"]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        "its own words",
+        "2",
+        "0.625 (no interval)",
+        "-0.750 (no interval)",
+    ]
 
 
 def test_arms_that_train_on_different_games_are_compared_on_the_games_they_all_play() -> None:
@@ -58,7 +63,7 @@ def test_arms_that_train_on_different_games_are_compared_on_the_games_they_all_p
     told = answer(rows)
     first = next(line for line in told.splitlines() if line.startswith("- "))
     assert f"its own words {with_interval([-0.8] * 5)} and {with_interval([-0.8] * 5)}" in first
-    assert "a trap 0.000 (every seed) and 0.000" in first
+    assert "a trap 0.000 (no interval) and 0.000" in first
     assert "many words 0.600" in first
-    assert "FrozenLake-Trap-v1.** its own words: -0.800. Against it: a trap +0.800 (every seed); many words +0.800" in told
+    assert "FrozenLake-Trap-v1.** its own words: -0.800. Against it: a trap +0.800 (no interval); many words +0.800" in told
     assert "77" not in told

@@ -87,7 +87,7 @@ def test_the_table_has_the_interval_over_seeds_and_the_answer_each_difference_se
     assert line in SELECTION.tables(rows)
     answer = SELECTION.answer(rows)
     assert "8 of 50 runs" in answer
-    told = "all: 0.500. Against it: AAW, a quarter +0.200 [-0.048, 0.448]; top, a quarter +0.000 (n < 3)."
+    told = "all: 0.500. Against it: AAW, a quarter +0.200 [-0.048, 0.448]; top, a quarter +0.000 (no interval)."
     assert told in answer  # the differences are 0.1, 0.2, 0.3
     (axes,) = SELECTION.figure(rows).axes
     means = [list(line.get_ydata()) for line in axes.lines if line.get_linewidth() == 2]

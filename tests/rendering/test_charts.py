@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pytest
 from matplotlib.figure import Figure
 
-from msgrpo_hub.evaluation.over_seeds import over_seeds
 from msgrpo_hub.evaluation.results import Result
+from msgrpo_hub.evaluation.statistics import over_seeds
 from msgrpo_hub.rendering.charts import (
     count_endings,
     count_replies,

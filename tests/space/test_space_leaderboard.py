@@ -14,7 +14,7 @@ import pytest
 import replay
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.acting import HEADS
+from msgrpo_hub.evaluation.tables import HEADS
 from msgrpo_hub.games import make_game
 from tests.hub_server.fixture import loopback, loopback_server
 from tests.hub_server.lanes import Loopback

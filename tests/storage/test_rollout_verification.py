@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgrpo_hub.cli import main
-from msgrpo_hub.evaluation.verify_rollouts import verify_folder
+from msgrpo_hub.evaluation.verify import verify_folder
 from msgrpo_hub.storage.tables import Origin
 from tests.storage.test_rollout_tables import LAKE, ORIGIN, SNAKE, played, rewrite, save
 

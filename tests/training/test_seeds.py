@@ -14,7 +14,7 @@ import pytest
 from msgrpo_hub.cli import parse
 from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.over_seeds import method_interval
+from msgrpo_hub.evaluation.statistics import method_interval
 from msgrpo_hub.training.config import stored_config
 from msgrpo_hub.training.seeds import data_of, figures, find_variants, seed_lines, seed_table, siblings
 from tests.files import hashes

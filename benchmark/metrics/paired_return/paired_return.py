@@ -23,7 +23,6 @@ Returns:
     p (`float`): two-sided, of the sign-flip test; for success this is McNemar's exact test.
     correlation (`float` or `None`): Pearson's r over the seeds; `None` where a player's results are all equal.
     detectable (`float` or `None`): the smallest difference that so many pairs find 8 times in 10; `None` if none.
-    pairs_needed (`int` or `None`): how many pairs would find a true difference as large as this one 8 times in 10.
     verdict (`str`): "better" or "worse" (b than a, where p < 0.05), or "inconclusive".
     n (`int`): the number of pairs.
 """
@@ -42,6 +41,6 @@ class PairedReturn(evaluate.Comparison):
     ) -> dict[str, float | str | None]:
         found = compare_paired(rewards_a, rewards_b, seed, bounds=return_range)
         low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-        names = ("difference", "p", "correlation", "detectable", "pairs_needed", "verdict", "n")
+        names = ("difference", "p", "correlation", "detectable", "verdict", "n")
         result = {name: getattr(found, name) for name in names}
         return {**result, "low": low, "high": high}
