@@ -13,19 +13,19 @@ T = TypeVar("T")
 
 
 def is_import(name: str) -> bool:
-    """Whether a name is `module:object`, which runs the code of that module."""
+    """Whether a name is `module:object`; resolving it runs the code of that module."""
     return ":" in name
 
 
 def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool = False) -> T:
-    """The variant of a name.
+    """Resolves the name of a variant.
 
     Args:
         kind: the kind of variant for messages, such as `sampler`.
         name: a key of `built_in`, or `module:object`; a class is called without arguments.
-        built_in: name → variant, the only list of these names.
-        may_import: whether `module:object` is allowed. Pass True only for a name that the user typed on this machine, never
-            for a name from an adapter, a dataset, a result or a configuration file: importing runs code.
+        built_in: name → variant.
+        may_import: whether `module:object` is allowed. Importing runs code: pass True only for a name typed on this machine,
+            never for a name from an adapter, a dataset, a result or a configuration file.
 
     Raises:
         UserError: the name is unknown, the module is missing or fails, or `module:object` is not allowed.

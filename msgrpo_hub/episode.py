@@ -8,20 +8,20 @@ from functools import cached_property
 from typing import Literal
 
 Finish = Literal["stop", "length"]
-"""How a reply ended: by its end token, or by the token limit."""
+"""How a reply ended: with an end token, or at the token limit."""
 
 NEAR = 1e-4
-"""A draw this close to a boundary of the cumulative distribution may give another token where float32 is rounded otherwise.
+"""Distance from a boundary of the cumulative distribution within which float32 rounding may change the sampled token.
 
-The rounding is about 2e-5 nats, which moves a boundary by less than 2e-5. Types of 16 bits round a hundred times more.
+Rounding moves a boundary by less than 2e-5; types of 16 bits round a hundred times more.
 """
 
 ReplyStatus = Literal["ok", "unreadable", "truncated_reply"]
-"""Whether a reply was parsed. `unreadable`: it ended without an action; `truncated_reply`: it was cut at the token limit."""
+"""Whether a reply was parsed. `unreadable`: it ended without an action; `truncated_reply`: it reached the token limit."""
 
 
 def known_sum(counts: Sequence[int | None]) -> int | None:
-    """The sum of some counts; None if one of them is unknown, or if there are none.
+    """The sum of some counts; None if one is None, or if there are none.
 
     >>> known_sum([1, 2]), known_sum([1, None]), known_sum([])
     (3, None, None)
@@ -34,11 +34,10 @@ def known_sum(counts: Sequence[int | None]) -> int | None:
 class Completion:
     """One reply of a policy. Scripted players have no tokens.
 
-    `log_probs[k]` is log p_old(token k), under the distribution that the token was sampled from (temperature included).
-    `entropies[k]` is the entropy of that distribution, in nats. `error` says why there is no reply, such as a server that
-    failed: the episode then stops and is not scored. `usage` is (prompt tokens, reply tokens) as reported by a server, for
-    replies without token ids. `near_draws` counts the draws that another rounding may turn (see `NEAR`); it is
-    None where nothing is drawn here, and in stored replies.
+    `log_probs[k]` is log p_old(token k) under the sampling distribution (temperature included), and `entropies[k]` the entropy
+    of that distribution in nats. `error` says why there is no reply, such as a failed server; the episode then stops and is
+    not scored. `usage` is (prompt tokens, reply tokens) as reported by a server, for replies without token ids. `near_draws`
+    counts the samples within `NEAR` of a boundary; None if unknown, as for servers and stored replies.
     """
 
     text: str
@@ -53,18 +52,18 @@ class Completion:
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Tokens read; None for a scripted player, or if a server does not report them."""
+        """Tokens of the prompt; None for a scripted player, or if a server does not report them."""
         return self.usage[0] if self.usage else len(self.prompt_ids) or None
 
     @property
     def reply_tokens(self) -> int | None:
-        """Tokens written; None as above."""
+        """Tokens of the reply; None as above."""
         return self.usage[1] if self.usage else len(self.token_ids) if self.prompt_ids else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn: the observation, the reply, the action parsed from it (None is ⊥), and its reward."""
+    """One turn: the observation, the reply, the parsed action (None is ⊥), and the reward."""
 
     observation: str
     completion: Completion
@@ -76,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One played game. `seed` gives the initial state; `member` gives the dynamics and the sampling within the group."""
+    """One played game. `seed` gives the initial state; seed and `member` give the dynamics and the sampling."""
 
     game_id: str
     seed: int
@@ -86,21 +85,21 @@ class Episode:
     truncated: bool
     success: bool
     error: str = ""
-    """Why the episode stopped before its end, such as a server that failed. An episode with an error is never scored."""
+    """Why the episode stopped early, such as a failed server. An episode with an error is never scored."""
 
     @cached_property
     def reward(self) -> float:
-        """Σ_t r_t, the undiscounted return, without any format penalty."""
+        """Σ_t r_t, the undiscounted return without format penalty."""
         return sum(step.reward for step in self.steps)
 
     @property
     def near_draws(self) -> int | None:
-        """The number of draws that another rounding may turn; None if that is not known of a reply."""
+        """The number of samples within `NEAR` of a boundary; None if unknown for a reply."""
         return known_sum([step.completion.near_draws for step in self.steps])
 
     @property
     def unreadable(self) -> int:
-        """The number of replies without a readable action (cut replies included)."""
+        """The number of replies without an action, truncated ones included."""
         return sum(step.action is None for step in self.steps)
 
 
@@ -115,28 +114,28 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScore:
-    """What the rules say of one turn, whatever was played."""
+    """Scores of one turn."""
 
     legal_actions: tuple[str, ...]
     optimal_actions: tuple[str, ...]
-    """Empty where the game is not solved."""
+    """Empty for games without exact values."""
     regret: float | None
-    """V*(s) − Q*(s, a), at least 0; None where the game is not solved."""
+    """V*(s) − Q*(s, a), at least 0; None for games without exact values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeScore:
-    """What one episode was worth. The last six are None where the game is not solved."""
+    """Scores of one episode. The last six are None for games without exact values."""
 
     reward: float
     success: bool
     steps: int
     unreadable: int
-    """Replies that ended and had no action that could be read."""
+    """Replies that ended without an action."""
     truncated_replies: int
-    """Replies cut at the token limit before an action."""
+    """Replies that reached the token limit before an action."""
     illegal: int
-    """Actions that could be read and were not legal."""
+    """Parsed actions that were not legal."""
     prompt_tokens: int | None
     reply_tokens: int | None
     value_optimal: float | None

@@ -1,4 +1,4 @@
-"""Errors the user can fix: one line that says what was given, what was expected and what to do."""
+"""Errors the user can fix: one line with the given value, the expected value and the remedy."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class UserError(ValueError):
 
 
 def plain(text: str) -> str:
-    """A text, perhaps a foreign one, as one line without characters that steer a terminal."""
+    """A text as one line, without control characters; foreign text may contain them."""
     return "".join(character if character.isprintable() else " " if character.isspace() else "?" for character in text)
 
 
 _LONGEST = 200
-"""Characters of a value that a message shows."""
+"""Maximum characters of a value in a message."""
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: on one line, and cut where it is long.
+    """A value for a message: on one line and truncated.
 
     >>> shown("two\\nlines"), len(shown("9" * 400))
     ("'two\\\\nlines'", 200)
     """
     try:
         text = repr(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # more digits than Python converts
         text = "a number of thousands of digits"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "", further: Iterable[str] = ()) -> UserError:
-    """The error for a name that is not in a list, with the nearest known names; `further` ones are suggested, not listed.
+    """The error for an unknown name, with the nearest known name. Names in `further` are suggested but not listed.
 
     >>> print(unknown("game", "Snake-Standart-v1", ["Snake-Standard-v1", "Snake-Solo-v1"]))
     unknown game 'Snake-Standart-v1': did you mean 'Snake-Standard-v1'?

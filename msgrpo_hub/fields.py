@@ -1,4 +1,4 @@
-"""Types and ranges of fields and arguments: data beside their names, checked alike for flags, for TOML and in Python."""
+"""Types and ranges of fields and arguments, checked alike for flags, TOML and Python."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a field may have, as in `Annotated[int, Range(1, 100)]`. Neither infinity nor NaN is in a range."""
+    """The allowed numbers of a field, as in `Annotated[int, Range(1, 100)]`; infinity and NaN are never allowed."""
 
     least: float
     """The smallest number."""
     most: float
     """The largest number."""
     open: bool = False
-    """Whether the smallest number itself is left out."""
+    """Whether the smallest number itself is excluded."""
 
     def misfit(self, value: float) -> str:
-        """What was expected instead of a number; empty if it is in the range."""
-        if not (value > self.least if self.open else value >= self.least):  # NaN is not
+        """The expectation that a number misses; empty if it is in the range."""
+        if not (value > self.least if self.open else value >= self.least):  # also for NaN
             return f"{'more than' if self.open else 'at least'} {self.least}"
         return "" if value <= self.most else f"at most {self.most}"
 
 
 Count = Annotated[int, Range(1, 1_000_000)]
-"""How many there are of something, at least one."""
+"""A positive count."""
 Number = Annotated[int, Range(0, 2**63 - 1)]
-"""The number of something in a sequence, from 0, as tables store it."""
+"""A zero-based index that fits a 64-bit column."""
 Price = Annotated[float, Range(0, 1_000_000)]
 """Dollars per million tokens."""
 Seed = Annotated[int, Range(0, 2**64 - 1)]
@@ -44,7 +44,7 @@ Seed = Annotated[int, Range(0, 2**64 - 1)]
 
 
 def misfit(value: object, hint: Any) -> str:
-    """What a type hint expected instead of a value; empty if the value fits. A hint that cannot be checked fits every value.
+    """The expectation of a type hint that a value misses; empty if the value fits or the hint cannot be checked.
 
     >>> misfit(0, Annotated[int, Range(1, 9)]), misfit("3", int), misfit(3, float), misfit(True, int | None)
     ('at least 1', 'int', '', 'int or None')
@@ -58,21 +58,15 @@ def misfit(value: object, hint: Any) -> str:
         return " or ".join(expected) if all(expected) else ""
     if kind is Literal:
         return "" if value in parts else f"one of {', '.join(map(str, parts))}"
-    if not _is(value, kind):
+    if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
+        return ""
+    is_number = kind in (int, float)  # an int passes as float; a bool does not pass as a number
+    if not isinstance(value, (int, float) if kind is float else kind) or (is_number and isinstance(value, bool)):
         return "None" if kind is NoneType else str(kind.__name__)
     if parts and isinstance(value, list | tuple) and (kind is Sequence or parts[1:] == (...,)):
         wrong = next(filter(None, (misfit(item, parts[0]) for item in value)), "")
         return f"{kind.__name__} of {wrong}" if wrong else ""
     return ""
-
-
-def _is(value: object, kind: Any) -> bool:
-    """Whether a value is of a class: a whole number is a float too, and a truth is no number."""
-    if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
-        return True
-    if isinstance(value, bool) and kind in (int, float):
-        return False
-    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def check(name: str, value: object, hint: Any, where: str = "") -> None:
@@ -87,7 +81,7 @@ def check(name: str, value: object, hint: Any, where: str = "") -> None:
 
 
 def check_fields(config: Any) -> None:
-    """Checks every field that a dataclass is given. Raises `UserError` for one that does not fit its type hint."""
+    """Checks the fields of a dataclass against their type hints. Raises `UserError` for one that does not fit."""
     kind: Any = type(config)
     for field in fields(kind):
         if field.init:
@@ -95,14 +89,13 @@ def check_fields(config: Any) -> None:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Has a function check its arguments against their type hints. It raises `UserError` for one that does not fit."""
+    """Decorator: the function checks its arguments against their type hints and raises `UserError` for a misfit."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> T:
-        hints = _hints(function)
         for name, value in signature.bind(*arguments, **named).arguments.items():
-            check(name, value, hints[name])
+            check(name, value, _hints(function)[name])
         return function(*arguments, **named)
 
     return call

@@ -264,6 +264,7 @@ class Selection(NamedTuple):
 
     returns: list[Tensor]
     """Per group (G,), the composite returns C."""
+    context: CreditContext
     advantages: list[Tensor]
     """Per group (G,), A_j of the returns."""
     step_advantages: StepAdvantages
@@ -292,7 +293,8 @@ def select(
     advantages = [group_advantages(of_group, context.scale) for of_group in returns]
     of_steps = step_advantages(credit, groups, returns, context)
     generator = torch.Generator().manual_seed(int(stream(seed, "drawing", context.update).integers(2**62)))
-    return Selection(returns, advantages, of_steps, select_episodes(groups, advantages, of_steps, count, sampler, generator))
+    selected = select_episodes(groups, advantages, of_steps, count, sampler, generator)
+    return Selection(returns, context, advantages, of_steps, selected)
 
 
 # ---- 4) loss

@@ -17,6 +17,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from tqdm import tqdm
 
+from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
@@ -24,6 +25,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import distinct_boards
 from msgrpo_hub.models.devices import on_threads
+from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rendering.charts import plot_curves
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
@@ -173,12 +175,13 @@ def _trainer(
     if is_folder(base) and base != pocket_path().resolve():  # absolute, and with the hash of the folder as its revision
         settings.base_model_name_or_path, settings.revision = str(base), sources["base_commit"]
     choose_threads(config.threads, began, agent.model.num_parameters())
-    engine = trainer.chosen_engine()
+    games = trainer.starts.games.values()
+    engine = agent.chosen_engine(longest_prompts(games, format_of(agent)))
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
             check_memory(
                 agent,
-                trainer.starts.games.values(),
+                games,
                 episodes=max(
                     config.groups * config.group_size, config.test_episodes, config.eval_episodes * bool(config.eval_every)
                 ),

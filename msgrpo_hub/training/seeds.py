@@ -20,7 +20,7 @@ from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.seed_curves import SeedLines
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
 from msgrpo_hub.training.metrics import Metrics, read_metrics
-from msgrpo_hub.training.run_folder import SEED, RunFolder, seed_folders
+from msgrpo_hub.training.run_folder import SEED, RunFolder
 from msgrpo_hub.training.starts import parse_games
 from msgrpo_hub.training.summary import read_summary
 
@@ -73,7 +73,9 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
         paths |= dict.fromkeys(inside)
     groups: dict[tuple[Path | None, str], dict[int, SeedRun]] = {}
     for path in paths:
-        run = read_seed_run(path)
+        own = RunFolder(path)
+        summary = read_summary(own.summary) if own.summary.exists() else None
+        run = SeedRun(folder=path, config=stored_config(own.config), metrics=read_metrics(own.metrics), summary=summary)
         place = path.parent if SEED.fullmatch(path.name) else None
         seeds = groups.setdefault((place, repr(sorted(settings(run.config).items()))), {})
         if other := seeds.get(run.config.seed):
@@ -95,27 +97,20 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
     return variants
 
 
-def read_seed_run(path: Path) -> SeedRun:
-    """A run, finished or not."""
-    folder = RunFolder(path)
-    summary = read_summary(folder.summary) if folder.summary.exists() else None
-    return SeedRun(folder=path, config=stored_config(folder.config), metrics=read_metrics(folder.metrics), summary=summary)
-
-
 def settings(config: TrainConfig) -> dict[str, Any]:
     """The settings that make two runs one variant."""
     return {name: value for name, value in fixed_fields(config).items() if name not in ("seed", "save_rollouts")}
 
 
 def siblings(path: Path) -> dict[int, Summary]:
-    """The summaries by seed of the finished runs beside `path` with its settings, itself included; empty if it is alone."""
+    """The summaries by seed of the finished runs beside `path` with its settings, itself included; empty without others."""
     path = path.resolve()
-    if not SEED.fullmatch(path.name) or not RunFolder(path).config.exists():
+    if not (SEED.fullmatch(path.name) and RunFolder(path).metrics.exists()):
         return {}
-    own = settings(stored_config(RunFolder(path).config))
-    runs = [read_seed_run(one) for one in seed_folders(path.parent)]
-    same = {run.config.seed: run.summary for run in runs if run.summary and settings(run.config) == own}
-    return dict(sorted(same.items())) if len(same) > 1 else {}
+    for variant in find_variants([path.parent]):
+        if path in [run.folder for run in variant.runs.values()]:
+            return variant.finished if len(variant.finished) > 1 else {}
+    return {}
 
 
 # ---- figures

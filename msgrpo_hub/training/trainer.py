@@ -20,7 +20,7 @@ from accelerate.utils import gather_object
 from peft import PeftModel
 from torch import Tensor, nn
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, format_of
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
@@ -43,7 +43,6 @@ from msgrpo_hub.msgrpo import (
     select,
 )
 from msgrpo_hub.players.registry import SCRIPTED
-from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, check_distance
 from msgrpo_hub.training.adapter import learning_mode, load_agent
@@ -96,7 +95,7 @@ class Trainer:
     """A base model with a LoRA adapter, its optimiser, and the updates of a run.
 
     Args:
-        agent: the model with its adapter; it samples at the temperature that the loss uses.
+        agent: the model with its adapter; the loss uses its temperature.
         starts: the games and initial states.
         method: settings of MS-GRPO.
         optimisation: settings of the optimiser.
@@ -153,16 +152,17 @@ class Trainer:
             eval_temperature=config.eval_temperature,
         )
 
-    def chosen_engine(self) -> str:
-        """The engine for sampling and training: `fast`, `plain` or `plain without cache`."""
-        return self.agent.chosen_engine(longest_prompts(self.starts.games.values(), format_of(self.agent)))
-
     def update(self, index: int) -> Update:
         """Update number `index`, from 1: plays the groups, credits their steps, selects episodes and learns from them."""
         # 1) G episodes from each initial state; in a taught update the teacher plays one
         started, method = time.monotonic(), self.method
         taught = index <= self.optimisation.taught
-        groups = self.demonstrate(index) if taught else self.act(self.starts.of_update(index))
+        if taught:
+            assert self.teacher
+            with without_adapter(self.model):  # thoughts come from the base model
+                groups = self.played_by(self.teacher, self.starts.of_update(index), 1)
+        else:
+            groups = self.act(self.starts.of_update(index))
         acted = time.monotonic()
 
         # 2) returns → advantages → credit → selection
@@ -180,7 +180,7 @@ class Trainer:
 
         # 4) a credit that learns
         if isinstance(method.credit, LearningCredit) and not taught:
-            own = method.credit.update(groups, plan.returns, self.context(index))
+            own = method.credit.update(groups, plan.returns, plan.context)
             learned |= {f"credit/{name}": value for name, value in own.items()}
 
         # 5) metrics
@@ -205,12 +205,6 @@ class Trainer:
         """Plays G episodes from each start."""
         return self.played_by(self.actor, starts, self.method.group_size)
 
-    def demonstrate(self, index: int) -> list[Group]:
-        """The teacher's episodes of update `index`, one per group; thoughts come from the base model."""
-        assert self.teacher
-        with without_adapter(self.model):
-            return self.played_by(self.teacher, self.starts.of_update(index), 1)
-
     def played_by(self, actor: Actor, starts: Sequence[Start], size: int) -> list[Group]:
         """Groups of `size` episodes; every process plays its share and receives all."""
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
@@ -225,13 +219,11 @@ class Trainer:
             for game, seed in starts
         ]
 
-    def context(self, index: int) -> CreditContext:
-        return CreditContext(format_penalty=self.method.format_penalty, scale=self.method.scale, update=index)
-
     def select(self, groups: Sequence[Group], index: int) -> Selection:
         """Returns, advantages, credit and selection of update `index`."""
         method = self.method
-        return select(groups, method.credit, method.sampler, self.context(index), method.selected_per_group, self.seed)
+        context = CreditContext(format_penalty=method.format_penalty, scale=method.scale, update=index)
+        return select(groups, method.credit, method.sampler, context, method.selected_per_group, self.seed)
 
     def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
         """The steps of these episodes as batches for the engine: trees with shared prefixes, or rows."""
@@ -337,7 +329,7 @@ def imitation(groups: Sequence[Group]) -> Selection:
     """A selection of all episodes with advantage 1, for behaviour cloning."""
     ones = [[torch.ones(len(episode.steps)) for episode in group.episodes] for group in groups]
     selected = [SelectedEpisode(e, (1.0,) * len(e.steps)) for group in groups for e in group.episodes]
-    return Selection([], [torch.ones(len(group.episodes)) for group in groups], ones, selected)
+    return Selection([], CreditContext(), [torch.ones(len(group.episodes)) for group in groups], ones, selected)
 
 
 @contextmanager
