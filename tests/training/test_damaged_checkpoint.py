@@ -1,4 +1,4 @@
-"""A checkpoint that is damaged, or of another run, is refused with its reason, and nothing is overwritten."""
+"""A damaged checkpoint is refused with its reason, and nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-if TYPE_CHECKING:
-    from tests.command import Command
 from tests.files import hashes
 from tests.training.interrupted import resumed
 
-pytestmark = pytest.mark.slow
+if TYPE_CHECKING:
+    from tests.command import Command
 
-# ---- damaged or foreign checkpoints
+pytestmark = pytest.mark.slow
 
 
 def truncate(path: Path) -> None:
@@ -30,35 +29,25 @@ def flip_a_weight(path: Path) -> None:
     path.write_bytes(content)
 
 
-def forget_the_checksum(path: Path) -> None:
-    save_file(load_file(path), path, {"format": "msgrpo_hub-checkpoint-1"})
-
-
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (truncate, "it cannot be read"),
-    "empty": (lambda path: path.write_bytes(b""), "it cannot be read"),
-    "no safetensors": (lambda path: path.write_text("{}" * 1000), "it cannot be read"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "it cannot be read"),
-    "a flipped bit": (flip_a_weight, "its checksum is wrong, so it is damaged"),
-    "some other safetensors": (lambda path: save_file({"a": torch.zeros(3)}, path), "its format is None"),
-    "the adapter": (lambda path: save_file(load_file(path), path, {"format": "pt"}), "its format is 'pt'"),
-    "without a checksum": (forget_the_checksum, "checksum"),
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": truncate,
+    "empty": lambda path: path.write_bytes(b""),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a flipped bit": flip_a_weight,
+    "some other safetensors": lambda path: save_file({"a": torch.zeros(3)}, path),
+    "without a checksum": lambda path: save_file(load_file(path), path, {"format": "msgrpo_hub-checkpoint-1"}),
 }
 
 
-@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_is_refused_with_its_reason_and_nothing_is_overwritten(
-    damage: Callable[[Path], object], reason: str, msgrpo: Command, run: Path
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_checkpoint_is_refused_and_nothing_is_overwritten(
+    damage: Callable[[Path], object], msgrpo: Command, run: Path
 ) -> None:
     damage(run / "checkpoint.safetensors")
-    assert_refused(msgrpo, run, reason)
-
-
-def assert_refused(msgrpo: Command, run: Path, reason: str) -> None:
     before = hashes(run)
     ended = resumed(msgrpo, run)
     assert (ended.code, ended.out) == (2, ""), ended.err
     [line] = ended.err.splitlines()
-    assert line.startswith(f"error: cannot load the checkpoint '{run / 'checkpoint.safetensors'}': ")
-    assert reason in line
+    assert f"the checkpoint '{run / 'checkpoint.safetensors'}'" in line
+    assert "delete it to start again, or name another folder" in line
     assert hashes(run) == before

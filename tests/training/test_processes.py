@@ -40,17 +40,17 @@ APART = TWO.replace(
 
 
 DYING = """
-import os, signal, sys, time
+import itertools, os, signal, sys, time
 from msgrpo_hub.cli import main
 from msgrpo_hub.training.trainer import Trainer
 
-def step(self, terms, index, step=Trainer.step):
-    if os.environ["RANK"] == "1" and index == 3:
+def act(self, starts, act=Trainer.act, updates=itertools.count(1)):
+    if next(updates) == 3 and os.environ["RANK"] == "1":
         open("died", "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
-    return step(self, terms, index)
+    return act(self, starts)
 
-Trainer.step = step
+Trainer.act = act
 main(sys.argv[1:])
 """
 """A process of torchrun, of which the second is killed in its third update."""
