@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext, reward_to_go
+from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.msgrpo import composite_return, group_advantages, step_advantages, unscaled, whole_episode
+from msgrpo_hub.msgrpo import composite_return, group_advantages, step_advantages, unscaled
 
 Turn = tuple[str, float | None]
 """(observation, reward; None for an unparsed reply with reward 0)."""
@@ -123,12 +123,6 @@ def test_equal_episodes_get_no_advantage(name: str) -> None:
     assert credited(name, group_of(same, same, same)) == [[0.0, 0.0]] * 3
 
 
-def test_a_plain_function_is_a_credit() -> None:
-    group = group_of([("s", 1.0)], [("s", 0.0)])
-    given = step_advantages(reward_to_go, [group], [returns_of(group, 0.0)], CreditContext())
-    assert [steps.tolist() for steps in given[0]] == [[1.0], [-1.0]]
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -147,8 +141,3 @@ def test_what_is_not_one_number_per_step_is_refused_in_a_line(wrong: object, mes
     group = group_of([("s", 1.0), ("a", 1.0)], [("s", 0.0), ("a", 0.0)])
     with pytest.raises(UserError, match=message):
         step_advantages(wrong, [group], [returns_of(group, 0.0)], CreditContext())  # type: ignore[arg-type]
-
-
-def test_whole_episode_is_the_default_of_the_paper() -> None:
-    assert CREDITS["whole-episode"] is whole_episode
-    assert next(iter(CREDITS)) == "whole-episode"

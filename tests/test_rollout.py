@@ -11,7 +11,7 @@ import pytest
 from msgrpo_hub.agent import Policy, Prompt, ScriptedPolicy
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.games import GAMES, make_game, stream
-from msgrpo_hub.players.scripted import choose_random, choose_random_legal, choose_random_safe
+from msgrpo_hub.players.scripted import choose_random, choose_random_safe
 from msgrpo_hub.rollout import play_episodes, play_groups
 
 SNAKE = make_game("Snake-Standard-v1")
@@ -85,16 +85,6 @@ def test_what_a_player_draws_does_not_touch_the_dynamics() -> None:
     assert play_episodes(SNAKE, upwards(100), episode_keys) == play_episodes(SNAKE, upwards(0), episode_keys)
 
 
-def test_groups_come_in_the_order_of_their_seeds_with_all_their_members() -> None:
-    seeds = [9, 2, 9, 5]
-    groups = play_groups(SNAKE, ScriptedPolicy(choose_random_legal), seeds, group_size=3)
-    assert [group.seed for group in groups] == seeds
-    for group in groups:
-        assert {(e.game_id, e.seed) for e in group.episodes} == {(SNAKE.id, group.seed)}
-        assert [e.member for e in group.episodes] == [0, 1, 2]
-    assert groups[0] == groups[2]
-
-
 def test_every_turn_is_one_call_with_the_live_episodes_only() -> None:
     policy, live = says("<action>Up</action>"), list[int]()
     episodes = play_episodes(SNAKE, policy, [(seed, 0) for seed in range(30)], on_turn=live.append)
@@ -102,13 +92,6 @@ def test_every_turn_is_one_call_with_the_live_episodes_only() -> None:
     assert [len(prompts) for prompts in policy.asked] == [sum(n > turn for n in lengths) for turn in range(max(lengths))]
     assert live == [sum(n > turn for n in lengths) for turn in range(1, max(lengths) + 1)]
     assert live[-1] == 0
-
-
-def test_no_seats_no_call() -> None:
-    policy = says("<action>Up</action>")
-    assert play_episodes(SNAKE, policy, []) == []
-    assert play_groups(SNAKE, policy, [], 4) == []
-    assert policy.asked == []
 
 
 def test_each_prompt_shows_the_current_state_alone() -> None:

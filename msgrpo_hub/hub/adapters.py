@@ -30,8 +30,8 @@ from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, GameTable, 
 from msgrpo_hub.hub.bases import Base, find_base
 from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.training.callbacks import run_origin
 from msgrpo_hub.training.config import TrainConfig, to_toml
-from msgrpo_hub.training.rollout_log import run_origin
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""

@@ -36,7 +36,7 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT, UpdateRules, rules_of, schema, with_rules
 from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, read_table, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
-from msgrpo_hub.training.rollout_log import Block, blocks
+from msgrpo_hub.training.callbacks import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
 
 LARGEST = 20 * 1024**3

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 from torch import Tensor
 
+from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.episode import Group
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.msgrpo import SelectedEpisode, StepAdvantages
-from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT, UpdateRules, with_rules
+from msgrpo_hub.storage.shards import shards, write_table
+from msgrpo_hub.storage.tables import Origin, Rollout, tables
+from msgrpo_hub.training.config import TrainConfig, fingerprint, stored_config
+from msgrpo_hub.training.machine import read_provenance
+from msgrpo_hub.training.run_folder import RunFolder
 
 # Shapes: G episodes of a group.
 
@@ -73,3 +86,128 @@ class TrackerLog(Callback):
     def on_update(self, update: Update) -> None:
         metrics = {name: value for name, value in update.metrics.items() if name != "update"}
         self.accelerator.log(metrics, step=update.index)
+
+
+# ---- saved rollouts
+
+BLOCKS = 32
+"""Maximum number of shards of a published run. Few files load quickly and fit in one commit."""
+
+
+class RolloutLog(Callback):
+    """Saves every training episode (`save_rollouts`): one shard of each table per update, before its checkpoint.
+
+    A kill loses only the current update. Shards are published in blocks whose borders depend on the configuration only.
+    """
+
+    def on_start(self, run: Run) -> None:
+        """Deletes the shards beyond the checkpoint of a killed run."""
+        self.folder, self.prompt_format = RunFolder(run.folder).rollouts, run.config.prompt_format
+        self.rules = update_rules(run.config, RunFolder(run.folder))
+        for config in CONFIGS:
+            (self.folder / config).mkdir(parents=True, exist_ok=True)
+        for left in sorted(self.folder.glob("*/train-*.parquet")):
+            if _update(left) > run.updates:
+                left.unlink()
+        check_shards(run.folder, run.updates)
+
+    def on_update(self, update: Update) -> None:
+        """Writes the episodes of an update. The table of episodes comes last and completes the shard."""
+        selected = {(item.episode.game_id, item.episode.seed, item.episode.member) for item in update.selected}
+        rollouts = [
+            Rollout(
+                episode=episode,
+                update=update.index,
+                prompt_format=self.prompt_format,
+                advantage=float(advantage),
+                step_advantages=tuple(of_steps.tolist()),
+                selected=(episode.game_id, episode.seed, episode.member) in selected,
+            )
+            for group, advantages, steps in zip(update.groups, update.advantages, update.step_advantages, strict=True)
+            for episode, advantage, of_steps in zip(group.episodes, advantages, steps, strict=True)
+        ]
+        for config, written in reversed(tables(rollouts).items()):
+            table = written.replace_schema_metadata(with_rules(written.schema, self.rules).metadata)
+            write_atomically(self.folder / config / f"train-{update.index:05d}.parquet", partial(write_table, table))
+
+
+def _update(shard: Path) -> int:
+    """The update of a shard; 0 for a file of another name."""
+    return int(number) if (number := shard.stem.removeprefix("train-")).isdecimal() else 0
+
+
+def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
+    """Update → its two shards. Raises `UserError` if one of the first `updates` is missing."""
+    there = {_update(heads): (heads, steps) for heads, steps in shards(folder) if steps.exists()}
+    if missing := {*range(1, updates + 1)} - {*there}:
+        raise UserError(
+            f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {updates}; "
+            "put them back, or train again in another folder"
+        )
+    return there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Updates that are published as one shard."""
+
+    name: str
+    """`train-<run>-<first update>-<last update>-<hash of the episodes>`, unique to these episodes."""
+    pieces: tuple[tuple[Path, Path], ...]
+
+
+def blocks(folder: Path) -> tuple[Origin, list[Block]]:
+    """The origin of a run's episodes, and its complete blocks.
+
+    Raises:
+        UserError: the folder holds no run that saved its episodes, or some of them are missing.
+    """
+    run = RunFolder(folder)
+    if not run.config.exists():
+        raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
+    config = stored_config(run.config)
+    if not config.save_rollouts:
+        raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
+    pieces = check_shards(folder, done := run.updates())
+    origin, size = run_origin(run), math.ceil(config.updates / BLOCKS)
+    complete = []
+    for first in range(1, done + 1, size):
+        last = min(first + size - 1, config.updates)
+        if last <= done:
+            inside, digest = tuple(pieces[update] for update in range(first, last + 1)), hashlib.sha256(FORMAT.encode())
+            for file in (file for piece in inside for file in piece):
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+            name = f"train-{origin.run}-{first:05d}-{last:05d}-{digest.hexdigest()[:8]}"
+            complete.append(Block(name=name, pieces=inside))
+    return origin, complete
+
+
+def run_origin(run: RunFolder) -> Origin:
+    """The origin of a run's training episodes."""
+    config = stored_config(run.config)
+    base = public_name(split_revision(config.model, None)[0])
+    commit = read_provenance(run.provenance)["base_commit"]
+    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content; the name of the folder stays private
+    return Origin(
+        split="train",
+        player="training",
+        run=fingerprint(config)[:16],
+        base="folder" if is_folder else base,
+        base_revision=commit,
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+    )
+
+
+def update_rules(config: TrainConfig, run: RunFolder) -> UpdateRules:
+    """The rules of a run's updates on this machine."""
+    origin = run_origin(run)
+    names = ("seed", "groups", "group_size", "selected_per_group", "format_penalty", "advantage_scale", "credit", "sampler")
+    return UpdateRules(
+        **{name: getattr(config, name) for name in names},
+        base=str(origin.base),
+        base_revision=str(origin.base_revision),
+        max_new_tokens=config.max_new_tokens,
+        torch=version("torch"),
+        machine=platform.machine(),
+    )

@@ -32,14 +32,19 @@ from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.acting import MakeActor, actor_of
 from msgrpo_hub.training.adapter import save_adapter
-from msgrpo_hub.training.callbacks import Callback, Run, TrackerLog
-from msgrpo_hub.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from msgrpo_hub.training.callbacks import Callback, RolloutLog, Run, TrackerLog, run_origin
 from msgrpo_hub.training.config import TrainConfig, fingerprint, fixed_fields, to_toml
-from msgrpo_hub.training.machine import agreed, check_memory, make_accelerator
+from msgrpo_hub.training.machine import (
+    agreed,
+    check_memory,
+    choose_threads,
+    make_accelerator,
+    pin_sources,
+    read_provenance,
+    record,
+)
 from msgrpo_hub.training.metrics import append_metrics, read_metrics
-from msgrpo_hub.training.provenance import choose_threads, pin_sources, read_provenance, record
-from msgrpo_hub.training.rollout_log import RolloutLog, run_origin
-from msgrpo_hub.training.run_folder import RunFolder, locked
+from msgrpo_hub.training.run_folder import Progress, RunFolder, load_checkpoint, locked, save_checkpoint
 from msgrpo_hub.training.summary import (
     check_start,
     episode_table,

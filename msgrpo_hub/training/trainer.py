@@ -44,14 +44,13 @@ from msgrpo_hub.msgrpo import (
 )
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, check_distance
+from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought, check_distance
 from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import Pack, largest_tree, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, ratio_metrics, teacher_metrics
 from msgrpo_hub.training.starts import Start, StartStates
-from msgrpo_hub.training.teacher import Teacher, careful_thought
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +173,9 @@ class Trainer:
         batches = [self.packed(part) for part in parts if part]
         learned = self.sampler_distance(batches, index) if not (taught or self.actor.is_exact) else {}
         torch.manual_seed(int(stream(self.seed, "dropout", index).integers(2**62)))
-        steps = [self.step(self.gradient(packs, taught), index) for packs in batches]
+        steps = []
+        for packs in batches:
+            steps.append(self.step(self.gradient(packs, taught), index))
         nothing = dict.fromkeys(("kl", "clip_fraction", "gradient_norm", "learning_rate"), 0.0)
         learned |= {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else nothing
 

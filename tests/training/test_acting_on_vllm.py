@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.trainer import Trainer
-from tests.models.vllm_loopback import Answered, VllmLoopback, error
+from tests.models.vllm_loopback import VllmLoopback
 from tests.training.trainers import farthest, weights
 from tests.training.vllm_runs import acting_on, impatient, replies_of
 
@@ -89,14 +88,6 @@ def test_every_version_has_a_new_name_and_the_one_before_is_unloaded_and_deleted
     assert not (tmp_path / "versions").exists()
 
 
-def test_the_first_process_plays_for_all(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
-    keys = [(config.game, seed, 0) for seed in range(5)]
-    with acting_on([server], config, tmp_path) as trainer:
-        assert [[*trainer.actor.share(keys, process, 3)] for process in range(3)] == [keys, [], []]
-        assert trainer.actor.play(trainer.starts.games, []) == []
-    assert server.asked == []
-
-
 def test_a_whole_run_acts_on_a_server_and_records_it(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
     """Its adapter differs from the base, its folder keeps no version, and a resume that acts otherwise is refused."""
     small = replace(config, updates=2, eval_every=0, test_episodes=0)
@@ -157,25 +148,6 @@ def test_an_adapter_that_loads_and_is_not_applied_is_noticed(
         with pytest.raises(UserError, match=f"answers with {what}, not with the version 'msgrpo-.*-v2' that it was given"):
             trainer.update(2)
     assert not [body for path, body in server.asked[asked:] if path == "/v1/completions" and body["max_tokens"] == 2]
-
-
-def test_a_server_that_is_not_vllm_or_takes_no_adapters_is_refused(
-    server: VllmLoopback, config: TrainConfig, tmp_path: Path
-) -> None:
-    def other(path: str, _body: dict[str, Any]) -> Answered | None:
-        return (200, {"data": [{"id": "m", "owned_by": "openai"}]}) if path == "/v1/models" else None
-
-    server.before = other
-    with acting_on([server], config, tmp_path) as trainer, pytest.raises(UserError, match="is not vLLM"):
-        trainer.update(1)
-    server.before = lambda path, _body: (404, {"detail": "Not Found"}) if "load" in path else None
-    refused = pytest.raises(UserError, match=r"loads no adapters.*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
-    with acting_on([server], config, tmp_path) as trainer, refused:
-        trainer.update(1)
-    message = "LoRA rank 4 is greater than max_lora_rank 2."
-    server.before = lambda path, _body: error(400, message, "BadRequestError") if path == "/v1/load_lora_adapter" else None
-    with acting_on([server], config, tmp_path) as trainer, pytest.raises(UserError, match=message):
-        trainer.update(1)
 
 
 def test_replies_of_another_distribution_are_not_learned_from(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:

@@ -141,21 +141,6 @@ def test_samples_with_one_prompt_share_a_tree_but_for_narrow_models(width: int, 
     assert sum(len(tree) for packed in packs for tree in packed.trees) == computed
 
 
-@given(selected=selections, budget=st.integers(1, 40))
-@settings(max_examples=100)
-def test_packing_keeps_the_total_weight_and_the_total_advantage_of_each_sign(
-    selected: list[SelectedEpisode], budget: int
-) -> None:
-    samples = to_samples(selected, LOSS_NORMALISATIONS["token-mean"])
-    packs = pack(samples, budget)
-    sums = sum(sample.sums * len(sample.completion.token_ids) for sample in samples)
-    advantages, weights = (torch.cat([getattr(packed, name) for packed in packs]) for name in ("advantages", "weights"))
-    assert weights.sum().item() == pytest.approx(sums[[1, 3, 4]].sum(), rel=1e-6)
-    assert (weights * advantages.clamp(min=0)).sum().item() == pytest.approx(sums[0], rel=1e-6)
-    assert (weights * advantages.clamp(max=0)).sum().item() == pytest.approx(sums[2], rel=1e-6)
-    assert (weights > 0).all()
-
-
 def test_a_token_that_two_replies_share_is_computed_once_and_has_an_entry_for_each_sign() -> None:
     samples = [
         StepSample(step_of((1, 2), (3, 4), (-0.5, -0.6)).completion, signed_sums(0.5, 0.5)),

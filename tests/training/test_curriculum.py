@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -186,17 +185,3 @@ def test_a_callback_is_told_of_the_start_each_update_and_the_end(config: TrainCo
         "update 2: 4 groups, validated: True",
         "end: True",
     ]
-
-
-def test_a_callback_that_fails_ends_the_run_which_resumes_at_the_same_update(config: TrainConfig, tmp_path: Path) -> None:
-    class Fails(Callback):
-        def on_update(self, update: Any) -> None:
-            if update.index == 2:
-                raise RuntimeError("a server is gone")
-
-    with pytest.raises(RuntimeError, match="a server is gone"):
-        train(config, tmp_path / "run", show_progress=False, callbacks=[Fails()])
-    diary = Diary()
-    summary = train(config, tmp_path / "run", show_progress=False, resume=True, callbacks=[diary])
-    assert diary.lines[:2] == ["start after 1, in run", "update 2: 4 groups, validated: True"]
-    assert json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8")) == summary

@@ -17,7 +17,7 @@ from msgrpo_hub.models.adapter_check import probe_prompt
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training import train
 from msgrpo_hub.training.callbacks import Callback, Update
-from msgrpo_hub.training.config import TrainConfig, load_config, to_toml
+from msgrpo_hub.training.config import TrainConfig, load_config
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -138,11 +138,6 @@ class StopsAfter(Callback):
             raise KeyboardInterrupt
 
 
-def test_without_a_choice_the_stored_format_is_think_action(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
-    assert msgrpo("train", *flags, "--updates", 2, "--output-dir", tmp_path / "run").code == 0
-    assert stored(tmp_path / "run") == {"think-action"}
-
-
 def test_a_format_of_ones_own_plays_and_trains_an_update(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "own_format.py").write_text(OWN)
     own = ["--prompt-format", "own_format:Short"]
@@ -153,14 +148,3 @@ def test_a_format_of_ones_own_plays_and_trains_an_update(msgrpo: Command, flags:
     assert (played.code, "would import code" in played.err) == (2, True)
     typed = msgrpo("play", "FrozenLake-NotSlippery-v1", "--player", "run/adapter", "--max-new-tokens", 4, *own, folder=tmp_path)
     assert typed.code == 0, typed.err
-
-
-def test_a_format_in_a_file_never_imports(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text('prompt_format = "own_format:Short"\n')
-    with pytest.raises(UserError, match="would import code"):
-        load_config(path)
-    path.write_text(to_toml(replace(TrainConfig(), prompt_format="json")))
-    assert load_config(path).prompt_format == "json"
-    with pytest.raises(UserError, match="did you mean 'json'"):
-        TrainConfig(prompt_format="jsn")

@@ -48,17 +48,6 @@ def test_groups_without_variance_throughout_are_told_with_the_likely_cause_and_a
         assert line == BEGIN + cause
 
 
-def test_the_advice_leaves_out_what_the_run_has_tried_and_players_that_do_not_know_the_game() -> None:
-    bare = said(replace(CONFIG, prompt_format="action-only"), unreadable_rate=0.4, truncated_rate=0.6)
-    assert "start with --teacher auto --taught 20, or raise --max-new-tokens (it was 32), or take another --prompt-format" in bare
-    taught = replace(CONFIG, teacher="optimal", taught=1)
-    [line] = outcome(taught, [TAUGHT, LINE | {"unreadable_rate": 0.9}], MOVED).values()
-    assert "raise --taught (it was 1), or" in line
-    assert "--teacher" not in line
-    unknown = said(replace(CONFIG, game="CliffWalking-Gymnasium-v1,Snake-Solo-v1"), unreadable_rate=1.0)
-    assert "--teacher" not in unknown
-
-
 def test_rewards_that_taught_nothing_after_a_teacher_are_told_apart_from_a_run_that_learned_nothing() -> None:
     taught = replace(CONFIG, teacher="optimal", taught=1, updates=3)
     why = outcome(taught, [TAUGHT, LINE, LINE], MOVED)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import re
-from contextlib import redirect_stdout, suppress
-from typing import Any
 
 import pytest
 
-from msgrpo_hub.cli import parse
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.training import presets as paper
 from msgrpo_hub.training.config import TrainConfig, preset
@@ -34,17 +29,3 @@ def test_every_field_of_a_preset_has_a_label(name: str) -> None:
 
 def test_the_scenarios_of_the_paper_are_those_of_its_suite() -> None:
     assert set(paper.SCENARIOS) == set(load_suite("paper").tasks)
-
-
-def test_the_help_of_train_gives_the_label_of_every_value_that_differs_or_is_not_ours() -> None:
-    text = io.StringIO()
-    with redirect_stdout(text), suppress(SystemExit):
-        parse(["train", "--help"])
-    shown = " ".join(text.getvalue().split())
-    said: dict[str, Any] = {}
-    for field in FIELDS:
-        [flag] = re.findall(rf" --{field.replace('_', '-')}[ ,][^-].*?(?= --|$)", shown.partition("configuration:")[2])
-        said[field] = re.findall(r"In paper-\*: (.+?) \((.+?)\)\.", flag)
-    for field, setting in {**paper.SETTINGS, **paper.MACHINE}.items():
-        told = setting.origin != "ours" or setting.value != FIELDS[field]
-        assert said[field] == ([(str(setting.value), setting.origin)] if told else []), field

@@ -20,11 +20,10 @@ from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.storage.shards import read_shard, shards
-from msgrpo_hub.storage.tables import Rollout, read_rollouts
-from msgrpo_hub.training.callbacks import Run, Update
-from msgrpo_hub.training.checkpoint import Progress, save_checkpoint
+from msgrpo_hub.storage.tables import read_rollouts
+from msgrpo_hub.training.callbacks import BLOCKS, RolloutLog, Run, Update, blocks
 from msgrpo_hub.training.config import TrainConfig, to_toml
-from msgrpo_hub.training.rollout_log import BLOCKS, RolloutLog, blocks
+from msgrpo_hub.training.run_folder import Progress, save_checkpoint
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -101,27 +100,6 @@ def test_a_run_killed_at_any_moment_keeps_what_an_uninterrupted_one_keeps(
     assert [block.name for block in blocks(run)[1]] == [block.name for block in blocks(uninterrupted)[1]]
 
 
-def test_what_is_beyond_the_checkpoint_is_not_published(msgrpo: Command, short: list[str], tmp_path: Path) -> None:
-    """It may be played again, and come out otherwise."""
-    run = tmp_path / "run"
-    moment = ("RolloutLog.on_update", "return", 2)
-    ended = msgrpo("train", *short, "--save-rollouts", "--output-dir", run, die_at=moment)
-    assert ended.code == -signal.SIGKILL
-    assert {"default/train-00001.parquet", "default/train-00002.parquet"} <= set(kept(run))
-    assert [block.name.split("-")[2:4] for block in blocks(run)[1]] == [["00001", "00001"]]
-
-
-def test_a_full_disk_is_said_in_one_line_and_the_run_goes_on(
-    msgrpo: Command, short: list[str], uninterrupted: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    ended = msgrpo("train", *short, "--save-rollouts", "--output-dir", run, largest_file=9_000)
-    assert (ended.code, len(ended.said)) == (2, 1), ended.err
-    assert "0 updates are safe there; make room, then continue with --resume" in ended.err
-    assert msgrpo("train", "--resume", "--output-dir", run).code == 0
-    assert kept(run) == kept(uninterrupted)
-
-
 @pytest.mark.parametrize("gone", ["default/train-00001.parquet", "default/train-00003.parquet", "steps/train-00002.parquet"])
 def test_a_shard_that_is_gone_stops_resume_verification_and_push_in_one_line(
     gone: str, msgrpo: Command, uninterrupted: Path, tmp_path: Path
@@ -144,27 +122,6 @@ def test_a_shard_that_is_gone_stops_resume_verification_and_push_in_one_line(
     assert kept(run) == before
     assert not (run / "summary.json").exists()
     assert not (tmp_path / "dry").exists()
-
-
-def test_of_two_processes_one_keeps_the_episodes_of_both(one_and_two: Path) -> None:
-    both, one = ([read_rollouts(*read_shard(*pair)) for pair in shards(one_and_two / name)] for name in ("two", "one"))
-    assert len(both) == len(one) == 6
-    assert told(both[0]) == told(one[0])  # log-probabilities and later updates: up to rounding
-
-
-def told(rollouts: list[Rollout]) -> list[tuple[object, ...]]:
-    """What was played and what became of it, without the numbers that depend on rounding."""
-    return [
-        (
-            r.episode.seed,
-            r.episode.member,
-            r.advantage,
-            r.step_advantages,
-            r.selected,
-            [step.completion.token_ids for step in r.episode.steps],
-        )
-        for r in rollouts
-    ]
 
 
 # ---- blocks
@@ -209,12 +166,3 @@ def test_blocks_are_few_and_their_borders_do_not_depend_on_how_far_it_went(tmp_p
     assert names[:2] == [block.name for block in blocks(tmp_path / "a")[1]]
     assert sorted(names) == names
     assert len(names) <= BLOCKS
-
-
-def test_episodes_that_are_gone_are_noticed(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 4, 3)
-    (run / "rollouts" / "default" / "train-00002.parquet").unlink()
-    with pytest.raises(UserError, match="the episodes of update 2 are missing"):
-        blocks(run)
-    with pytest.raises(UserError, match="holds no run"):
-        blocks(tmp_path)

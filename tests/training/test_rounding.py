@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from msgrpo_hub.training.provenance import choose_threads, read_provenance
+from msgrpo_hub.training.machine import choose_threads, read_provenance
 from tests.training.interrupted import assert_same_run, resumed, updates_safe
 
 if TYPE_CHECKING:
@@ -67,10 +67,3 @@ def test_another_number_of_threads_is_refused_until_it_is_accepted_and_then_told
     assert updates_safe(stopped) == 2
     assert resumed(msgrpo, stopped, "--threads", 2, "--accept-rounding").code == 0
     assert json.loads((stopped / "summary.json").read_text())["resumed_otherwise"] == [{"threads": [1, 2]}]
-
-
-@pytest.mark.parametrize(("flag", "name"), [("--max-rows=3", "max_rows"), ("--token-budget=300", "token_budget")])
-def test_another_split_into_batches_is_refused(flag: str, name: str, msgrpo: Command, stopped: Path) -> None:
-    refused = resumed(msgrpo, stopped, flag)
-    assert refused.code == 2
-    assert f"the run began with {name} = " in refused.said[-1]

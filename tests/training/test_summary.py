@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from msgrpo_hub.games import distinct_boards, episode_seed, make_game
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.summary import table
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -74,22 +73,6 @@ def test_the_figures_are_those_of_the_base_and_of_the_adapter_at_the_evaluation_
             assert summary[player][f"success{suffix}"] == np.mean([episode.success for episode in episodes])
     assert summary["base"]["unreadable_rate"] + summary["base"]["truncated_rate"] > 0
     assert summary["adapter"] != summary["base"]
-
-
-def test_the_table_shows_every_player_with_figures_and_intervals(run: tuple[str, Path]) -> None:
-    game, folder = run
-    summary = read(folder)
-    title, _, _, *rows = table(summary).splitlines()
-    boards = distinct_boards(game, tuple(episode_seed(game, "test", index) for index in range(40)))
-    assert title == f"{game}, 40 test episodes on {boards} boards, 95 % intervals"
-    assert [row.split()[0] for row in rows] == PLAYERS[game]
-    for row in rows:
-        player = summary[row.split()[0]]
-        for figure in FIGURES:
-            assert f" {player[figure]:.3f}" in row
-        for figure in ("success", "reward"):
-            assert "[{:.3f}, {:.3f}]".format(*player[f"{figure}_interval"]) in row
-    assert len({len(row) for row in rows}) == 1
 
 
 def test_the_run_leaves_its_curves_and_a_replay_of_the_episode_it_names(run: tuple[str, Path]) -> None:

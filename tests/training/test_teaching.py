@@ -11,20 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, Message, PromptFormat, Turns, find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, make_game, stream
+from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.games.board import inside, neighbour
 from msgrpo_hub.games.snake import is_snake
-from msgrpo_hub.players.scripted import choose_optimal
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
+from msgrpo_hub.training.acting import with_move
 from msgrpo_hub.training.callbacks import Update
-from msgrpo_hub.training.config import preset
-from msgrpo_hub.training.teacher import Teacher, with_move
 from tests.command import Command
 from tests.training.conftest import TWO
 from tests.training.interrupted import metrics
@@ -85,23 +81,6 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(co
         assert reply.prompt_ids
 
 
-def test_a_reply_ends_as_the_model_s_own_did_and_gives_way_to_the_move_where_the_limit_cut_it(config: TrainConfig) -> None:
-    trainer = trainer_of(config)
-    assert trainer.teacher
-    teacher = Teacher(trainer.agent, ScriptedPolicy(choose_optimal))
-    prompt = build_prompt(LAKE, LAKE.initial_state(stream(7, "initial_state")))
-    text = "<action>Left</action> and"
-    ids = tuple(trainer.agent.tokenizer(text)["input_ids"])
-    other_end = max(trainer.agent.engine.end_ids) + 1  # a chat model ends its turn by a token of its own
-    own = Completion(text=text, finish="stop", prompt_ids=(1,), token_ids=(*ids, other_end), log_probs=(-1.0,) * (1 + len(ids)))
-    taught = teacher._reply(prompt, own, "<action>Down</action>")
-    assert (taught.text, taught.token_ids[-1]) == ("<action>Down</action> and", other_end)
-    cut = teacher._reply(
-        prompt, replace(own, finish="length", token_ids=ids, log_probs=(-1.0,) * len(ids)), "<action>Down</action>"
-    )
-    assert (cut.text, cut.token_ids[-1], cut.finish) == ("<action>Down</action>", trainer.agent.tokenizer.eos_token_id, "stop")
-
-
 def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_asks_the_model_for_no_thoughts(config: TrainConfig) -> None:
     snake = replace(config, game="Snake-Standard-v1", teacher="greedy", teacher_thoughts=True, max_new_tokens=200)
     trainer, game = trainer_of(snake), make_game("Snake-Standard-v1")
@@ -160,16 +139,6 @@ def test_a_teacher_whose_replies_would_be_truncated_is_refused(config: TrainConf
         trainer.update(1)
 
 
-@pytest.mark.parametrize(
-    ("game", "teacher"), [("FrozenLake-NotSlippery-v1:compass", "optimal"), ("Snake-Solo-v1:compass", "planner")]
-)
-def test_a_teacher_knows_the_variants_of_its_games(config: TrainConfig, game: str, teacher: str) -> None:
-    trainer = trainer_of(replace(config, game=game, teacher=teacher))
-    assert trainer.teacher
-    [episode] = trainer.teacher.play(trainer.starts.games, [(game, trainer.starts.of_update(1)[0][1], 0)])
-    assert episode.success
-
-
 # ---- what is learned
 
 
@@ -199,13 +168,6 @@ def test_the_loss_of_a_taught_update_is_the_mean_negative_log_likelihood_of_its_
     assert [len(item.episode.steps) for item in update.selected] == [len(group.episodes[0].steps) for group in groups]
     with torch.no_grad():
         assert naive() < expected
-
-
-@pytest.mark.slow
-def test_the_built_in_base_soon_replies_as_its_teacher() -> None:
-    trainer = trainer_of(replace(preset("quickstart"), teacher="optimal", taught=12, updates=12))
-    losses = [trainer.update(index).metrics["loss"] for index in range(1, 13)]
-    assert sum(losses[-3:]) < sum(losses[:3]) / 2
 
 
 # ---- a whole run

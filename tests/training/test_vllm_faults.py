@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,34 +141,6 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
         assert_all_of_this_version(trainer, groups)
 
 
-def test_replies_of_a_server_that_was_lost_before_it_was_checked_are_not_learned_from(
-    servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It drops the adapter in silence, fails a little later, and has the adapter again when it is asked once more."""
-    server = servers[0]
-
-    with acting_on([server], config, tmp_path) as trainer:
-        trainer.update(1)
-        dropped = at_request(server, 3, drops)
-        dropping, asked, failed = server.before, [0], threading.Event()
-
-        def before(path: str, body: dict[str, Any]) -> Answered | None:
-            if path == "/v1/load_lora_adapter":
-                server.ignores_adapters = False
-            asked[0] += is_play(path, body)
-            if asked[0] > 5 and is_play(path, body) and not failed.is_set():
-                failed.set()
-                return fails(server)
-            return dropping(path, body)
-
-        server.before = before
-        groups = trainer.act(trainer.starts.of_update(2))
-        assert dropped.is_set()
-        assert failed.is_set()
-        assert "episodes are played again" in caplog.text
-        assert_all_of_this_version(trainer, groups)
-
-
 def test_an_adapter_that_stays_dropped_ends_the_run_before_it_learns(
     servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path
 ) -> None:
@@ -181,33 +151,6 @@ def test_an_adapter_that_stays_dropped_ends_the_run_before_it_learns(
         at_request(server, 5, drops)
         with pytest.raises(UserError, match="answers with the base alone"):
             trainer.update(2)
-
-
-def test_several_servers_share_the_load_and_a_slow_one_gets_less(
-    servers: list[VllmLoopback], config: TrainConfig, tmp_path: Path
-) -> None:
-    """They have the adapter at different times, so the quick one waits for the other before it plays."""
-    slow, quick = servers
-
-    def plays_slowly(path: str, body: dict[str, Any]) -> None:
-        if is_play(path, body):
-            time.sleep(0.5)
-
-    def plays_with_the_other(path: str, body: dict[str, Any]) -> None:
-        until = time.monotonic() + 10
-        while is_play(path, body) and slow.loaded != quick.loaded and time.monotonic() < until:
-            time.sleep(0.01)
-
-    with acting_on(servers, replace(config, group_size=12), tmp_path) as trainer:
-        trainer.update(1)
-        slow.before, quick.before = plays_slowly, plays_with_the_other
-        for server in servers:
-            server.asked.clear()
-        groups = trainer.act(trainer.starts.of_update(2))
-        assert_all_of_this_version(trainer, groups)
-    played = [len([body for body in server.of("/v1/completions") if body["max_tokens"] == 2]) for server in servers]
-    assert played[0] > 0
-    assert played[1] > played[0]
 
 
 def test_one_of_several_servers_may_be_gone_and_join_later(
