@@ -63,7 +63,31 @@ def main(build: Path) -> None:
         (docs / page).parent.mkdir(parents=True, exist_ok=True)
         (docs / page).write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site.css", docs / "site.css")
+    if broken := broken_links(docs):
+        raise SystemExit("\n".join(["links that lead nowhere:", *broken]))
     (build / "zensical.toml").write_text(tomli_w.dumps(configuration()), encoding="utf-8")
+
+
+def broken_links(docs: Path) -> list[str]:
+    """Relative links without a file, or without a heading of that name. The reference has its headings from the docstrings."""
+    texts = {path: _FENCE.sub("", path.read_text(encoding="utf-8")) for path in sorted(docs.rglob("*.md"))}
+    headings = {path: {slug(line) for line in re.findall(r"^#+ (.+)$", text, re.MULTILINE)} for path, text in texts.items()}
+    broken = []
+    for page, text in texts.items():
+        for _, _, target in _LINK.findall(text):
+            path, _, anchor = target.partition("#")
+            place = (page.parent / path).resolve() if path else page
+            checked = place in headings and "reference" not in place.parts
+            if not re.match(r"[a-z]+:", target) and (
+                not place.exists() or (anchor and checked and anchor not in headings[place])
+            ):
+                broken.append(f"{page.relative_to(docs)}: {target}")
+    return broken
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
 
 
 def page_text(source: str, docs: Path) -> str:

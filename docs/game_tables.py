@@ -45,7 +45,7 @@ def _row(game: Game, first: Game) -> list[str]:
 
 def game_prompt() -> str:
     """What a model reads on a turn, and a reply."""
-    game = make_game(FIRST["Snake"])
+    game = make_game(FIRST["FrozenLake"])
     prompt = build_prompt(game, game.initial_state(stream(episode_seed(game.id, "test", 0), "initial_state")))
     [reply] = ScriptedPolicy(SCRIPTED["greedy"]).complete([prompt], [np.random.default_rng(0)])
     parts: Sequence[tuple[str, str]] = [*prompt.contents, ("assistant", reply.text)]

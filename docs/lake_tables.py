@@ -95,10 +95,9 @@ def lake_results() -> str:
     for result in tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))["result"]:
         means, score = _means(scales[result["scale"]]), result["score"]
         share = (score - means.random) / (means.optimal - means.random)
-        source = result["source"] + (f", {result['episodes']} episodes" if "episodes" in result else "")
         shown = [f"{means.random:.3f}", f"{score:.3f}", f"{means.optimal:.3f}"]
-        rows.append([result["scale"], result["player"], *shown, f"{share:.2f}", _flag(result, means), source])
-    head = ["scale", "player", "random", "published", "optimum", "share", "flag", "source"]
+        rows.append([result["scale"], result["player"], *shown, f"{share:.2f}", _flag(result, means)])
+    head = ["scale", "player", "random", "published", "optimum", "share", "flag"]
     return markdown(head, rows)
 
 

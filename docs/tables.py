@@ -20,7 +20,7 @@ from benchmark import formats
 from benchmark.experiments import experiment
 from benchmark.experiments.rows import Row, read_rows, values_of
 from benchmark.throughput import tables as throughput
-from benchmark.throughput import vllm, vllm_quickstart
+from benchmark.throughput import vllm
 from msgrpo_hub.evaluation.comparison import smallest_p
 from msgrpo_hub.evaluation.paired import SIZE, detectable
 from msgrpo_hub.evaluation.suites import load_suite
@@ -75,8 +75,9 @@ def presets() -> str:
         game = make_game(PAPER_PRESETS[preset])
         rows.append(_row(f"`game` of `{preset}`", preset_settings(preset)["game"]))
         rows += [_row(f"{name} of `{game.id}`", one) for name, one in of_game(game).items()]
-    by_origin = [row for origin in ORIGINS for row in rows if row[2] == origin]
-    return markdown(["setting", "value", "origin", "note"], by_origin)
+    noted = [row for origin in ORIGINS for row in rows if row[2] == origin and (origin != "ours" or row[3])]
+    others = ", ".join(f"{name} {value}" for name, value, origin, note in rows if origin == "ours" and not note)
+    return f"{markdown(['setting', 'value', 'origin', 'note'], noted)}\n\nAlso ours: {others}."
 
 
 def _row(name: str, setting: Setting) -> list[str]:
@@ -124,13 +125,13 @@ def answers() -> str:
     for name in sorted(experiment.names(), key=lambda name: (name != "main_result", name)):
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
-            figure = f"![{of.question} The page has the same figures as tables.]({folder}/figure.png)"
-            page = f"[Findings and raw results]({folder}/README.md), {len(done)} of {len(of.units)} units"
+            figure = f"![Figure for the question: {of.question}]({folder}/figure.png)"
+            page = f"[Findings]({folder}/README.md), {len(done)} of {len(of.units)} units"
             parts.append(f"### {of.question}\n\n{_first_sentences(said)}\n\n{figure}\n\n{page}.")
     return "\n\n".join(parts)
 
 
-def _first_sentences(said: str, words: int = 25) -> str:
+def _first_sentences(said: str, words: int = 16) -> str:
     """The first sentences of an answer, or of each item of a list the first figure of each kind of player."""
     if "\n- " in said:
         items = []
@@ -156,11 +157,6 @@ def adapters() -> str:
     """The table of the built-in adapters."""
     page = (ROOT / "msgrpo_hub" / "pocket" / "adapters" / "README.md").read_text(encoding="utf-8")
     return "\n".join(line for line in page.splitlines() if line.startswith("|"))
-
-
-def quickstart_on_vllm() -> str:
-    """The quickstart acting on vLLM and with our own engine."""
-    return markdown(*vllm_quickstart.table(json.loads(vllm_quickstart.RESULTS.read_text(encoding="utf-8"))["runs"]))
 
 
 def decoding() -> str:
@@ -212,7 +208,6 @@ TABLES: dict[str, Callable[[], str]] = {
     **lake_tables.TABLES,
     "answers": answers,
     "adapters": adapters,
-    "vllm-quickstart": quickstart_on_vllm,
     "vllm-decoding": decoding,
     "real-models": real_models,
     **throughput.TABLES,

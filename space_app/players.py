@@ -23,7 +23,7 @@ from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import VARIANTS, Game, make_game
+from msgrpo_hub.games import VARIANTS, Game, Variant, make_game
 from msgrpo_hub.players import PlayerSettings, can_play, make_player, prompts_of
 from msgrpo_hub.rollout import play_episodes
 
@@ -146,15 +146,23 @@ def asked_in(name: str) -> PromptFormat:
 
 
 def _load_and_play(name: str, game: Game, episode_keys: list[tuple[int, int]]) -> list[Episode]:
-    variant = game.id.partition(":")[2] in VARIANTS
+    words = None
+    if isinstance(game, Variant) and game.id.partition(":")[2] not in VARIANTS:  # a game in a visitor's words
+        words = (game.game.id, dict(game.names), game.instructions, tuple(game.rules))
     _model(name, game)  # loaded here, since the process that gets the GPU ends with the call
-    return _play_model(name, game.id if variant else game, episode_keys)
+    return _play_model(name, game.id, words, episode_keys)
 
 
 @on_gpu
-def _play_model(name: str, game: Game | str, episode_keys: list[tuple[int, int]]) -> list[Episode]:
-    """Plays. On ZeroGPU the arguments go to another process; a variant goes by its id, since its functions do not pickle."""
-    return play_episodes(make_game(game) if isinstance(game, str) else game, _models[name], episode_keys)
+def _play_model(
+    name: str, game_id: str, words: tuple[str, dict[str, str], str, tuple[str, ...]] | None, episode_keys: list[tuple[int, int]]
+) -> list[Episode]:
+    """Plays. On ZeroGPU the arguments are pickled for another process, so a game goes by its id and its words."""
+    if words is None:
+        return play_episodes(make_game(game_id), _models[name], episode_keys)
+    base, names, instructions, rules = words
+    game = Variant(cast(Any, make_game(base)), game_id, names=names, instructions=instructions, rules=rules)
+    return play_episodes(game, _models[name], episode_keys)
 
 
 def _model(name: str, game: Game) -> Policy:

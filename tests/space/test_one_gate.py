@@ -53,11 +53,3 @@ def test_a_push_and_the_space_refuse_exactly_what_the_gate_refuses(changes: dict
     assert bool(gate) == bool(changes)
     assert refusal(lambda: read_adapter(folder)) == gate
     assert refusal(lambda: players.pinned(str(folder))) == gate
-
-
-def test_no_other_file_names_settings_of_peft_that_lead_to_code() -> None:
-    """A second table would name them."""
-    root = Path(__file__).parents[2]
-    sources = [*(root / "msgrpo_hub").rglob("*.py"), *(root / "space_app").rglob("*.py")]
-    naming = [path.name for path in sources if "megatron_config" in path.read_text(encoding="utf-8")]
-    assert naming == ["inspection.py"]
