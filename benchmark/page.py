@@ -13,8 +13,7 @@ from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.tables import RANKS, eval_command, markdown, markdown_table, same_episodes, with_interval
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
-from msgrpo_hub.players.identity import VERSION
-from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.registry import SCRIPTED, VERSION
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

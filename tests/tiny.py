@@ -11,10 +11,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from benchmark.pocket.build import BuildConfig, make_model
+from benchmark.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.games import make_game, stream
-from msgrpo_hub.pocket.build import BuildConfig, make_model
-from msgrpo_hub.pocket.tokenizer import build_tokenizer
 
 SIZE: dict[str, Any] = {
     "hidden_size": 32,

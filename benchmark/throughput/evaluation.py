@@ -24,7 +24,7 @@ from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite, load_suite
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 
 SETTINGS = PlayerSettings(temperature=1.0, max_new_tokens=32)

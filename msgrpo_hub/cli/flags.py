@@ -127,8 +127,8 @@ def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, An
 def as_flags(values: Mapping[str, Any]) -> list[str]:
     """Field → value as the flags that give them.
 
-    >>> as_flags({"top_k": 5, "use_generation_config": True, "chat_template_kwargs": {"enable_thinking": False}})
-    ['--top-k', '5', '--use-generation-config', '--chat-template-kwargs', '{"enable_thinking": false}']
+    >>> as_flags({"top_k": 5, "load_in_4bit": True, "chat_template_kwargs": {"enable_thinking": False}})
+    ['--top-k', '5', '--load-in-4bit', '--chat-template-kwargs', '{"enable_thinking": false}']
     """
     flags = []
     for name, value in values.items():

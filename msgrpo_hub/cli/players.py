@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgrpo_hub.downloads.names import built_in_adapters
-from msgrpo_hub.players.registry import SCRIPTED, entry_point
+from msgrpo_hub.players.registry import SCRIPTED, ModelPlayer, find_player
 
 PLAYERS = (
     f"{', '.join(SCRIPTED)}; pocket (the built-in base); "
@@ -16,8 +16,7 @@ PLAYERS = (
 
 def quiet_loading(player: str) -> None:
     """Switches off transformers' progress bars for local loading; downloads keep theirs."""
-    if player in SCRIPTED or ":" in player or entry_point(player):
-        return
-    from msgrpo_hub.models.loading import hide_progress_bars
+    if isinstance(find_player(player), ModelPlayer):
+        from msgrpo_hub.models.loading import hide_progress_bars
 
-    hide_progress_bars()
+        hide_progress_bars()

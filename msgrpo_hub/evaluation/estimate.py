@@ -16,7 +16,7 @@ from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import NONE, Row, aligned, short
 from msgrpo_hub.games import Game, make_game
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.sample_play import RecordingPolicy, prompts_of, scripted_prompts
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes

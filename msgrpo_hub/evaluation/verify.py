@@ -21,7 +21,7 @@ from msgrpo_hub.evaluation.scores import judged, score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_keys
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.games import is_remote, make_game
-from msgrpo_hub.players.identity_check import identity_problems, is_count
+from msgrpo_hub.players.registry import identity_problems, is_count
 from msgrpo_hub.rollout import replayed_states, reply_status
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS

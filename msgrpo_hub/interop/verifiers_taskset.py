@@ -25,7 +25,7 @@ from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.interop.episodes import play_episode, reported
-from msgrpo_hub.models.chat_server import Failure, read_reply
+from msgrpo_hub.models.endpoint import read_reply
 from msgrpo_hub.players import PlayerSettings
 
 __all__ = ["GameEnv", "GameHarness", "GameTaskset"]
@@ -118,10 +118,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
                     temperature=_DEFAULTS.temperature,  # `--sampling.*` overrides these two
                     max_tokens=_DEFAULTS.max_new_tokens,
                 )
-                reply = read_reply(answer.model_dump())
-                if isinstance(reply, Failure):
-                    raise RuntimeError(f"no reply ({reply.what})")
-                return reply
+                return read_reply(answer.model_dump())
 
             member = random.getrandbits(31) if data.member is None else data.member
             episode = await play_episode(make_game(data.game), ask, data.seed, member, find_format(data.prompt_format))

@@ -1,4 +1,4 @@
-"""Loads a LoRA adapter onto its base, as PEFT loads it, from files that `downloads` has checked."""
+"""Loads a LoRA adapter onto its base with PEFT, from files that `downloads` has checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from peft import LoraConfig, PeftModel, set_peft_model_state_dict
@@ -22,29 +21,21 @@ from msgrpo_hub.downloads.inspection import check_adapter, unknown_settings
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.loading import unusable
 
-SECONDS = 2
-"""Most processor time for matching the regular expressions of an adapter once with all names of its base."""
+SECONDS = 5
+"""Seconds allowed for matching the regular expressions of an adapter with all names of its base."""
 
 _EXPERTS = ("gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3")
 """Names that linear layers of experts had before transformers fused them. PEFT matches these too."""
 
-_MATCH = """
-import json, re, signal, sys
-patterns, names, seconds = json.load(sys.stdin)
-signal.setitimer(signal.ITIMER_PROF, seconds)
-for name in names:
-    for pattern in patterns:
-        re.match(pattern, name)
-"""
-
-RESIZED: WeakSet[torch.nn.Module] = WeakSet()
-"""Bases whose embeddings have the rows that an adapter stores, and no longer those of their files."""
+_MATCH = "import json, re, sys\npatterns, names = json.load(sys.stdin)\nfor n in names:\n    for p in patterns: re.match(p, n)"
 
 log = logging.getLogger(__name__)
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
-    """The base with an adapter. PEFT decides which weight belongs where, also if it renames or fuses them.
+    """The base with an adapter. PEFT decides which weight belongs to which layer, also if it renames or fuses weights.
+
+    If the adapter stores embeddings of another size, the base gets that size and the attribute `resized_embeddings`.
 
     Raises:
         UserError: the adapter does not fit, a weight is missing or not finite, or a regular expression takes too long.
@@ -52,7 +43,7 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
     refused = f"the adapter {found.source!r} does not fit its base {model.config._name_or_path!r}"
     settings = check_adapter(found.adapter or {}, found.source)
     if unknown := unknown_settings(found.adapter or {}):
-        log.warning("the adapter %r has settings that are not known here and not used: %s", found.source, ", ".join(unknown))
+        log.warning("the adapter %r has unknown settings, which are ignored: %s", found.source, ", ".join(unknown))
     _check_patterns(model, settings, found.source)
     try:
         weights = load_file(found.folder / ADAPTER_WEIGHTS)
@@ -64,15 +55,21 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         config = LoraConfig(**settings | {"task_type": "CAUSAL_LM", "init_lora_weights": True})
         _resize_embeddings(model, weights)
         layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
-        embeddings = {layer.weight.data_ptr() for layer in layers if layer is not None}  # which PEFT stores with some adapters
-        with warnings.catch_warnings(action="ignore"):  # of missing weights, which are counted below
+        embeddings = {layer.weight.data_ptr() for layer in layers if layer is not None}  # PEFT stores these with some adapters
+        with warnings.catch_warnings(action="ignore"):  # missing weights are counted below
             adapted = PeftModel.from_pretrained(model, found.folder, config=config, local_files_only=True).eval()
-            loaded: Any = set_peft_model_state_dict(adapted, weights)  # once more, since only this tells what was not loaded
+            loaded: Any = set_peft_model_state_dict(adapted, weights)  # the only call that reports what was not loaded
     except Exception as error:  # PEFT raises errors of every class for settings and weights that do not fit
         raise UserError(f"{refused}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
+
+    def is_stored(name: str) -> bool:  # whether PEFT stores this weight with the adapter
+        of_adapter = "default" in name.split(".")  # PEFT's name for the adapter
+        bias = (config.bias == "all" and "bias" in name) or (config.bias == "lora_only" and name.endswith(".base_layer.bias"))
+        return of_adapter or bias
+
     state, not_loaded = adapted.state_dict(), set(loaded.missing_keys)
-    own = {name for name, _ in adapted.named_parameters() if _is_stored(name, config.bias)}
-    of_base = [name for name in state.keys() - not_loaded if not _is_stored(name, config.bias)]
+    own = {name for name, _ in adapted.named_parameters() if is_stored(name)}
+    of_base = [name for name in state.keys() - not_loaded if not is_stored(name)]
     unused = [name for name in loaded.unexpected_keys if ".modules_to_save." not in name]  # copies that PEFT writes and ignores
     extra = len(unused) + sum(state[name].data_ptr() not in embeddings for name in of_base)
     if extra or own & not_loaded:
@@ -82,41 +79,36 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
     return adapted
 
 
-def _is_stored(name: str, bias: str) -> bool:
-    """Whether PEFT stores this weight of a model with an adapter that trains biases or not."""
-    of_adapter = "default" in name.split(".")  # the name that PEFT gives an adapter
-    return of_adapter or (bias == "all" and "bias" in name) or (bias == "lora_only" and name.endswith(".base_layer.bias"))
-
-
 def _resize_embeddings(model: PreTrainedModel, weights: dict[str, Tensor]) -> None:
-    """Gives the embeddings as many rows as the adapter stores: its tokenizer may have more tokens than that of the base."""
+    """Resizes the embeddings to the rows that the adapter stores: its tokenizer may have more tokens than the base's."""
     embedding: Any = model.get_input_embeddings()
     [name] = [name for name, module in model.named_modules() if module is embedding]
     for stored, tensor in weights.items():
         whole = stored.startswith(f"base_model.model.{name}.") and stored.endswith(".weight") and "lora_" not in stored
         if whole and tensor.shape != embedding.weight.shape and tensor.shape[1:] == embedding.weight.shape[1:]:
             model.resize_token_embeddings(len(tensor), mean_resizing=False)
-            RESIZED.add(model)
+            model.resized_embeddings = True  # type: ignore[assignment]
             return
 
 
 def _check_patterns(model: PreTrainedModel, settings: dict[str, Any], source: str) -> None:
-    """Matches the regular expressions as PEFT does, in a process that the system stops when its time is up.
+    """Matches the regular expressions as PEFT does, in a process with a time limit.
 
-    Python's regular expressions can take longer than any computer lives, and nothing in its own process can stop them.
+    Python's regular expressions can take exponential time, and nothing inside their process can stop them.
     """
-    whole = [settings.get(name) for name in ("target_modules", "exclude_modules")]
-    patterns = [rf"(?:{text})\Z" for text in whole if isinstance(text, str) and text != "all-linear"]
+    texts = [settings.get(name) for name in ("target_modules", "exclude_modules")]
+    patterns = [rf"(?:{text})\Z" for text in texts if isinstance(text, str) and text != "all-linear"]
     patterns += [rf"(.*\.)?({text})$" for name in ("rank_pattern", "alpha_pattern") for text in settings.get(name, ())]
     if not patterns:
         return
     names = [name for name, _ in [*model.named_modules(), *model.named_parameters()]]
     names += [f"{name.removesuffix('gate_up_proj')}{old}" for name in names if name.endswith(".gate_up_proj") for old in _EXPERTS]
-    given = json.dumps([patterns, names, SECONDS])
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", _MATCH], input=given, capture_output=True, text=True)
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        why = said[-1] if said else f"they take more than {SECONDS} s to match"
+    command, given = [sys.executable, "-I", "-S", "-c", _MATCH], json.dumps([patterns, names])
+    try:
+        subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS, check=True)
+    except subprocess.SubprocessError as error:
+        lines = (getattr(error, "stderr", None) or "").strip().splitlines()
+        why = lines[-1] if isinstance(error, subprocess.CalledProcessError) and lines else f"they take more than {SECONDS} s"
         raise UserError(
             f"the adapter {source!r} is not loaded: its regular expressions of layers are refused ({why[:200]}); expected names"
-        )
+        ) from error

@@ -1,53 +1,88 @@
-"""Players behind an HTTP endpoint: any OpenAI-compatible server, or an Inference Provider of Hugging Face.
+"""Players behind an HTTP endpoint: an OpenAI-compatible server, or an Inference Provider of Hugging Face.
 
-A failing server is not a badly playing model. A request is retried as long as a retry can help. After the last retry the
-completion is an error with the server's status and message, and its episode stops unscored. A long pause is logged when it
-begins, and one beyond the patience does not begin. A request that can never succeed raises `UserError` immediately.
+A server failure is not a bad reply. A request is retried while a retry can help; after that the completion holds the error, and
+its episode stops unscored.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Event, Lock
-from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
+from msgrpo_hub.agent.action import as_thought
 from msgrpo_hub.agent.policy import Interrupted
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.downloads.names import is_http, without_secrets
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.chat_server import ChatServer, Failure
-from msgrpo_hub.models.threads import begun
+from msgrpo_hub.errors import UserError, plain
+from msgrpo_hub.models.chat_templates import merge_system
+from msgrpo_hub.models.http_client import (
+    KEY_VARIABLE,
+    RequestError,
+    in_threads,
+    key_for,
+    pause_after,
+    request,
+    without_secrets_of,
+)
+
+ROUTER = "https://router.huggingface.co/v1/chat/completions"
+"""The server of the Inference Providers. There, a model's name may end with `:PROVIDER`."""
 
 LONG_PAUSE = 10.0
-"""Seconds from which a pause before the next attempt is logged."""
+"""Pauses of at least this many seconds are logged."""
+
+_TRUNCATED = ("length", "max_tokens", "model_length")
+"""Finish reasons of a reply cut at the token limit."""
+_ENDED = ("stop", "eos_token", "stop_sequence", "end_turn", "tool_calls", "function_call", *_TRUNCATED)
+"""Finish reasons of a complete or truncated reply."""
+
+REFUSALS = {
+    "max_tokens": (r"\bmax_tokens\b", "requests use max_completion_tokens instead"),
+    "seed": (r"\bseed\b", "requests have no seed, so a repeated run gets other replies"),
+    "system role": (
+        r"\bsystem\W+(role|message|prompt|instruction)s?\W+(is |are )?not\b|not support\w*\W+(the )?\W*system\b"
+        r"|role\W+system\W+(is )?not\b|developer instruction is not|roles must alternate user"
+        r"|only user and assistant roles|should be \W*user\W+or\W+assistant",
+        "the rules precede the observation in the user's message",
+    ),
+}
+"""Parts of a request that servers refuse → a pattern of their messages, and how requests change."""
+
+_QUESTION: list[Message] = [{"role": "system", "content": "Answer with one word."}, {"role": "user", "content": "Are you ready?"}]
 
 log = logging.getLogger(__name__)
 
-_JITTER = random.SystemRandom()  # not one of the seeded streams: server failures must not affect results
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class EndpointPolicy:
     """A model behind HTTP: one request per prompt, several at a time."""
 
-    server: ChatServer
-    """The server that answers the requests."""
+    name: str
+    """The player's name, published and quoted in errors; it contains no secret of the URL."""
+    model: str
+    """The name of the model on the server."""
+    url: str = field(repr=False)
+    """The URL of the chat completions."""
+    provider: str = ""
+    """The Inference Provider, if it is one."""
     temperature: float
     """Sampling temperature; 0 is greedy."""
     max_new_tokens: int
     """Largest number of tokens per reply; a truncated reply has `finish="length"`."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of a request, such as `top_p`, `reasoning_effort` or vLLM's `chat_template_kwargs`."""
+    """Further fields of each request, such as `top_p` or `reasoning_effort`."""
     concurrency: int = 8
     """Number of requests at the same time."""
     attempts: int = 6
@@ -55,133 +90,214 @@ class EndpointPolicy:
     timeout: float = 120.0
     """Seconds without a byte from the server after which an attempt fails."""
     patience: float = 600.0
-    """Seconds within which all attempts at one reply begin. An attempt goes on while the server sends, if only blanks."""
+    """Seconds within which all attempts at one reply start."""
     backoff: float = 1.0
-    """Seconds before the second attempt. Each further pause is twice as long, minus a random part of up to half."""
+    """Seconds before the second attempt; later pauses are longer."""
+    _refused: set[str] = field(default_factory=set, init=False, repr=False)
+    """Names in `REFUSALS` that the server refuses."""
+    _recorded: bool = field(default=False, init=False, repr=False)
+    """Whether a run has recorded the refusals; from then on a new one is an error."""
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt, in order; the seed of request i comes from `rngs[i]` alone.
 
         Raises:
-            Interrupted: the server refuses a request, and a retry cannot help. It holds the replies so far.
+            Interrupted: the server refuses a request for good. It holds the replies received so far.
         """
-        seeds = [int(rng.integers(2**31)) for rng in rngs]
-        stop, log_pause = Event(), _PauseLog(self.server.name, self.patience)
-        asked = list(zip(prompts, seeds, strict=True))
-        futures = begun(lambda one: self._ask(*one, stop, log_pause), asked, self.concurrency)
+        seeds, stop = [int(rng.integers(2**31)) for rng in rngs], Event()
+        replies: list[Completion | None] = [None] * len(prompts)
+
+        def ask(index: int) -> Completion:
+            replies[index] = reply = self._reply(prompts[index].messages, seeds[index], stop)
+            return reply
+
         try:
-            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-                future.result()  # raises the first error, even while others still pause between attempts
-            return [future.result() for future in futures]
+            return in_threads(ask, range(len(prompts)), self.concurrency)
         except UserError as error:
-            raise Interrupted(str(error), [_answered(future) for future in futures]) from error
+            raise Interrupted(str(error), list(replies)) from error
         finally:
             stop.set()
-            for future in futures:
-                future.cancel()
 
     def refusals(self) -> list[str]:
-        """What the server refuses, and the policy therefore asks differently; see `ChatServer.refusals`."""
-        return self.server.refusals(timeout=self.timeout, **self._settings)
+        """The parts of a request that the server refuses. The first call finds out with a short request.
 
-    @property
-    def _settings(self) -> dict[str, Any]:
-        return {"temperature": self.temperature, "max_tokens": self.max_new_tokens, "extra_body": self.extra_body}
+        Raises:
+            UserError: the server refuses the key, the model or the settings.
+        """
+        if not self._recorded:
+            try:
+                self._ask(_QUESTION, 0, self.timeout)
+            except RequestError as error:
+                if not error.is_temporary:
+                    raise self._error(error) from error
+            self._recorded = True
+        return sorted(self._refused)
 
-    def _ask(self, prompt: Prompt, seed: int, stop: Event, log_pause: _PauseLog) -> Completion:
+    def _reply(self, messages: Sequence[Message], seed: int, stop: Event) -> Completion:
         """Repeats a request until it gets a reply, attempts or patience run out, or `stop` is set."""
-        deadline, attempt = time.monotonic() + self.patience, 1
-        while isinstance(reply := self._attempt(prompt, seed, deadline), Failure):
-            pause = max(reply.wait, self.backoff * 2 ** (attempt - 1) * _JITTER.uniform(0.5, 1.0))
-            if attempt == self.attempts:
-                return _failed(reply, attempt)
+        deadline = time.monotonic() + self.patience
+        for attempt in count(1):
+            try:
+                return self._ask(messages, seed, min(self.timeout, deadline - time.monotonic()))
+            except RequestError as error:
+                if not error.is_temporary:
+                    raise self._error(error) from error
+                failure, pause = error, pause_after(attempt, self.backoff, error.wait)
             too_long = time.monotonic() + pause >= deadline
-            log_pause(reply, pause, too_long)
-            if too_long or stop.wait(pause):
-                return _failed(reply, attempt)
-            attempt += 1
+            if pause >= LONG_PAUSE and attempt < self.attempts:
+                what = "the episode stops unscored" if too_long else "waiting before the next attempt"
+                log.warning("%s: %s: pause of %.0f s: %s", self.name, failure, pause, what)
+            if attempt == self.attempts or too_long or stop.wait(pause):
+                break
+        asked = f" (the server asked to wait {failure.wait:.0f} s)" if failure.wait else ""
+        times = f"{attempt} attempt{'s' if attempt > 1 else ''}"
+        why = f": {failure.message}" if failure.message else ""
+        return Completion(text="", error=f"{failure.what} after {times}{asked}{why}")
+
+    def _ask(self, messages: Sequence[Message], seed: int, timeout: float) -> Completion:
+        """One reply. If the server refuses something in `REFUSALS`, the request is changed and repeated.
+
+        Raises:
+            RequestError: no reply.
+        """
+        if self.provider and not key_for(self.url):
+            raise UserError(f"cannot play {self.name!r}: no Hugging Face token found; run `hf auth login`, or set HF_TOKEN")
+        refused = set(self._refused)
+        while True:
+            body = self._body(messages, seed, refused)
+            try:
+                output = request("POST", self.url, body, timeout=timeout)
+                break
+            except RequestError as error:
+                complaint = _complaint(error.body) if error.status in (400, 422, 500, 501) else ""
+                named = [name for name, (pattern, _) in REFUSALS.items() if re.search(pattern, complaint, re.IGNORECASE)]
+                change = next((name for name in named if self._body(messages, seed, refused | {name}) != body), None)
+                if change is None or self._recorded:
+                    raise
+                refused.add(change)
+        reply = read_reply(output, lambda text: without_secrets_of(self.url, text))
+        with self._lock:
+            for name in sorted(refused - self._refused):
+                log.warning("%s refuses %s: %s", self.name, name, REFUSALS[name][1])
+            self._refused |= refused
         return reply
 
-    def _attempt(self, prompt: Prompt, seed: int, deadline: float) -> Completion | Failure:
-        timeout = min(self.timeout, deadline - time.monotonic())
-        return self.server.ask(prompt.messages, seed=seed, timeout=timeout, **self._settings)
+    def _body(self, messages: Sequence[Message], seed: int, refused: set[str]) -> dict[str, Any]:
+        return {
+            "model": f"{self.model}:{self.provider}" if self.provider not in ("", "auto") else self.model,
+            "messages": merge_system(messages) if "system role" in refused else list(messages),
+            "stream": False,
+            **({} if "seed" in refused else {"seed": seed}),
+            "temperature": self.temperature,
+            "max_completion_tokens" if "max_tokens" in refused else "max_tokens": self.max_new_tokens,
+            **self.extra_body,
+        }
 
-
-def _answered(future: Future[Completion]) -> Completion | None:
-    """The reply of a request, None if it has none."""
-    return future.result() if future.done() and not future.cancelled() and not future.exception() else None
-
-
-def _failed(last: Failure, attempts: int) -> Completion:
-    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-    request = f" (the server asked to wait {last.wait:.0f} s)" if last.wait else ""
-    return Completion(text="", error=f"{last.what} after {times}{request}" + (f": {last.message}" if last.message else ""))
-
-
-@dataclass
-class _PauseLog:
-    """Logs the long pauses of one batch of requests: the first, and every one that is longer than those before."""
-
-    server: str
-    patience: float
-    _longest: float = 0.0
-    _lock: Lock = field(default_factory=Lock)
-
-    def __call__(self, failure: Failure, pause: float, too_long: bool) -> None:
-        """Logs a pause that begins, or that is too long to begin."""
-        with self._lock:
-            if pause < LONG_PAUSE or pause <= self._longest:
-                return
-            self._longest = pause
-        why = failure.what + (f" ({failure.message})" if failure.message else "")
-        if too_long and failure.wait:
-            asks = f"the server asks to wait {failure.wait:.0f} s, and a reply may take {self.patience:.0f} s"
-            log.warning("%s: %s: %s; episodes that need it now stop unscored", self.server, why, asks)
-        elif not too_long:
-            log.warning("%s: %s: next attempt in %.0f s%s", self.server, why, pause, ", as the server asks" * bool(failure.wait))
+    def _error(self, error: RequestError) -> UserError:
+        remedy = "check the URL, the name of the model and the settings, then run the same command again"
+        if error.status in (401, 403):
+            remedy = f"expected a key with access, in HF_TOKEN for Hugging Face and in {KEY_VARIABLE} for other servers"
+        return UserError(f"cannot play {self.name!r} ({error.what} {error.message}): {remedy}")
 
 
 def make_endpoint(
-    name: str,
-    *,
-    temperature: float,
-    max_new_tokens: int,
-    concurrency: int = 8,
-    extra_body: Mapping[str, Any] = MappingProxyType({}),
+    name: str, *, temperature: float, max_new_tokens: int, concurrency: int = 8, extra_body: Mapping[str, Any] | None = None
 ) -> EndpointPolicy:
-    """The player of a name: `endpoint:URL#MODEL` or `provider:NAME/MODEL`; the model may contain slashes.
+    """The player `endpoint:URL#MODEL` or `provider:NAME/MODEL`; the model may contain slashes.
 
-    User, password and query of the URL are sent with every request, and left out of the name that is published.
+    User, password and query of the URL are sent with every request, and left out of the published name.
 
     Raises:
-        UserError: the name is neither, or `concurrency` is below 1.
+        UserError: the name has neither form.
 
-    >>> make_endpoint("provider:auto/Qwen/Qwen2.5-3B-Instruct", temperature=0.5, max_new_tokens=256).server.model
+    >>> make_endpoint("provider:auto/Qwen/Qwen2.5-3B-Instruct", temperature=0.5, max_new_tokens=256).model
     'Qwen/Qwen2.5-3B-Instruct'
     """
-    if concurrency < 1:
-        raise UserError(f"concurrency = {concurrency}: expected at least 1 request at a time")
-    server = server_of(name)
-    if server is None:
+    kind, _, rest = name.partition(":")
+    provider, url, model = "", ROUTER, ""
+    if kind == "provider":
+        provider, _, model = rest.partition("/")
+    elif kind == "endpoint":
+        url, _, model = rest.partition("#")
+    if not model or not is_http(url) or (kind == "provider" and not provider):
         redacted = re.sub(r"\?[^#]*", "?***", re.sub("//[^#]*@", "//***@", name))
         raise UserError(
             f"cannot parse the player {redacted!r}: expected endpoint:URL#MODEL, e.g. endpoint:http://localhost:8000/v1#my-model"
             ", or provider:NAME/MODEL, e.g. provider:auto/Qwen/Qwen2.5-3B-Instruct"
         )
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path = f"{path.removesuffix('/v1')}/v1/chat/completions"
     return EndpointPolicy(
-        server=server,
+        name=without_secrets(name),
+        model=model,
+        url=parts._replace(path=path).geturl(),
+        provider=provider,
         temperature=temperature,
         max_new_tokens=max_new_tokens,
         concurrency=concurrency,
-        extra_body=extra_body,
+        extra_body=extra_body or {},
     )
 
 
-def server_of(name: str) -> ChatServer | None:
-    """The server of a player's name; None if the name is not one of a server."""
-    kind, _, rest = name.partition(":")
-    if kind == "endpoint":
-        url, _, model = rest.partition("#")
-        return ChatServer(name=without_secrets(name), model=model, base_url=url) if model and is_http(url) else None
-    provider, _, model = rest.partition("/")
-    return ChatServer(name=name, model=model, provider=provider) if kind == "provider" and provider and model else None
+def read_reply(output: Any, shown: Any = str) -> Completion:
+    """The reply in the JSON of a chat completion, with the model's thinking in front.
+
+    A truncated or empty reply counts if its finish reason says that the model or the token limit ended it.
+
+    Args:
+        output: the response.
+        shown: makes a response fit for an error message.
+
+    Raises:
+        RequestError: the response contains no reply, or one that the server broke off.
+    """
+    match output:
+        case {"choices": [{"message": {**message}} as choice, *_]}:
+            parts = _parts(message.get("content"))
+        case _:
+            parts = None
+    if parts is None:
+        quoted = (output.strip().partition("\n")[0] or "an empty body") if isinstance(output, str) else json.dumps(output)
+        raise RequestError("no chat completion", message=shown(quoted))
+    thinking, content = parts
+    separate = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    thinking = next((value for value in separate if value and isinstance(value, str)), thinking)
+    reason = choice.get("finish_reason")
+    truncated, text = reason in _TRUNCATED, content or thinking
+    if reason in ("error", "abort") or not (text or message.get("tool_calls") or reason in _ENDED):
+        what = "a broken-off reply" if text else "an empty reply"
+        raise RequestError(f"{what} with finish reason {plain(' '.join(str(reason or 'none').split()))[:40]}")
+    if thinking:
+        content = as_thought(thinking, closed=bool(content) or not truncated) + content
+    usage = None
+    match output.get("usage"):
+        case {"prompt_tokens": int(read), "completion_tokens": int(written)}:
+            usage = (read, written)
+    return Completion(text=content, finish="length" if truncated else "stop", usage=usage)
+
+
+def _parts(content: Any) -> tuple[str, str] | None:
+    """Thinking and text of a message's content: a text, or a list of parts (OpenAI, Mistral). None if it is neither."""
+    if content is None or isinstance(content, str):
+        return "", content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        return None
+    texts: dict[bool, str] = {True: "", False: ""}
+    for part in content:
+        inside = next((part[name] for name in ("thinking", "reasoning", "text") if name in part), "")
+        nested = _parts(inside)  # Mistral's thinking is a list of parts again
+        if nested is None:
+            return None
+        texts[part.get("type") in ("thinking", "reasoning")] += nested[1]
+    return texts[True], texts[False]
+
+
+def _complaint(text: str) -> str:
+    """An error message, without the request that some servers quote in it as `input`."""
+    try:
+        return str(json.loads(text, object_hook=lambda values: {k: v for k, v in values.items() if k != "input"}))
+    except (ValueError, RecursionError):
+        return text

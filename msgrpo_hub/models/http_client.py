@@ -1,32 +1,190 @@
-"""The HTTP client that comes with huggingface_hub, for servers of models."""
+"""HTTP requests to servers of models: one client, one kind of error, one retry policy, threads that wait for replies."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from functools import cache
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from huggingface_hub import get_token, is_offline_mode
 
 from msgrpo_hub import __version__
+from msgrpo_hub.errors import UserError, plain
 
 try:
     import httpx2 as httpx
 except ImportError:  # huggingface_hub 1 comes with httpx
     import httpx  # type: ignore[no-redef]
 
-__all__ = ["HTTPError", "http_client"]
+KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
+"""The environment variable with the key for servers outside Hugging Face."""
 
-HTTPError = httpx.HTTPError
-"""The base class of what the client raises if there is no answer."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class RequestError(Exception):
+    """A request without a usable response.
+
+    Args:
+        what: a short description, such as `HTTP 503`.
+        status: the HTTP status; 0 without one.
+        message: the server's message on one line, without secrets.
+        body: the text of the response.
+        wait: seconds after which the server asks to retry.
+    """
+
+    def __init__(self, what: str, *, status: int = 0, message: str = "", body: str = "", wait: float = 0.0) -> None:
+        super().__init__(f"{what}: {message}" if message else what)
+        self.what, self.status, self.message, self.body, self.wait = what, status, message, body, wait
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in (0, 408, 429) or self.status >= 500
+
+
+def request(method: str, url: str, body: Any = None, *, timeout: float) -> Any:
+    """Sends a request with the user's key for this server. Redirects are followed.
+
+    Args:
+        method: GET or POST.
+        url: the full URL; it may contain user, password and query.
+        body: sent as JSON.
+        timeout: seconds without a byte after which the request fails.
+
+    Returns:
+        The parsed JSON of the response; its text if it is not JSON.
+
+    Raises:
+        RequestError: no response, or a status other than 2xx.
+        UserError: the key cannot be sent, or the network is switched off.
+    """
+    key, local = key_for(url), urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    if is_offline_mode() and not local:
+        raise UserError(f"HF_HUB_OFFLINE forbids requests to {urlsplit(url).hostname}: unset it to use this server")
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    content = None if body is None else json.dumps(body)
+    try:
+        response = _client(proxies=not local).request(
+            method, url, content=content, headers=headers, timeout=timeout, follow_redirects=not is_offline_mode()
+        )
+    except httpx.HTTPError as error:  # only the type: the text may quote a header
+        raise RequestError(f"no response ({type(error).__name__})") from error
+    if not response.is_success:
+        raise RequestError(
+            f"HTTP {response.status_code}",
+            status=response.status_code,
+            message=without_secrets_of(url, _message(response.text)),
+            body=response.text,
+            wait=seconds_to_wait(response.headers.get("Retry-After", "")),
+        )
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return response.text
 
 
 @cache
-def http_client(*, proxies: bool) -> httpx.Client:
-    """The client of this process. A request needs a timeout of its own.
-
-    Args:
-        proxies: whether requests go through the proxies that environment variables such as HTTPS_PROXY name.
-    """
+def _client(*, proxies: bool) -> httpx.Client:
+    """The client of this process; `proxies`: whether it uses HTTPS_PROXY and similar variables."""
     return httpx.Client(
-        follow_redirects=True,
         headers={"User-Agent": f"msgrpo_hub/{__version__}"},
         limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),  # servers close idle connections after 5 s
         trust_env=proxies,
     )
+
+
+def key_for(url: str) -> str:
+    """The key for a server: the Hugging Face token for Hugging Face, MSGRPO_ENDPOINT_KEY for others; empty if not set."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and f".{parts.hostname}".endswith((".huggingface.co", ".huggingface.cloud")):
+        return get_token() or ""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"{KEY_VARIABLE} holds a character that a key cannot have: expected the key of the server")
+    return key
+
+
+def _message(text: str) -> str:
+    """The message inside an error response of vLLM or FastAPI; other text unchanged."""
+    with suppress(ValueError, RecursionError):
+        match json.loads(text):
+            case {"error": {"message": str(message)}} | {"message": str(message)} | {"detail": str(message)}:
+                return message
+    return text
+
+
+def without_secrets_of(url: str, text: str) -> str:
+    """A server's message on one line, of at most 200 characters, without the key and the URL's user, password and query."""
+    parts = urlsplit(url)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    secrets = [key_for(url), b64encode(f"{user}:{password}".encode()).decode(), user, password]
+    text = plain(" ".join(text.split()))
+    for secret in [*secrets, *(value for _, value in parse_qsl(parts.query))]:
+        text = text.replace(secret, "***") if len(secret) > 5 else text
+    return text[:200]
+
+
+def seconds_to_wait(retry_after: str) -> float:
+    """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3); 0 if it cannot be parsed.
+
+    >>> seconds_to_wait("2.5"), seconds_to_wait("Wed, 21 Oct 2015 07:28:00 GMT"), seconds_to_wait("soon")
+    (2.5, 0.0, 0.0)
+    """
+    with suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0.0
+
+
+def pause_after(attempt: int, first: float = 1.0, wait: float = 0.0) -> float:
+    """Seconds before the next attempt: twice as long each time up to 30 s, minus up to half at random, at least `wait`."""
+    jitter = random.SystemRandom().uniform(0.5, 1.0)  # not a seeded stream: server failures must not affect results
+    return max(wait, min(30.0, first * 2.0 ** (attempt - 1)) * jitter)
+
+
+def in_threads(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
+    """Calls a function with each item in threads and returns the results in order.
+
+    The first error is raised at once; items not yet started are cancelled. The threads are daemons, so Ctrl-C does not wait
+    for a server.
+    """
+    futures: list[Future[Result]] = [Future() for _ in items]
+    waiting: SimpleQueue[tuple[Future[Result], Item]] = SimpleQueue()
+    for entry in zip(futures, items, strict=True):
+        waiting.put(entry)
+
+    def work() -> None:
+        while True:
+            try:
+                future, item = waiting.get_nowait()
+            except Empty:
+                return
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function(item))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    for _ in range(min(workers, len(items))):
+        Thread(target=work, daemon=True).start()
+    try:
+        for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        return [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, cast
 
 import numpy as np
+import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import Count, check_fields
+from msgrpo_hub.fields import Count, Range, check_fields
+from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models.adapters import load_adapter
 from msgrpo_hub.models.base_weights import load_base
 from msgrpo_hub.models.context import check_lengths, context_limit
 from msgrpo_hub.models.devices import check_device, default_threads
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, Threads, TopK, TopP
-from msgrpo_hub.models.model_files import open_model
+from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, TopK, TopP
+from msgrpo_hub.models.loading import open_model
 from msgrpo_hub.models.sampling import TokenIds
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,7 +49,7 @@ class LanguageModel:
         top_k: number of tokens that are sampled from; 0 is all.
         top_p: probability of the tokens that are sampled from; 1 is all.
         engine_name: `fast`, `plain`, or `auto`.
-        threads: of the CPU, for its replies; None is as torch is set.
+        threads: CPU threads for its replies; None leaves torch's setting.
     """
 
     model: PreTrainedModel | PeftModel
@@ -64,7 +63,7 @@ class LanguageModel:
     top_k: TopK = 0
     top_p: TopP = 1.0
     engine_name: EngineName = "auto"
-    threads: Threads | None = None
+    threads: Annotated[int, Range(1, 1024)] | None = None
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +93,6 @@ class LanguageModel:
         chat_template_kwargs: Mapping[str, Scalar] | None = None,
         top_k: int = 0,
         top_p: float = 1.0,
-        use_generation_config: bool = False,
     ) -> LanguageModel:
         """Loads a model from the Hub or a folder.
 
@@ -106,19 +104,17 @@ class LanguageModel:
             dtype: type of the base weights; `auto` is the checkpoint's type.
             device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models.
             load_in_4bit: quantise the linear layers to 4 bits with bitsandbytes.
-            device_map: `auto` spreads the layers over GPUs, CPU and disk; such a model acts and is not trained.
+            device_map: `auto` spreads the layers over GPUs, CPU and disk; such a model cannot be trained.
             engine: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact.
             chat_template: a file with a Jinja chat template, in place of the adapter's or else the base's.
             temperature: sampling temperature; 0 is greedy.
             max_new_tokens: largest number of tokens per reply.
             prompt_format: overrides the format stored with the adapter.
-            expected_prompts: the model's prompt format, or None if it has none → long prompts of the games to be played; they
-                are checked against the model's context before the weights are loaded.
-            chat_template_kwargs: variables of the chat template, such as `enable_thinking`; override those stored with the
-                adapter.
+            expected_prompts: the model's prompt format, or None → long prompts of the games to be played; they are checked
+                against the model's context before the weights are loaded.
+            chat_template_kwargs: variables of the chat template, such as `enable_thinking`; override the adapter's.
             top_k: number of tokens that are sampled from; 0 is all.
             top_p: probability of the tokens that are sampled from; 1 is all.
-            use_generation_config: takes temperature, top_k and top_p from the model's generation config instead.
 
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together, or the context is too short.
@@ -135,12 +131,12 @@ class LanguageModel:
         if expected_prompts:
             files.check_context(expected_prompts(files.prompt_format), max_new_tokens)
         model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit, device_map=device_map)
-        adapted = load_adapter(model, files.adapter) if files.adapter else model
-        sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        loaded = cls(
-            adapted,
+        return cls(
+            load_adapter(model, files.adapter) if files.adapter else model,
             files.tokenizer,
-            **(configured_sampling(model) if use_generation_config else sampling),
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
             max_new_tokens=max_new_tokens,
             name=repo_or_path,
             prompt_format=files.prompt_format,
@@ -148,10 +144,6 @@ class LanguageModel:
             engine_name=engine,
             threads=default_threads(model.num_parameters()),
         )
-        if added := loaded.engine.end_ids - end_tokens(model, files.tokenizer):
-            token = files.tokenizer.decode(list(added))
-            log.warning("%s: replies also end at %r, with which the chat template ends a turn", files.name, token)
-        return loaded
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
@@ -173,11 +165,11 @@ class LanguageModel:
         ]
 
     def caching(self) -> AbstractContextManager[None]:
-        """For a set of episodes: logits are cached (`Engine.caching`), and LoRA is merged into its base."""
+        """A context for a set of episodes: logits are cached, and LoRA is merged into its base."""
         return self.engine.caching(merge=True)
 
     def chosen_engine(self, prompts: Sequence[Prompt]) -> str:
-        """The engine that computes these prompts: `fast`, `plain` or `plain without cache`. It is chosen by the longest."""
+        """The engine for these prompts: `fast`, `plain` or `plain without cache`. The longest prompt decides."""
         longest = max(self.encode(prompts), key=len)
         return self.engine.choose(longest, self.max_new_tokens).name
 
@@ -191,25 +183,26 @@ class LanguageModel:
         """The prompts as texts, through the chat template."""
         return self.encoder.render(prompts)
 
+    def adapter_effect(self) -> float:
+        """The largest difference, in nats, that the adapter makes to the next-token log-probabilities after `probe_prompt`."""
+        [ids] = self.encode([probe_prompt(self)])
+        row = torch.tensor([ids], device=self.model.device)
+        with torch.no_grad():
+            adapted = torch.log_softmax(self.model(row).logits[0, -1].float(), dim=-1)
+            with cast(PeftModel, self.model).disable_adapter():
+                plain = torch.log_softmax(self.model(row).logits[0, -1].float(), dim=-1)
+        return float((adapted - plain).abs().max())
 
-def configured_sampling(model: PreTrainedModel) -> dict[str, float]:
-    """Temperature, top-k and top-p as `model.generate()` takes them from the generation config of the model.
 
-    Without `do_sample` it is greedy. Fields that the model leaves out have the defaults of transformers.
-    """
-    config = model.generation_config
-    if config is None or not config.do_sample:
-        return {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
-    defaults = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # of `GenerationConfig`
-    values = {name: getattr(config, name) for name in defaults}
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, type(defaults[name]) | int | None):
-            raise UserError(f"{name} = {str(value)[:80]!r} in the generation_config.json of the model: expected a number")
-    return {name: default if values[name] is None else type(default)(values[name]) for name, default in defaults.items()}
+def probe_prompt(agent: LanguageModel) -> Prompt:
+    """A prompt of Frozen Lake in the model's own format, to test a model with."""
+    game = make_game("FrozenLake-NotSlippery-v1")
+    state = game.initial_state(stream(episode_seed(game.id, "validation", 0), "initial_state"))
+    return build_prompt(game, state, format_of(agent))
 
 
 def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that a model's files name as the end of a reply: the tokenizer's and those of the generation config."""
+    """The tokens that end a reply according to the model's files: the tokenizer's and those of the generation config."""
     config = model.generation_config
     configured = config.eos_token_id if config is not None else None
     ends = configured if isinstance(configured, list) else [configured]

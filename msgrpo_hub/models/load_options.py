@@ -1,4 +1,4 @@
-"""How a model is loaded and computed: the choices that every command offers. Loads no torch."""
+"""The options for loading a model, which every command offers. Loads no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ Temperature = Annotated[float, Range(0, 1000)]
 ReplyLength = Annotated[int, Range(1, 1_000_000)]
 TopK = Annotated[int, Range(0, 10_000_000)]
 TopP = Annotated[float, Range(0, 1, open=True)]
-Threads = Annotated[int, Range(1, 1024)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +23,15 @@ class LoadOptions:
     """How a model is loaded and computed."""
 
     device: Device = "auto"
-    """Where a model computes; `auto` is the GPU, or the CPU without one and for models too small to gain from one."""
+    """Where a model computes; `auto` is the GPU, or the CPU without one and for small models."""
     engine: EngineName = "auto"
     """How a model computes: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact."""
-
     dtype: Dtype = "auto"
     """Type of the weights; `auto` is the type that they are stored in."""
     load_in_4bit: bool = False
     """Quantise the linear layers to 4 bits (NF4) with bitsandbytes: a quarter of the memory of 16 bits."""
     device_map: DeviceMap = "none"
-    """`auto` spreads a model over all GPUs, the memory of the CPU and the disk, if it is larger than one card."""
+    """`auto` spreads a model over all GPUs, CPU memory and disk, if it is larger than one card."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -9,16 +9,16 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.downloads.fetching import fetch, list_files
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.chat_server import ChatServer
 from msgrpo_hub.models.context import PromptLength
 from msgrpo_hub.models.encoding import PromptEncoder
+from msgrpo_hub.models.endpoint import EndpointPolicy
 from msgrpo_hub.models.loading import load_tokenizer
 
 CHARACTERS_PER_TOKEN = 3.0
 """Characters of the games' prompts per token of GPT's tokenizers: 3.0 to 3.2 with cl100k and o200k, by game."""
 
 
-def served_tokenizer(server: ChatServer, chat_template_kwargs: Mapping[str, Scalar]) -> PromptEncoder | None:
+def served_tokenizer(server: EndpointPolicy, chat_template_kwargs: Mapping[str, Scalar]) -> PromptEncoder | None:
     """The tokenizer of a served model, if its name is that of a repository or a folder that can be reached; else None."""
     if not (server.provider or "/" in server.model or Path(server.model).is_dir()):
         return None

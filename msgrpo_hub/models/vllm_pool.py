@@ -1,9 +1,9 @@
-"""Several vLLM servers as one: each request goes to the server with the fewest in flight, and a lost one gets its adapter anew.
+"""Several vLLM servers as one policy: each request goes to the ready server with the fewest requests in flight.
 
-A thread per server keeps it ready: it waits until the server answers, unloads the adapters that it had, loads the present version
-and checks it (`vllm_guards`). A server is asked for replies only while it is ready, and is ready no longer once a request of it
-fails. So a server that was started anew, hangs or has dropped the adapter is noticed, and no reply comes from one that has not
-been checked since.
+A server is ready once it has loaded and passed the checks of the current version of the adapter (`vllm_server.Probes`). It stays
+ready until one of its requests fails; then it must load and pass again before it gets another request. So a server that
+restarted, hung or lost the adapter never contributes a reply unnoticed. The threads that wait for replies do this work: a thread
+that needs a server first prepares one that is due.
 """
 
 from __future__ import annotations
@@ -12,36 +12,51 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Condition, Thread
-from typing import Any
+from threading import Condition, Lock
 
+import numpy as np
+
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import PromptFormat
+from msgrpo_hub.episode import Completion, Finish
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models.http_client import RequestError, pause_after
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import TokenIds
-from msgrpo_hub.models.vllm_guards import Probes, Version
-from msgrpo_hub.models.vllm_server import LostError, Reply, VllmServer
+from msgrpo_hub.models.vllm_server import Probes, Reply, Version, VllmServer
+
+LONGEST_PAUSE = 10.0
+"""Seconds between two attempts at a server that does not answer."""
+
+TO_UNLOAD = 10.0
+"""Seconds in which a server unloads its adapters at the end of a run."""
 
 log = logging.getLogger(__name__)
 
-
 Stretch = tuple[str, int]
-"""The URL of a server, and how often it had been made ready: what it did until it was lost."""
+"""The URL of a server and the number of times it had been prepared: a period without a failure."""
 
 
 @dataclass
 class _Member:
-    """A server, and what is known of it."""
+    """A server and its state."""
 
     server: VllmServer
     ready: str = ""
-    """The version that it was checked with; empty since a request failed."""
-    flying: int = 0
-    """Its requests in flight."""
+    """The version it has passed the checks with; empty after a failure."""
+    preparing: bool = False
+    in_flight: int = 0
+    """Requests that it is working on."""
     times: int = 0
-    """How often it was made ready."""
-    had: list[str] = field(default_factory=list)
+    """How often it was prepared."""
+    loaded: list[str] = field(default_factory=list)
     """Names that it may have loaded."""
     why: str = ""
-    """Why it was lost last."""
+    """Its last failure; empty while it is ready."""
+    failures: int = 0
+    """Failed attempts to prepare it, in a row."""
+    due: float = 0.0
+    """Monotonic time of the next attempt to prepare it."""
 
 
 @dataclass
@@ -51,179 +66,195 @@ class VllmPool:
     servers: Sequence[VllmServer]
     probes: Probes
     patience: float = 900.0
-    """Seconds to wait for a server to be ready, before an error."""
+    """Seconds to wait for a ready server before an error."""
     pause: float = 1.0
-    """Seconds before a lost server is tried again; each further pause is twice as long, up to `LONGEST_PAUSE`."""
+    """Seconds before the second attempt to prepare a server; later pauses are longer."""
     _version: Version | None = None
-    _refused: UserError | None = None
     _closed: bool = False
 
     def __post_init__(self) -> None:
         self._members = {server.url: _Member(server) for server in self.servers}
         self._changed = Condition()
-        self._keepers = [
-            Thread(target=self._keep, args=(member,), name=f"keeps {member.server.url}", daemon=True)
-            for member in self._members.values()
-        ]
-        for keeper in self._keepers:
-            keeper.start()
 
     def publish(self, version: Version) -> None:
-        """From now on, only this version replies. Returns when a first server is ready; the others join as they are."""
+        """Makes this the only version that replies. Returns when a first server is ready. Raises as `sample` does."""
         with self._changed:
             self._version = version
-            self._changed.notify_all()
-        self._leave(self._take()[0])
+        member, _ = self._take()
+        self._release(member)
 
     def sample(
         self, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Sequence[int]
     ) -> tuple[Reply, Stretch]:
-        """A reply of the present version, and where it came from. A request that fails is repeated, on whichever server is ready.
+        """A reply of the current version, and its origin. A failed request is repeated on whichever server is ready.
 
         Raises:
-            UserError: a server refuses or fails a check, or none was ready for as long as the patience.
+            UserError: a server refuses a request or fails a check, or none was ready within the patience.
         """
         while True:
             member, times = self._take()
+            assert self._version is not None
             try:
-                settings: Any = {"temperature": temperature, "max_new_tokens": max_new_tokens}
-                return member.server.sample(self._name, prompt, end_ids=end_ids, **settings), (member.server.url, times)
-            except LostError as error:
+                reply = member.server.sample(
+                    self._version.name, prompt, temperature=temperature, max_new_tokens=max_new_tokens, end_ids=end_ids
+                )
+                return reply, (member.server.url, times)
+            except RequestError as error:
                 self._lose(member, str(error), times)
-            except UserError as error:
-                self._refuse(error)
             finally:
-                self._leave(member)
+                self._release(member)
 
     def failed(self, stretches: Collection[Stretch]) -> set[Stretch]:
-        """Checks their servers again. Returns those whose replies cannot be trusted.
+        """Checks the servers of some stretches again and returns the stretches whose replies cannot be trusted.
 
-        These are of a server that does not compute the version, and of one that was lost since: what it did last is unknown.
+        These belong to servers that do not sample from the version, or that failed later: their last work was not checked.
         """
-        found = set()
-        for url in sorted({url for url, _ in stretches}):
-            member, sound = self._members[url], self._members[url].times
+        untrusted = set()
+        for url in {url for url, _ in stretches}:
+            member = self._members[url]
+            sound = member.times if member.ready else 0
             assert self._version is not None
             try:
                 self.probes.check_version(member.server, self._version)
-            except (LostError, UserError) as error:
-                self._lose(member, str(error), sound)
+            except (RequestError, UserError) as error:
+                self._lose(member, str(error), member.times)
                 sound = 0
-            found |= {stretch for stretch in stretches if stretch[0] == url and stretch[1] != sound}
-        return found
+            untrusted |= {stretch for stretch in stretches if stretch[0] == url and stretch[1] != sound}
+        return untrusted
 
     def close(self) -> None:
-        """Unloads the adapters from the servers that answer, and lets lost ones be."""
+        """Unloads the adapters from the servers that respond."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        end = time.monotonic() + TO_UNLOAD
-        for keeper in self._keepers:
-            keeper.join(max(0.0, end - time.monotonic()))
+            self._changed.wait_for(lambda: not any(member.preparing for member in self._members.values()), TO_UNLOAD)
+        for member in self._members.values():
+            if not member.why:
+                self._unload(member, TO_UNLOAD)
 
     @property
-    def _name(self) -> str:
-        return self._version.name if self._version else ""
+    def ready(self) -> list[_Member]:
+        """The servers that have the current version."""
+        name = self._version.name if self._version else ""
+        return [member for member in self._members.values() if name and member.ready == name]
 
     def _take(self) -> tuple[_Member, int]:
-        """The ready server with the fewest requests in flight, as soon as there is one, and how often it was made ready."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._refused or self._closed or self._ready(), self.patience):
-                why = "; ".join(f"{url}: {member.why or 'no answer'}" for url, member in self._members.items())
-                raise UserError(
-                    f"no vLLM server was ready for {self.patience:.0f} s ({why}): expected one that answers, started with the "
-                    "flags in the guide; then continue with --resume"
-                )
-            if self._refused:
-                raise self._refused
-            if self._closed:
-                raise UserError("the servers were given up while episodes were played: continue with --resume")
-            member = min(self._ready(), key=lambda member: member.flying)
-            member.flying += 1
-            return member, member.times
+        """The ready server with the fewest requests in flight, and how often it was prepared. Prepares servers that are due."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            with self._changed:
+                if self._closed:
+                    raise UserError("the servers were released while episodes were played: continue with --resume")
+                ready, now = self.ready, time.monotonic()
+                idle = [member for member in self._members.values() if member not in ready and not member.preparing]
+                due = next((member for member in idle if member.due <= now), None)
+                if not due and ready:
+                    chosen = min(ready, key=lambda member: member.in_flight)
+                    chosen.in_flight += 1
+                    return chosen, chosen.times
+                if not ready and now >= deadline:
+                    why = "; ".join(f"{url}: {member.why or 'no answer'}" for url, member in self._members.items())
+                    raise UserError(
+                        f"no vLLM server was ready for {self.patience:.0f} s ({why}): expected one that answers, started with "
+                        "the flags in the guide; then continue with --resume"
+                    )
+                if not due:
+                    self._changed.wait(min([deadline, *(member.due for member in idle)]) - now)
+                    continue
+                due.preparing = True
+            self._prepare(due)
 
-    def _ready(self) -> list[_Member]:
-        return [member for member in self._members.values() if self._name and member.ready == self._name]
+    def _prepare(self, member: _Member) -> None:
+        """Replaces the versions on a server by the current one, and checks it. Raises `UserError` if it refuses or fails."""
+        version, started, passed, why = self._version, time.monotonic(), False, ""
+        assert version is not None
+        try:
+            member.server.check_health()
+            self.probes.check_server(member.server)
+            while member.loaded:
+                member.server.unload(member.loaded[0])
+                member.loaded.pop(0)
+            member.loaded.append(version.name)
+            member.server.load(version.name, version.path)
+            self.probes.check_version(member.server, version)
+            passed = True
+            log.info("%s has %s after %.1f s", member.server.url, version.name, time.monotonic() - started)
+        except RequestError as error:
+            why = str(error)
+            if not member.why:
+                log.warning("%s: %s, expected a vLLM server: trying again", member.server.url, why)
+        except UserError:
+            self._unload(member, TO_UNLOAD)
+            raise
+        finally:
+            with self._changed:
+                member.preparing, member.why = False, why
+                if passed:
+                    member.ready, member.times, member.failures = version.name, member.times + 1, 0
+                else:
+                    member.failures += 1
+                    member.due = time.monotonic() + min(LONGEST_PAUSE, pause_after(member.failures, self.pause))
+                self._changed.notify_all()
 
-    def _leave(self, member: _Member) -> None:
+    def _release(self, member: _Member) -> None:
         with self._changed:
-            member.flying -= 1
+            member.in_flight -= 1
 
     def _lose(self, member: _Member, why: str, times: int) -> None:
-        """Nobody asks this server before it is checked again; unless it was since the request that failed was sent."""
+        """Stops sending requests to a server until it is prepared again, unless it was since the failed request was sent."""
         with self._changed:
             if not member.ready or member.times > times:
                 return
-            log.warning("%s is lost (%s): its turns are repeated, and it is checked again", member.server.url, why)
-            member.ready, member.why = "", why
+            log.warning("%s does not respond (%s): repeating its requests, checking it again", member.server.url, why)
+            member.ready, member.why, member.due = "", why, 0.0
             self._changed.notify_all()
 
-    def _refuse(self, error: UserError) -> None:
-        with self._changed:
-            self._refused = self._refused or error
-            self._changed.notify_all()
-
-    def _keep(self, member: _Member) -> None:
-        """What the thread of a server does, to the end. Nobody else loads or unloads anything there."""
-        pause = self.pause
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or (self._version and member.ready != self._name))
-                version = self._version
-            if self._closed or version is None:
-                self._part(member)
-                return
-            try:
-                self._prepare(member, version)
-                pause = self.pause
-            except LostError as error:
-                with self._changed:
-                    if not member.why:
-                        left = f"it is tried again, for {self.patience:.0f} s if no other is ready"
-                        log.warning("%s: %s, expected a vLLM server: %s", member.server.url, error, left)
-                    member.why = str(error)
-                    self._changed.wait_for(lambda: self._closed, pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-            except UserError as error:
-                if version is self._version:  # the folder of an older version may be gone
-                    self._refuse(error)
-                    self._part(member)
-                    return
-            except Exception as error:  # or else nobody would keep the server, and the run would wait for it
-                refused = UserError(f"the server {member.server.url!r} could not be asked ({type(error).__name__}: {error})")
-                refused.__cause__ = error
-                self._refuse(refused)
-                return
-
-    def _prepare(self, member: _Member, version: Version) -> None:
-        """Gives a server a version in place of those that it had, and checks it."""
-        started = time.monotonic()
-        self.probes.check_server(member.server)
-        self._unload(member)
-        member.had.append(version.name)
-        member.server.load(version.name, version.path)
-        self.probes.check_version(member.server, version)
-        with self._changed:
-            member.ready, member.times = version.name, member.times + 1
-            self._changed.notify_all()
-        log.info("%s has %s after %.1f s", member.server.url, version.name, time.monotonic() - started)
-
-    def _part(self, member: _Member) -> None:
-        """Unloads what a server has, unless it is lost."""
-        if member.ready or not member.why:
-            try:
-                self._unload(replace(member, server=replace(member.server, timeout=TO_UNLOAD)))
-            except (LostError, UserError) as error:
-                log.warning("%s: its adapter is not unloaded: %s", member.server.url, error)
-
-    def _unload(self, member: _Member) -> None:
-        while member.had:
-            member.server.unload(member.had[0])
-            member.had.pop(0)
+    def _unload(self, member: _Member, timeout: float) -> None:
+        server = replace(member.server, timeout=timeout)
+        try:
+            for name in member.loaded:
+                server.unload(name)
+            member.loaded.clear()
+        except (RequestError, UserError) as error:
+            log.warning("%s: its adapter is not unloaded: %s", member.server.url, error)
 
 
-LONGEST_PAUSE = 10.0
-"""Seconds between two attempts at a server that does not answer."""
+_TOKENIZER = Lock()
+"""Tokenizers are not thread-safe."""
 
-TO_UNLOAD = 10.0
-"""Seconds in which servers unload their adapters at the end of a run."""
+
+@dataclass(frozen=True)
+class VllmPolicy:
+    """Samples on servers; encodes and decodes here. The servers have their own randomness: `rngs` is not used."""
+
+    agent: LanguageModel
+    """Supplies tokenizer, chat template, temperature and limits; its weights are not used."""
+    pool: VllmPool
+    stretches: set[Stretch] = field(default_factory=set)
+    """Origins of the replies so far."""
+
+    @property
+    def prompt_format(self) -> PromptFormat | None:
+        """The model's prompt format."""
+        return self.agent.prompt_format
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+        """One reply per prompt, one after the other."""
+        agent, completions = self.agent, []
+        for prompt in prompts:
+            with _TOKENIZER:
+                [prompt_ids] = agent.encode([prompt])
+            reply, stretch = self.pool.sample(
+                prompt_ids,
+                temperature=agent.temperature,
+                max_new_tokens=agent.max_new_tokens,
+                end_ids=sorted(agent.engine.end_ids),
+            )
+            self.stretches.add(stretch)
+            finish: Finish = "stop" if reply.token_ids[-1] in agent.engine.end_ids else "length"
+            with _TOKENIZER:
+                [text] = agent.encoder.decode([(reply.token_ids, finish)])
+            completions.append(
+                Completion(text=text, finish=finish, prompt_ids=prompt_ids, token_ids=reply.token_ids, log_probs=reply.log_probs)
+            )
+        return completions

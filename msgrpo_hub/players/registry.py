@@ -1,124 +1,293 @@
-"""Players by name: scripted players, the built-in base, models from the Hub or a folder, and players of other packages."""
+"""The kinds of players: a name is parsed once into an object that loads the player and knows its identity.
+
+An identity is everything that determines a player's replies, as plain data, pinned to commits: base and adapter each have a
+revision, and a folder is identified by the hash of its weights. Results stored by name alone would mix different models.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+import hashlib
+import importlib.metadata
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from msgrpo_hub.agent.policy import Chooser, Policy, ScriptedPolicy
+from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists, split_adapter, without_secrets
+from msgrpo_hub.downloads.names import (
+    POCKET,
+    built_in_adapters,
+    content_hash,
+    exists,
+    named,
+    public_name,
+    split_adapter,
+    without_secrets,
+)
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Game, base_game
-from msgrpo_hub.games.game import has_scene, is_solvable
-from msgrpo_hub.games.snake import is_snake
 from msgrpo_hub.models.load_options import LoadOptions
 from msgrpo_hub.players.dqn import load_dqn, trained_games
-from msgrpo_hub.players.planner import choose_planner
-from msgrpo_hub.players.scripted import (
-    choose_greedy,
-    choose_optimal,
-    choose_random,
-    choose_random_legal,
-    choose_random_safe,
-    choose_silent,
-)
+from msgrpo_hub.players.scripted import KNOWS as KNOWS
+from msgrpo_hub.players.scripted import SAMPLING as SAMPLING
+from msgrpo_hub.players.scripted import SCRIPTED as SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
 
-SCRIPTED: dict[str, Chooser] = {
-    "silent": choose_silent,
-    "random": choose_random,
-    "random-legal": choose_random_legal,
-    "random-safe": choose_random_safe,
-    "greedy": choose_greedy,
-    "planner": choose_planner,
-    "optimal": choose_optimal,
-}
+VERSION = 1
+"""Version of the scripted players, raised when one of them changes how it plays."""
 
-DRAWING = frozenset({"random", "random-legal", "random-safe"})
-"""Scripted players that draw their actions; the others always answer one state in the same way."""
-
-KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
-"""Scripted players that know only some games → whether they know a game."""
+GROUP = "msgrpo_hub.players"
+"""The entry point group for players of other packages: the player's name, and a callable that makes its policy."""
 
 ExpectedPrompts = Callable[[PromptFormat | None], Sequence[Prompt]]
 """A player's own prompt format, or None → long prompts of the games that it will play."""
 
-GROUP = "msgrpo_hub.players"
-"""The entry point group through which other packages add players: the player's name, and a callable that makes its policy."""
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """A policy with its name and identity."""
+
+    name: str
+    """The name in results: the given name, or the last part of a folder's path."""
+    policy: Policy
+    identity: dict[str, Any]
+    """Everything that determines its replies, as plain data: part of the run hash."""
+    folder: str
+    """`<org>__<model>/<commit>`, where its results go."""
+    prompt_format: PromptFormat | None = None
+    """The prompt format chosen for it; None means the policy's own, else the suite's."""
+    batched: bool = False
+    """Whether it computes the replies of a batch together, so that the batch affects rounding."""
+
+
+@dataclass(frozen=True)
+class ScriptedPlayer:
+    """A player of `SCRIPTED`. Also the base class of the other kinds."""
+
+    name: str
+    """The name that the user gave."""
+
+    kind: ClassVar[str] = "scripted"
+    batched: ClassVar[bool] = False
+    required: ClassVar[tuple[str, ...]] = ("player", "version")
+    """The fields of a valid identity; the first one holds the player's name."""
+
+    def knows(self, game: Game) -> bool:
+        """Whether the player can play a game."""
+        return self.name not in KNOWS or bool(KNOWS[self.name](base_game(game)))
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+        """The player, ready to play. Arguments and errors as for `identify`."""
+        return self._player(ScriptedPolicy(SCRIPTED[self.name]), {"player": self.name, "version": VERSION})
+
+    def _player(self, policy: Policy, identity: dict[str, Any], name: str = "", folder: str = "") -> Player:
+        name = name or self.name
+        return Player(
+            name=name,
+            policy=policy,
+            identity={"kind": self.kind, **identity},
+            folder=folder or f"{_folder_name(name)}/v{identity.get('version', 1)}",
+            batched=self.batched,
+        )
+
+    @classmethod
+    def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
+        """Whether a player with this identity can have a name."""
+        return bool(name == identity[cls.required[0]])
+
+
+class DqnPlayer(ScriptedPlayer):
+    """`dqn:FOLDER`: trained Q-networks."""
+
+    kind = "dqn"
+    required = ("weights",)
+
+    def knows(self, game: Game) -> bool:
+        return game.id.partition(":")[0] in trained_games(self.name.removeprefix("dqn:"))
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+        folder = Path(self.name.removeprefix("dqn:"))
+        shown = f"dqn:{folder.name}" if folder.is_absolute() else self.name
+        return self._player(load_dqn(folder), {"weights": content_hash(folder)}, shown)
+
+    @classmethod
+    def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:  # noqa: ARG003
+        return name.startswith("dqn:")
+
+
+class ServedPlayer(ScriptedPlayer):
+    """`endpoint:URL#MODEL` or `provider:NAME/MODEL`: a model behind a server."""
+
+    kind = "endpoint"
+    required = ("server", "temperature", "max_new_tokens")
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+        if settings.mode == "score":
+            shown = without_secrets(self.name)
+            raise UserError(f"{shown!r} is behind a server, which cannot score given replies: use --mode generate")
+        from msgrpo_hub.models.endpoint import make_endpoint  # loads the HTTP client only when needed
+
+        extra: dict[str, Any] = {"top_k": settings.top_k} if settings.top_k else {}
+        extra |= {"top_p": settings.top_p} if settings.top_p != 1 else {}
+        extra |= {"chat_template_kwargs": dict(settings.chat_template_kwargs)} if settings.chat_template_kwargs else {}
+        policy = make_endpoint(
+            self.name,
+            temperature=settings.temperature,
+            max_new_tokens=settings.max_new_tokens,
+            concurrency=settings.concurrency,
+            extra_body=extra | settings.extra_body,
+        )
+        identity = {
+            "server": policy.name,  # without the secrets of the URL
+            "temperature": settings.temperature,
+            "max_new_tokens": settings.max_new_tokens,
+            **_not_default(settings.chat_template_kwargs, settings.top_k, settings.top_p),
+            **({"extra_body": settings.extra_body} if settings.extra_body else {}),
+        }
+        return self._player(policy, identity, policy.name, f"{_folder_name(policy.name)}/unpinned")
+
+
+class PackagedPlayer(ScriptedPlayer):
+    """A player of another package, found by its entry point."""
+
+    kind = "entry point"
+    batched = True  # it may compute its replies together
+    required = ("player", "package", "version")
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+        point = entry_point(self.name)
+        assert point is not None
+        package, version = (point.dist.name, point.dist.version) if point.dist else ("", "")
+        return self._player(point.load()(), {"player": self.name, "package": package, "version": version})
+
+
+class ModelPlayer(ScriptedPlayer):
+    """A language model that is loaded here: `pocket`, a built-in adapter, `BASE`, `ADAPTER` or `BASE+ADAPTER`."""
+
+    kind = "language model"
+    batched = True
+    required = (
+        *("base", "base_commit", "mode", "temperature", "max_new_tokens", "chat_template", "dtype", "device"),
+        *("torch", "transformers", "peft"),
+    )
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+        from msgrpo_hub.downloads.fetching import resolve
+        from msgrpo_hub.models.language_model import LanguageModel, probe_prompt  # loads torch only when needed
+        from msgrpo_hub.models.scoring import ScorePolicy
+
+        sources = resolve(self.name)
+        base, adapter = split_adapter(sources.pinned)
+        same = [field.name for field in fields(LoadOptions)]
+        same += ["temperature", "max_new_tokens", "chat_template_kwargs", "top_k", "top_p"]
+        model = LanguageModel.from_pretrained(
+            base,
+            adapter or None,
+            expected_prompts=expected_prompts,
+            prompt_format=settings.chosen_format,
+            chat_template=settings.chat_template or None,
+            **{name: getattr(settings, name) for name in same},
+        )
+        model.name = self.name  # for error messages; the pinned source may be a local path
+        if sources.adapter and model.adapter_effect() == 0:
+            raise UserError(
+                f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
+            )
+        sampled = settings.mode == "generate"
+        policy = model if sampled else ScorePolicy(model)
+        prompts = expected_prompts(model.prompt_format) if expected_prompts else [probe_prompt(model)]
+        identity = {
+            **sources.identity(),
+            "mode": settings.mode,
+            "temperature": model.temperature if sampled else None,
+            "max_new_tokens": settings.max_new_tokens if sampled else None,
+            "chat_template": hashlib.sha256(json.dumps(model.tokenizer.chat_template).encode()).hexdigest()[:16],
+            "dtype": str(model.model.dtype).removeprefix("torch."),
+            "device": model.model.device.type,
+            "engine": model.chosen_engine(prompts),
+            **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
+        }
+        if settings.load_in_4bit:
+            identity |= {"quantization": "nf4", "bitsandbytes": importlib.metadata.version("bitsandbytes")}
+        if settings.device_map != "none":
+            identity["device_map"] = settings.device_map
+        identity |= _not_default(model.chat_template_kwargs, *((model.top_k, model.top_p) if sampled else (0, 1)))
+        parts = named(self.name)
+        shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in parts)
+        folder = "+".join(_folder_name(source) for source, _ in parts)
+        return self._player(policy, identity, shown, f"{folder}/{sources.commits}")
+
+    @classmethod
+    def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
+        """`BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision; a full commit must be that of the identity."""
+        at, base, adapter = "(?:@[^@+]+)?", *(re.escape(str(identity.get(field, ""))) for field in ("base", "adapter"))
+        form = rf"(?:{base}{at}\+)?{adapter}{at}" if adapter else base + at
+        revisions = re.findall(r"@([0-9a-f]{40})(?:\+|$)", name)
+        return bool(re.fullmatch(form, name)) and set(revisions) <= {identity["base_commit"], identity.get("adapter_commit")}
+
+
+KINDS: dict[str, type[ScriptedPlayer]] = {
+    player.kind: player for player in (ScriptedPlayer, DqnPlayer, PackagedPlayer, ServedPlayer, ModelPlayer)
+}
+"""The kind in an identity → its class."""
+
+
+def find_player(name: str) -> ScriptedPlayer:
+    """Parses the name of a player.
+
+    Raises:
+        UserError: the name is close to that of a known player, but not equal.
+    """
+    if name in SCRIPTED:
+        return ScriptedPlayer(name)
+    prefix, separator, _ = name.partition(":")
+    if separator and prefix in ("dqn", "endpoint", "provider"):
+        return DqnPlayer(name) if prefix == "dqn" else ServedPlayer(name)
+    if entry_point(name):
+        return PackagedPlayer(name)
+    names = [*SCRIPTED, POCKET, *built_in_adapters(), *entry_points(group=GROUP).names]
+    if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not exists(name):
+        raise unknown("player", name, names)
+    return ModelPlayer(name)
 
 
 @checked
 def make_player(name: str, settings: PlayerSettings | None = None, expected_prompts: ExpectedPrompts | None = None) -> Policy:
-    """The player of a name.
+    """The policy of a player. Arguments and errors as for `identify`."""
+    return identify(name, settings or PlayerSettings(), expected_prompts).policy
+
+
+def identify(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+    """The player of a name, loaded and pinned to commits.
 
     Args:
         name: a scripted player, `pocket`, a built-in adapter such as `lake`, a Hub id or a folder (base or LoRA adapter,
             `@revision` allowed), `base+adapter`, `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, or a player of
             another package.
-        settings: how a model acts; other players ignore them.
+        settings: how a model plays; other players ignore them.
         expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
 
     Raises:
         UserError: no player of this name can be found.
     """
-    if name in SCRIPTED:
-        return ScriptedPolicy(SCRIPTED[name])
-    settings = settings or PlayerSettings()
-    kind, separator, rest = name.partition(":")
-    if separator and kind == "dqn":
-        return load_dqn(rest)
-    if separator and kind in ("endpoint", "provider"):
-        return _served(name, settings)
-    if point := entry_point(name):
-        policy: Policy = point.load()()
-        return policy
-    check_near_miss(name)
-    from msgrpo_hub.models.language_model import LanguageModel  # loads torch only when needed
-    from msgrpo_hub.models.scoring import ScorePolicy
-
-    base, adapter = split_adapter(name)
-    model = LanguageModel.from_pretrained(
-        base,
-        adapter or None,
-        expected_prompts=expected_prompts,
-        prompt_format=settings.chosen_format,
-        chat_template=settings.chat_template or None,
-        **{field: getattr(settings, field) for field in _OF_A_MODEL},
-    )
-    return ScorePolicy(model) if settings.mode == "score" else model
+    return replace(find_player(name).load(settings, expected_prompts), prompt_format=settings.chosen_format)
 
 
-_OF_A_MODEL = (
-    *(field.name for field in fields(LoadOptions)),
-    *("temperature", "max_new_tokens", "chat_template_kwargs", "top_k", "top_p", "use_generation_config"),
-)
-"""Settings that a language model takes as they are."""
+def with_refusals(player: Player) -> Player:
+    """The player with its server's refusals in its identity; the first call asks the server. Other players are unchanged.
 
-
-def _served(name: str, settings: PlayerSettings) -> Policy:
-    shown = without_secrets(name)
-    if settings.mode == "score":
-        raise UserError(f"{shown!r} is behind a server, which cannot score given replies: use --mode generate")
-    if settings.use_generation_config:
-        raise UserError(f"{shown!r} is behind a server, whose files cannot be read: use --temperature, --top-k and --top-p")
-    from msgrpo_hub.models.endpoint import make_endpoint  # loads the HTTP client only when needed
-
-    extra: dict[str, Any] = {"top_k": settings.top_k} if settings.top_k else {}
-    extra |= {"top_p": settings.top_p} if settings.top_p != 1 else {}
-    extra |= {"chat_template_kwargs": dict(settings.chat_template_kwargs)} if settings.chat_template_kwargs else {}
-    return make_endpoint(
-        name,
-        temperature=settings.temperature,
-        max_new_tokens=settings.max_new_tokens,
-        concurrency=settings.concurrency,
-        extra_body=extra | settings.extra_body,
-    )
+    Raises:
+        UserError: the server refuses the key, the model or the settings.
+    """
+    refused: list[str] = getattr(player.policy, "refusals", list)()  # only a policy behind a server has them
+    return replace(player, identity=player.identity | ({"refused": refused} if refused else {}))
 
 
 def entry_point(name: str) -> EntryPoint | None:
@@ -128,13 +297,51 @@ def entry_point(name: str) -> EntryPoint | None:
 
 def can_play(name: str, game: Game) -> bool:
     """Whether a player knows a game: `optimal` plays only solvable games, and a DQN only those it was trained on."""
-    if name.startswith("dqn:"):
-        return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
-    return name not in KNOWS or KNOWS[name](base_game(game))
+    return find_player(name).knows(game)
 
 
-def check_near_miss(name: str) -> None:
-    """Rejects a name close to that of a known player, before the Hub is searched for it."""
-    names = [*SCRIPTED, POCKET, *built_in_adapters(), *entry_points(group=GROUP).names]
-    if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not exists(name):
-        raise unknown("player", name, names)
+def identity_problems(name: str, identity: object) -> list[str]:
+    """What is missing or wrong in a player's stored identity, as readable messages.
+
+    >>> identity_problems("greedy", {"kind": "scripted", "player": "random", "version": 1})
+    ["the player is called 'greedy', but its identity is that of another scripted"]
+    >>> identity_problems("dqn:lake", {"kind": "dqn"})
+    ['its identity is incomplete: dqn without a valid weights']
+    """
+    if not isinstance(identity, Mapping) or identity.get("kind") not in list(KINDS):
+        return [f"its identity does not say what kind of player it is: expected one of {', '.join(KINDS)}"]
+    kind, invalid = KINDS[identity["kind"]], list[str]()
+    for field in (*kind.required, *(("adapter", "adapter_commit") if {"adapter", "adapter_commit"} & identity.keys() else ())):
+        value, scored = identity.get(field), identity.get("mode") == "score"
+        if field in ("weights", "base_commit", "adapter_commit"):
+            valid = isinstance(value, str) and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", value) is not None
+        elif field in ("temperature", "max_new_tokens"):
+            least = int(field == "max_new_tokens")
+            valid = value is None if scored else type(value) in (int, float) and value >= least  # type: ignore[operator]
+        else:
+            valid = value == VERSION if kind is ScriptedPlayer and field == "version" else isinstance(value, str) and bool(value)
+        invalid += [] if valid else [field]
+    if invalid:
+        return [f"its identity is incomplete: {kind.kind} without a valid {', '.join(invalid)}"]
+    if not kind.fits(name, identity):
+        return [f"the player is called {name[:80]!r}, but its identity is that of another {kind.kind}"]
+    return []
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a positive integer."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _not_default(chat_template_kwargs: Mapping[str, Any], top_k: int, top_p: float) -> dict[str, Any]:
+    """The settings that differ from their defaults. Defaults are left out, which keeps identities short."""
+    switches = {f"chat_template_kwargs.{name}": value for name, value in chat_template_kwargs.items()}
+    return switches | ({"top_k": top_k} if top_k else {}) | ({"top_p": top_p} if top_p != 1 else {})
+
+
+def _folder_name(name: str) -> str:
+    """A name as one folder name: `org/model` becomes `org__model`, and a path is reduced to its last two parts."""
+    path = Path(name)
+    last = path.parts[-2:] if path.name.strip(".") else path.resolve().parts[-1:]
+    short = "/".join(last) if path.is_absolute() or exists(path) else name
+    return "".join(c if c.isalnum() or c in "-_.+" else "__" if c == "/" else "-" for c in short).strip("-.") or "player"

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from msgrpo_hub.agent.policy import Chooser
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import Cell, inside, moved
 from msgrpo_hub.games.game import HasScene, Scene, has_scene, is_solvable
+from msgrpo_hub.games.snake import is_snake
 from msgrpo_hub.games.solving import soonest_optimal_actions
+from msgrpo_hub.players.planner import choose_planner
 
 
 def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
@@ -29,9 +32,8 @@ def choose_optimal(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
 def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
     """The player `greedy`: the first step of a shortest path to the goal of a lake, or to the nearest item in Snake.
 
-    It ignores slipping and the rewards of items. It avoids the cells that the opponent's head can reach this turn. The
-    authors' greedy player must do so too: its rewards with good and bad apples, 4.76 and −4.79, leave no room for deaths.
-    Ties go to the action that the game lists first, then to the first cell found.
+    It ignores slipping and the rewards of items, and avoids the cells that the opponent's head can reach this turn. Ties go
+    to the action that the game lists first, then to the first cell found.
 
     Raises `UserError` for a game that does not describe its states as scenes.
     """
@@ -64,7 +66,7 @@ def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
 
 
 def choose_silent(game: Game, state: Any, rng: np.random.Generator) -> None:
-    """The player `silent`: never acts, since its replies are empty. Doing nothing can score: poisoned apples cost it nothing."""
+    """The player `silent`: replies nothing. Doing nothing can score, because it touches no poisoned apple."""
 
 
 def choose_random(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
@@ -80,3 +82,20 @@ def choose_random_legal(game: Game, state: Any, rng: np.random.Generator) -> str
 def choose_random_safe(game: Game, state: Any, rng: np.random.Generator) -> str:
     """The player `random-safe`: uniform over the safe actions, or over all if none is safe."""
     return _uniform(game.safe_actions(state) or game.actions, rng)
+
+
+SCRIPTED: dict[str, Chooser] = {
+    "silent": choose_silent,
+    "random": choose_random,
+    "random-legal": choose_random_legal,
+    "random-safe": choose_random_safe,
+    "greedy": choose_greedy,
+    "planner": choose_planner,
+    "optimal": choose_optimal,
+}
+
+SAMPLING = frozenset({"random", "random-legal", "random-safe"})
+"""Scripted players that sample their actions; the others always answer one state in the same way."""
+
+KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
+"""Scripted players that know only some games → whether they know a game."""

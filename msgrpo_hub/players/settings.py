@@ -1,4 +1,4 @@
-"""How models act as players: the settings that evaluation, play and the Space share. Loads no torch."""
+"""The settings of models as players, shared by evaluation, play and the Space. Loads no torch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _OWN_FIELDS = {
     *("model", "messages", "stream", "n", "seed", "logprobs", "return_token_ids"),
     *("temperature", "max_tokens", "max_completion_tokens", "top_k", "top_p"),
 }
-"""Fields of a request that `extra_body` cannot change: results would say other settings than those they were played with."""
+"""Fields of a request that `extra_body` cannot change: the identity would state other settings than the run used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayerSettings(LoadOptions):
-    """How models act. Scripted players ignore these settings."""
+    """How models play. Scripted players ignore these settings."""
 
     mode: Mode = "generate"
-    """How a model acts: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
+    """How a model plays: `generate` samples a reply, `score` takes the legal action of highest log-probability."""
     temperature: Temperature = 0.5
     """Sampling temperature; 0 is greedy."""
     max_new_tokens: ReplyLength = 256
@@ -45,10 +45,8 @@ class PlayerSettings(LoadOptions):
     """Sample from this many of the most likely tokens; 0 is all."""
     top_p: TopP = 1.0
     """Sample from the most likely tokens that together have this probability; 1 is all."""
-    use_generation_config: bool = False
-    """Take temperature, top-k and top-p from the model's own generation_config.json, as `model.generate()` does."""
     concurrency: Annotated[int, Range(1, 1000)] = 8
-    """Requests to a server at the same time, at most as many as episodes in a batch; it decides no reply."""
+    """Requests to a server at the same time, at most as many as episodes in a batch; replies do not depend on it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,11 +56,7 @@ class PlayerSettings(LoadOptions):
         try:
             json.dumps(self.extra_body, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise UserError(f"extra_body holds what no request can ({error}): expected plain JSON") from error
-        if self.use_generation_config and (self.top_k or self.top_p != 1):
-            raise UserError(
-                "top_k and top_p are given along with use_generation_config, which sets them: expected one or the other"
-            )
+            raise UserError(f"extra_body cannot be sent ({error}): expected plain JSON") from error
 
     @property
     def chosen_format(self) -> PromptFormat | None:

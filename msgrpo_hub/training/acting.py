@@ -26,16 +26,15 @@ from msgrpo_hub.games import Game, stream
 from msgrpo_hub.games.board import neighbour
 from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.context import prompt_lengths
+from msgrpo_hub.models.http_client import in_threads
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_batch
 from msgrpo_hub.models.scoring import candidate_replies
-from msgrpo_hub.models.vllm_guards import FloatArray, Probes, Version
-from msgrpo_hub.models.vllm_policy import VllmPolicy, at_own_pace
-from msgrpo_hub.models.vllm_pool import VllmPool
-from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
+from msgrpo_hub.models.vllm_pool import VllmPolicy, VllmPool
+from msgrpo_hub.models.vllm_server import FloatArray, Probes, Version, VllmServer, parse_servers
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.players.sample_play import longest_prompts
-from msgrpo_hub.pocket.pretraining_tasks import local_view, thought
+from msgrpo_hub.pocket.thoughts import local_view, thought
 from msgrpo_hub.rollout import play_episodes
 
 log = logging.getLogger(__name__)
@@ -131,7 +130,7 @@ class VllmActor:
         for _ in range(_ROUNDS):
             policies = [VllmPolicy(self.agent, pool) for _ in keys]
             asked = list(zip(policies, keys, strict=True))
-            episodes = at_own_pace(lambda one: _play(games, *one), asked, _IN_FLIGHT * len(self.servers))
+            episodes = in_threads(lambda one: _play(games, *one), asked, _IN_FLIGHT * len(self.servers))
             failed = pool.failed({stretch for policy in policies for stretch in policy.stretches})
             sound = [not policy.stretches & failed for policy in policies]
             played += [episode for episode, ok in zip(episodes, sound, strict=True) if ok]

@@ -19,7 +19,6 @@ from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, PlaySettings
 from msgrpo_hub.downloads.names import located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
-from msgrpo_hub.models.adapters import RESIZED
 from msgrpo_hub.models.chat_templates import pocket_template
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import prompts_of
@@ -216,7 +215,7 @@ def save_adapter(agent: LanguageModel, path: Path, prompt_format: str) -> None:
     model, tokenizer = cast(PeftModel, agent.model), agent.tokenizer
     beside = path.with_name(f".{path.name}.new")
     beside.mkdir(exist_ok=True)  # fails if the folder of the run is gone; PEFT would create it
-    resized = model.get_base_model() in RESIZED  # PEFT would ask the Hub
+    resized = getattr(model.get_base_model(), "resized_embeddings", False)  # PEFT would ask the Hub
     model.save_pretrained(str(beside), save_embedding_layers=resized)
     (beside / "README.md").unlink(missing_ok=True)  # PEFT's template of a card; `msgrpo push` writes a card
     play = PlaySettings(prompt_format=prompt_format, chat_template_kwargs=dict(agent.chat_template_kwargs))

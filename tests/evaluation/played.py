@@ -12,7 +12,7 @@ import numpy as np
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.registry import Player
 
 SLIPPERY, SHORT = "FrozenLake-Slippery-v1", "Snake-Short-v1"
 LAKE = Suite(name="mine", tasks=(SLIPPERY,), episodes=12)

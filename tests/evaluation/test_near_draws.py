@@ -14,7 +14,7 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.tables import near_draws
-from msgrpo_hub.players.identity import PlayerSettings
+from msgrpo_hub.players.registry import PlayerSettings
 from tests.evaluation.played import LAKE, SLIPPERY, Talker, talker
 
 

@@ -24,8 +24,7 @@ from msgrpo_hub.evaluation.tables import comparison_table, markdown_table, resul
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.solving import random_value, silent_value
 from msgrpo_hub.hub.leaderboard import ranked
-from msgrpo_hub.players.identity import Player
-from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.registry import SCRIPTED, Player
 from msgrpo_hub.rendering.report import report_page
 from msgrpo_hub.rollout import play_episodes
 from tests.evaluation.frozen_suites import FOLDER

@@ -13,7 +13,7 @@ from msgrpo_hub.evaluation.results import find_results, load_result, run_hash
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import episode_seed
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.evaluation.played import FINAL, LAKE, MIXED, SHORT, SLIPPERY, contents
 

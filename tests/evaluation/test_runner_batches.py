@@ -21,7 +21,7 @@ from msgrpo_hub.evaluation import runner
 from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.evaluation.runner import missing_episodes, run_config, run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.players.identity import Player, PlayerSettings, identify
+from msgrpo_hub.players.registry import Player, PlayerSettings, identify
 from tests.evaluation.played import LAKE, SLIPPERY, Talker, contents, talker
 from tests.models.openai_server import OpenAIServer, chat_completion, send
 

@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import RANKS, aligned, comparison_table, results_table, same_episodes, short, with_interval
-from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.registry import Player
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Short-v1"
 SUITE = Suite(name="mine", tasks=(SNAKE, LAKE), episodes=30)

@@ -23,10 +23,10 @@ from tests.hub.hostile import Files, edit
 from tests.hub.pushed_results import TASKS
 from tests.hub.pushed_rollouts import LAKE, RUN
 from tests.hub_server.client import LOADS_MODELS, Finished
-from tests.hub_server.fixture import hub, live_hub, loopback, loopback_server
+from tests.hub_server.fixture import hub, loopback, loopback_server
 from tests.hub_server.lanes import Loopback
 
-__all__ = ["hub", "live_hub", "loopback", "loopback_server"]
+__all__ = ["hub", "loopback", "loopback_server"]
 
 warm = LOADS_MODELS
 

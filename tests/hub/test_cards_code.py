@@ -76,8 +76,7 @@ def test_the_commands_of_the_results_card_add_a_player_and_update_the_page(
 
 def rendered(repo: str) -> str:
     """In the client's process: how an adapter is prompted."""
-    from msgrpo_hub.models.adapter_check import probe_prompt
-    from msgrpo_hub.models.language_model import LanguageModel
+    from msgrpo_hub.models.language_model import LanguageModel, probe_prompt
 
     agent = LanguageModel.from_pretrained(repo)
     return agent.render([probe_prompt(agent)])[0]

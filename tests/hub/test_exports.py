@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.hub.exports import model_of, write_exports
 from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
-from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.registry import Player
 from msgrpo_hub.players.scripted import choose_random
 from tests import identities
 from tests.hub.conftest import msgrpo, refused

@@ -14,7 +14,7 @@ import pytest
 from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.registry import Player
 from msgrpo_hub.players.scripted import choose_random, choose_random_safe
 from tests.hub.conftest import msgrpo, refused
 from tests.hub.pushed_results import TASKS, push

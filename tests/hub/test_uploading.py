@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -151,17 +150,6 @@ def test_a_repository_of_another_kind_is_left_alone(loopback: Loopback) -> None:
     loopback.owner.call(put, repo, {"model.safetensors": b"1"})
     assert "holds something else" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), marker="config.json"))
     assert loopback.files(repo) == {"model.safetensors": b"1"}
-
-
-def test_through_xet_it_is_one_commit_too(loopback: Loopback, tmp_path: Path) -> None:
-    loopback.hub.xet_folder = str(tmp_path)
-    repo, content = loopback.repository(), hashlib.sha256(b"").digest() * 10_000
-    client = loopback.client(HF_HUB_DISABLE_XET="0")
-    for changed in ([*sorted(SMALL | {"b.safetensors": b""})], []):
-        pushed = client.call(push, SMALL | {"b.safetensors": content}, Target(repo_id=repo))
-        assert list(pushed.changed) == changed
-    assert loopback.commits(repo) == ["A push", "initial commit"]
-    assert loopback.stored(repo).head.files["b.safetensors"].xet_hash
 
 
 def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> None:

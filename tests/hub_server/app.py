@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.hub_server import access, cards, commits, discussions, files, jobs, repositories, spaces, xet
+from tests.hub_server import access, cards, commits, files, jobs, repositories, spaces
 from tests.hub_server.faults import KNOWN, Fault, Faults
 from tests.hub_server.store import Blob, Hub, HubError
 
@@ -157,7 +157,7 @@ def make_app(world: Callable[[], World]) -> Front:
         world().crashes.append("".join(traceback.format_exception(error)))
         return PlainTextResponse("a mistake in the server of these tests", 500)
 
-    modules = (cards, jobs, repositories, files, commits, discussions, spaces, xet)  # /api/jobs looks like a kind of repository
+    modules = (cards, jobs, repositories, files, commits, spaces)  # /api/jobs looks like a kind of repository
     routes = [route for module in modules for route in module.routes]
     admin = Route("/_faults", faults, methods=["GET", "POST", "DELETE"])
     handlers = {HubError: access.refuse, 404: unknown, 500: crashed}

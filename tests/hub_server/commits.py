@@ -13,10 +13,8 @@ from starlette.routing import Route
 
 from tests.hub_server.access import body_of, hub_of, on_repository, parameter, readable, url_of, writable, writer
 from tests.hub_server.cards import check_card
-from tests.hub_server.discussions import open_discussion
 from tests.hub_server.repositories import web_path
-from tests.hub_server.store import LFS_SIZE, LFS_SUFFIXES, OWNER, READER, STRANGER, Blob, Hub, HubError, Repository
-from tests.hub_server.xet import fetch
+from tests.hub_server.store import LFS_SIZE, LFS_SUFFIXES, OWNER, READER, STRANGER, Blob, HubError, Repository
 
 
 def target(request: Request) -> tuple[Repository, str]:
@@ -49,22 +47,18 @@ async def preupload(request: Request) -> Response:
 
 
 async def lfs_batch(request: Request) -> Response:
-    """Which objects to send, and where to: in one piece, or in parts of a size that the server chooses."""
-    repository, body, part = readable(request), await body_of(request), hub_of(request).part_size
+    """Which objects to send, and where to."""
+    repository, body = readable(request), await body_of(request)
     writer(request)
     place = url_of(request, f"/_lfs/{repository.kind}/{repository.id}")
 
     def described(wanted: dict[str, Any]) -> dict[str, Any]:
-        oid, size = wanted["oid"], wanted["size"]
-        if oid in repository.objects:
+        if wanted["oid"] in repository.objects:
             return wanted
-        upload: dict[str, Any] = {"href": f"{place}/{oid}"}
-        if part and size > part:
-            urls = {f"{n:05}": f"{place}/{oid}/{n}" for n in range(1, -(-size // part) + 1)}
-            upload["header"] = {"chunk_size": str(part), **urls}
-        return wanted | {"actions": {"upload": upload, "verify": {"href": f"{place}/{oid}/verify"}}}
+        url = f"{place}/{wanted['oid']}"
+        return wanted | {"actions": {"upload": {"href": url}, "verify": {"href": f"{url}/verify"}}}
 
-    answer = {"transfer": "multipart" if part else "basic", "objects": [described(wanted) for wanted in body["objects"]]}
+    answer = {"transfer": "basic", "objects": [described(wanted) for wanted in body["objects"]]}
     return JSONResponse(answer, media_type="application/vnd.git-lfs+json")
 
 
@@ -74,31 +68,13 @@ def stored_in(request: Request) -> tuple[Repository, str]:
     return hub_of(request).repositories[parts["kind"], f"{parts['namespace']}/{parts['name']}"], parts["oid"]
 
 
-def keep(repository: Repository, oid: str, content: bytes) -> None:
-    if hashlib.sha256(content).hexdigest() != oid:
-        raise HubError(400, "the content does not have the hash that was announced")
-    repository.objects[oid] = content
-
-
 async def lfs_put(request: Request) -> Response:
     repository, oid = stored_in(request)
-    keep(repository, oid, await request.body())
-    return Response()
-
-
-async def lfs_put_part(request: Request) -> Response:
-    repository, oid = stored_in(request)
     content = await request.body()
-    repository.objects[f"{oid}/{request.path_params['part']}"] = content
-    return Response(headers={"ETag": f'"{hashlib.md5(content).hexdigest()}"'})
-
-
-async def lfs_complete(request: Request) -> Response:
-    """Puts the parts together."""
-    repository, oid = stored_in(request)
-    parts = (await body_of(request))["parts"]
-    keep(repository, oid, b"".join(repository.objects.pop(f"{oid}/{part['partNumber']}") for part in parts))
-    return JSONResponse({})
+    if hashlib.sha256(content).hexdigest() != oid:
+        raise HubError(400, "the content does not have the announced hash")
+    repository.objects[oid] = content
+    return Response()
 
 
 async def lfs_verify(request: Request) -> Response:
@@ -108,19 +84,7 @@ async def lfs_verify(request: Request) -> Response:
     return JSONResponse({})
 
 
-def lfs_content(hub: Hub, repository: Repository, oid: str) -> Blob:
-    """What was sent before the commit, through LFS or through Xet."""
-    if oid in repository.objects:
-        return Blob(content=repository.objects[oid], lfs=True)
-    found = fetch(hub.xet_folder, oid) if hub.xet_folder else None
-    if found is None:
-        raise HubError(400, f"LFS pointer pointed to a file that does not exist: {oid}")
-    blob = Blob(content=found[0], lfs=True, xet_hash=found[1])
-    assert blob.sha256 == oid
-    return blob
-
-
-def changes_of(hub: Hub, repository: Repository, ref: str, lines: list[dict[str, Any]]) -> dict[str, Blob | None]:
+def changes_of(repository: Repository, ref: str, lines: list[dict[str, Any]]) -> dict[str, Blob | None]:
     """What the lines of a commit come to, in their order."""
     before, changes = repository.refs[ref].files, dict[str, Blob | None]()
     for line in lines:
@@ -129,7 +93,9 @@ def changes_of(hub: Hub, repository: Repository, ref: str, lines: list[dict[str,
         if line["key"] == "file":
             changes[path] = Blob(content=base64.b64decode(value["content"]))
         elif line["key"] == "lfsFile":
-            changes[path] = lfs_content(hub, repository, value["oid"])
+            if value["oid"] not in repository.objects:
+                raise HubError(400, f"LFS pointer pointed to a file that does not exist: {value['oid']}")
+            changes[path] = Blob(content=repository.objects[value["oid"]], lfs=True)
         elif line["key"] == "deletedFile":
             if path not in before:
                 raise HubError(404, f"{path} does not exist", "EntryNotFound")
@@ -157,17 +123,15 @@ async def commit(request: Request) -> Response:
     parent = header["value"].get("parentCommit")
     if parent and not repository.refs[ref].oid.startswith(parent):
         raise HubError(412, "A commit has happened since. Please refresh and try again.")
-    changes, author = changes_of(hub_of(request), repository, ref, lines), writer(request).user
+    changes, author = changes_of(repository, ref, lines), writer(request).user
     check(repository.kind, changes)
     answer: dict[str, Any] = {"success": True}
     if "create_pr" in request.query_params:
-        discussion = open_discussion(repository, author, summary, description, pull_request=True, status="open")
-        ref = f"refs/pr/{discussion.number}"
-        answer["pullRequestUrl"] = url_of(request, f"{web_path(repository)}/discussions/{discussion.number}")
+        repository.pull_requests += 1
+        ref = f"refs/pr/{repository.pull_requests}"
+        repository.refs[ref] = repository.head
+        answer["pullRequestUrl"] = url_of(request, f"{web_path(repository)}/discussions/{repository.pull_requests}")
     made = repository.put(ref, changes, summary, author, description)
-    if ref.startswith("refs/pr/"):
-        discussion = repository.discussions[int(ref.removeprefix("refs/pr/")) - 1]
-        discussion.record("commit", author, {"subject": summary, "oid": made.oid})
     where = url_of(request, f"{web_path(repository)}/commit/{made.oid}")
     return JSONResponse(answer | {"commitOid": made.oid, "commitUrl": where})
 
@@ -178,7 +142,5 @@ routes = [
     on_repository("/commit/{revision}", commit, "POST"),
     Route("/{kind}s/{namespace}/{name}/info/lfs/objects/batch", lfs_batch, methods=["POST"]),
     Route(LFS, lfs_put, methods=["PUT"]),
-    Route(LFS, lfs_complete, methods=["POST"]),
     Route(LFS + "/verify", lfs_verify, methods=["POST"]),
-    Route(LFS + "/{part:int}", lfs_put_part, methods=["PUT"]),
 ]

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.hub_server.access import downloadable, on_repository, page, parameter, readable, url_of
+from tests.hub_server.access import downloadable, on_repository, page, parameter, readable
 from tests.hub_server.store import Blob, Commit, HubError
 
 
@@ -41,8 +41,6 @@ def entry(commit: Commit, path: str, expand: bool) -> dict[str, Any]:
         return {"type": "directory", "oid": hashlib.sha1(repr(inside).encode()).hexdigest(), "size": 0, "path": path, **extra}
     if blob.lfs:
         extra["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(blob.pointer)}
-    if blob.xet_hash:
-        extra["xetHash"] = blob.xet_hash
     return {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path, **extra}
 
 
@@ -108,9 +106,6 @@ async def resolve(request: Request) -> Response:
         raise not_there(commit, path)
     status, content, headers = part_of(blob.content, request.headers.get("range"))
     headers |= {"X-Repo-Commit": commit.oid, "ETag": f'"{blob.etag}"', "Accept-Ranges": "bytes"}
-    if blob.xet_hash:
-        token = url_of(request, f"/api/{repository.kind}s/{repository.id}/xet-read-token/{commit.oid}")
-        headers |= {"X-Xet-Hash": blob.xet_hash, "Link": f'<{token}>; rel="xet-auth"'}
     return Response(content, status, headers, media_type=mimetypes.guess_type(path)[0] or "application/octet-stream")
 
 

@@ -1,22 +1,19 @@
-"""What tests see of a Hub: the one on loopback, with its insides, or the real one, with what anybody can see of it."""
+"""The Hub on loopback as tests see it: clients, and the insides of the server."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import re
-import secrets
 import shutil
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
-from tests.hub_server import reading
 from tests.hub_server.app import World, make_app
 from tests.hub_server.client import Client, Process, clean_environment
 from tests.hub_server.faults import Fault
@@ -32,27 +29,6 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-
-
-class Lane(Protocol):
-    """What every Hub has. Repositories are named by (id, kind); kind is model, dataset or space."""
-
-    user: str
-    endpoint: str
-    owner: Client
-    nobody: Client
-
-    def repository(self, kind: str = "model") -> str:
-        """The id of a repository that is not there yet, and will be gone after the test."""
-
-    def files(self, repo: str, kind: str = "model", revision: str = "main") -> dict[str, bytes]:
-        """Path → content, without the .gitattributes that the Hub adds."""
-
-    def commits(self, repo: str, kind: str = "model", revision: str = "main") -> list[str]:
-        """Titles, the newest first."""
-
-    def refs(self, repo: str, kind: str = "model") -> dict[str, str]:
-        """Full names of branches, tags and pull requests → oid."""
 
 
 class Machine:
@@ -114,7 +90,7 @@ def guarded(folder: Path, endpoint: str) -> dict[str, str]:
 
 
 class Loopback:
-    """A lane with a Hub of its own, which a test can look into and make fail."""
+    """A Hub of its own, which a test can look into and make fail. Repositories are named by (id, kind)."""
 
     user = "ada"
 
@@ -183,33 +159,4 @@ class Loopback:
         self.server.stop()
 
 
-@dataclass
-class Live:
-    """The real Hub, or whatever HF_ENDPOINT names: repositories of a person's own, private, and deleted afterwards."""
-
-    machine: Machine
-    token: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        self.endpoint = self.machine.environment["HF_ENDPOINT"]
-        self.owner, self.nobody = Client(self.machine.process(), self.token), Client(self.machine.process(), None)
-        self.user = self.owner.call(reading.user)
-        self.made: list[tuple[str, str]] = []
-
-    def repository(self, kind: str = "model") -> str:
-        self.made.append((f"{self.user}/msgrpo-hub-test-{secrets.token_hex(6)}", kind))
-        return self.made[-1][0]
-
-    def files(self, repo: str, kind: str = "model", revision: str = "main") -> dict[str, bytes]:
-        return self.owner.call(reading.files, repo, kind, revision)
-
-    def commits(self, repo: str, kind: str = "model", revision: str = "main") -> list[str]:
-        return self.owner.call(reading.commits, repo, kind, revision)
-
-    def refs(self, repo: str, kind: str = "model") -> dict[str, str]:
-        return self.owner.call(reading.refs, repo, kind)
-
-    def clean_up(self) -> None:
-        while self.made:
-            self.owner.call(reading.delete, *self.made.pop())
-        self.machine.new_home()
+Lane = Loopback

@@ -75,31 +75,12 @@ async def delete(request: Request) -> Response:
     return JSONResponse({})
 
 
-async def move(request: Request) -> Response:
-    body, hub = await body_of(request), hub_of(request)
-    repository = owned(request, body["type"], body["fromRepo"])
-    if (repository.kind, body["toRepo"]) in hub.repositories:
-        raise HubError(409, f"{body['toRepo']} exists already")
-    if body["toRepo"].partition("/")[0] != repository.owner:
-        raise HubError(403, "You don't have the rights to move a repository there")
-    del hub.repositories[repository.kind, repository.id]
-    repository.id = body["toRepo"]
-    hub.add(repository)
-    return JSONResponse({})
-
-
 async def change_settings(request: Request) -> Response:
     repository, body = writable(request), await body_of(request)
     if "visibility" in body or "private" in body:
         repository.private = body.get("visibility") == "private" or bool(body.get("private"))
     if "gated" in body:
         repository.gated = body["gated"] or ""
-    return JSONResponse({})
-
-
-async def grant(request: Request) -> Response:
-    repository, body = writable(request), await body_of(request)
-    repository.granted.add(body["user"])
     return JSONResponse({})
 
 
@@ -208,11 +189,9 @@ routes = [
     Route("/api/whoami-v2", whoami),
     Route("/api/repos/create", create, methods=["POST"]),
     Route("/api/repos/delete", delete, methods=["DELETE"]),
-    Route("/api/repos/move", move, methods=["POST"]),
     on_repository("", info),
     on_repository("/revision/{revision}", info),
     on_repository("/settings", change_settings, "PUT"),
-    on_repository("/user-access-request/grant", grant, "POST"),
     on_repository("/commits/{revision}", list_commits),
     on_repository("/refs", list_refs),
     on_repository("/super-squash/{ref}", super_squash, "POST"),

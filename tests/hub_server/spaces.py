@@ -37,23 +37,6 @@ async def runtime(request: Request) -> Response:
     return JSONResponse(space(readable(request))["runtime"])
 
 
-def shown(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """Secrets can be written and never read back."""
-    hidden = {"value"} if name == "secrets" else set()
-    return {key: {k: v for k, v in value.items() if k not in hidden} for key, value in settings[name].items()}
-
-
-async def named_values(request: Request) -> Response:
-    """Secrets or variables, as the path says: listed, set or deleted."""
-    settings, name = space(writable(request)), request.url.path.rpartition("/")[2]
-    if request.method != "GET":
-        body = await body_of(request)
-        settings[name].pop(body["key"], None)
-        if request.method == "POST":
-            settings[name][body["key"]] = entry(body)
-    return JSONResponse(shown(settings, name))
-
-
 async def hardware(request: Request) -> Response:
     state, body = space(writable(request))["runtime"], await body_of(request)
     state["hardware"]["requested"] = body["flavor"]
@@ -61,30 +44,4 @@ async def hardware(request: Request) -> Response:
     return JSONResponse(state)
 
 
-async def sleep_time(request: Request) -> Response:
-    state = space(writable(request))["runtime"]
-    state["gcTimeout"] = (await body_of(request))["seconds"]
-    return JSONResponse(state)
-
-
-async def pause(request: Request) -> Response:
-    state = space(writable(request))["runtime"]
-    state["stage"] = "PAUSED"
-    return JSONResponse(state)
-
-
-async def restart(request: Request) -> Response:
-    state = space(writable(request))["runtime"]
-    state["stage"] = "BUILDING"
-    return JSONResponse(state)
-
-
-routes = [
-    on_repository("/runtime", runtime),
-    on_repository("/secrets", named_values, "GET", "POST", "DELETE"),
-    on_repository("/variables", named_values, "GET", "POST", "DELETE"),
-    on_repository("/hardware", hardware, "POST"),
-    on_repository("/sleeptime", sleep_time, "POST"),
-    on_repository("/pause", pause, "POST"),
-    on_repository("/restart", restart, "POST"),
-]
+routes = [on_repository("/runtime", runtime), on_repository("/hardware", hardware, "POST")]

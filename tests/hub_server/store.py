@@ -35,7 +35,6 @@ class Blob:
 
     content: bytes
     lfs: bool = False
-    xet_hash: str = ""
 
     @cached_property
     def sha256(self) -> str:
@@ -80,31 +79,6 @@ class Commit:
             yield commit
             commit = commit.parent
 
-    def changes(self, since: Commit) -> dict[str, Blob | None]:
-        """What differs from an earlier commit; None stands for a file that is gone."""
-        paths = self.files.keys() | since.files.keys()
-        return {path: self.files.get(path) for path in paths if self.files.get(path) != since.files.get(path)}
-
-
-@dataclass(kw_only=True)
-class Discussion:
-    """A discussion, or a pull request: then with the commit it started from."""
-
-    number: int
-    title: str
-    author: str
-    base: Commit | None
-    status: str = "open"
-    merged_as: str = ""
-    created: str = field(default_factory=now)
-    events: list[dict[str, Any]] = field(default_factory=list)
-
-    def record(self, kind: str, author: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Adds an event and returns it."""
-        identity = hashlib.sha1(f"{self.number}/{len(self.events)}".encode()).hexdigest()[:24]
-        self.events.append({"id": identity, "type": kind, "createdAt": now(), "author": {"name": author}, "data": data})
-        return self.events[-1]
-
 
 @dataclass(kw_only=True)
 class Repository:
@@ -119,7 +93,7 @@ class Repository:
     refs: dict[str, Commit] = field(default_factory=dict)
     known: dict[str, Commit] = field(default_factory=dict)  # every commit ever, by oid
     objects: dict[str, bytes] = field(default_factory=dict)  # what was uploaded to LFS, by sha256
-    discussions: list[Discussion] = field(default_factory=list)
+    pull_requests: int = 0
     space: dict[str, Any] = field(default_factory=dict)  # sdk, secrets, variables, runtime
 
     def __post_init__(self) -> None:
@@ -176,8 +150,6 @@ class Hub:
     )
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     page_size: int = 1000  # entries in an answer that comes in pages
-    part_size: int = 0  # bytes; from which on an LFS upload goes up in parts, or 0 for never
-    xet_folder: str = ""  # where Xet storage lies, or "" for none
     jobs: dict[str, Any] = field(default_factory=dict)  # id → `jobs.Job`
     runner: Any = None  # `jobs.Runner`, or None: a job then waits for ever
     hardware: list[dict[str, Any]] = field(default_factory=list)  # of jobs, or empty for those of `jobs.HARDWARE`

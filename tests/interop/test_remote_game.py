@@ -21,7 +21,7 @@ from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.interop import openenv_game
 from msgrpo_hub.interop.openenv_game import OpenEnvGame, as_text
-from msgrpo_hub.models.vllm_policy import at_own_pace
+from msgrpo_hub.models.http_client import in_threads
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes, play_groups, replayed_states
 from tests.interop.mixed import Mixed
@@ -114,7 +114,7 @@ def test_rollouts_at_their_own_pace_keep_each_others_sessions() -> None:
     keys = [(seed, member) for seed in SEEDS for member in range(6)]
     together, apart = Server(), Server()
     game = apart.game()
-    played = at_own_pace(lambda key: play_episodes(game, Pauses(), [key])[0], keys, 6)
+    played = in_threads(lambda key: play_episodes(game, Pauses(), [key])[0], keys, 6)
     assert played == play_episodes(together.game(), Mixed(), keys)
     assert apart.steps == together.steps
     assert apart.open == []

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
-from urllib.request import Request, urlopen
 
 Body = dict[str, Any]
 Answer = Callable[[Body], bytes]
@@ -42,17 +41,6 @@ def chat_completion(content: object, finish: str = "stop", **message: object) ->
     choice = {"index": 0, "message": reply, "finish_reason": finish}
     answer = {"id": "a", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
     return json.dumps(answer).encode()
-
-
-def forward_to(url: str) -> Answer:
-    """Forwards each request to another server, as a reverse proxy does."""
-
-    def ask(body: Body) -> bytes:
-        request = Request(f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urlopen(request, timeout=60) as response:
-            return bytes(response.read())
-
-    return ask
 
 
 def no_faults(body: Body, before: int) -> Fault | None:  # noqa: ARG001
@@ -87,16 +75,6 @@ def send(status: int, content: bytes = b"", headers: Mapping[str, str] | None = 
     return fault
 
 
-def echo_key(status: int) -> Fault:
-    """Quotes the request's key in a long error of several lines, as careless servers do."""
-
-    def fault(handler: BaseHTTPRequestHandler) -> None:
-        key = handler.headers.get("Authorization", "")
-        send(status, json.dumps({"error": f"{'x' * 150}\nnot with {key}\n{'y' * 500}"}).encode())(handler)
-
-    return fault
-
-
 def hang(seconds: float) -> Fault:
     def fault(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(seconds)
@@ -127,122 +105,50 @@ def has_system(body: Body) -> bool:
     return any(message["role"] == "system" for message in body["messages"])
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """How a real server refuses a request."""
-
-    name: str
-    """What is refused, as an identity has it."""
-    where: Callable[[Body], bool]
-    """The requests that are refused."""
-    status: int
-    body: str
-    """As issues of public repositories quote it."""
-
-    @property
-    def faults(self) -> Faults:
-        return always(send(self.status, self.body.encode()), self.where)
-
-
-def _vllm(message: str) -> str:
-    return json.dumps({"error": {"message": message, "type": "BadRequestError", "param": None, "code": 400}})
-
-
-def _openai(message: str, param: str | None, code: str | None) -> str:
-    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}})
+def _openai(message: str, param: str | None = None) -> str:
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": param, "code": None}})
 
 
 def _gemini(message: str) -> str:
     return json.dumps([{"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}])
 
 
-def _forbidden(name: str, given: object) -> str:
-    detail = {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted", "input": given}
-    error = {"object": "error", "message": {"detail": [detail]}, "type": "invalid_request_error", "param": None, "code": None}
-    return json.dumps(error)
+_FORBIDDEN = {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 1}
+_MAX_TOKENS = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+_LITERAL = {"type": "literal_error", "loc": ["body", "messages", 0, "role"], "msg": "Input should be 'user' or 'assistant'"}
 
-
-REFUSALS: dict[str, Refusal] = {
-    "OpenAI, max_tokens": Refusal(
-        "max_tokens",
-        lambda body: "max_tokens" in body,
-        400,
-        _openai(
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
-            "max_tokens",
-            "unsupported_parameter",
-        ),
-    ),
-    "Gemini, seed": Refusal(
-        "seed",
-        lambda body: "seed" in body,
-        400,
-        _gemini('Invalid JSON payload received. Unknown name "seed": Cannot find field.'),
-    ),
-    "Mistral, seed": Refusal("seed", lambda body: "seed" in body, 422, _forbidden("seed", 1)),
-    "vLLM on TPU, seed": Refusal("seed", lambda body: "seed" in body, 400, _vllm("Torch XLA does not support per-request seed.")),
-    "a router, token ids": Refusal(
-        "logprobs", lambda body: "return_token_ids" in body, 422, _forbidden("return_token_ids", True)
-    ),
-    "Azure, logprobs": Refusal(
-        "logprobs",
-        lambda body: "logprobs" in body,
-        400,
-        _openai("This model does not support the 'logprobs' parameter.", "logprobs", None),
-    ),
-    "OpenAI, system role": Refusal(
+REFUSALS: dict[str, tuple[str, int, str]] = {
+    "OpenAI, max_tokens": ("max_tokens", 400, _openai(_MAX_TOKENS, "max_tokens")),
+    "Gemini, seed": ("seed", 400, _gemini('Invalid JSON payload received. Unknown name "seed": Cannot find field.')),
+    "Mistral, seed": ("seed", 422, json.dumps({"message": {"detail": [_FORBIDDEN]}, "type": "invalid_request_error"})),
+    "OpenAI, system role": (
         "system role",
-        has_system,
         400,
-        _openai(
-            "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
-            "messages[0].role",
-            "unsupported_value",
-        ),
+        _openai("Unsupported value: 'messages[0].role' does not support 'system' with this model.", "messages[0].role"),
     ),
-    "vLLM, system role": Refusal("system role", has_system, 400, _vllm("System role not supported")),
-    "vLLM, roles": Refusal(
-        "system role", has_system, 400, _vllm("Conversation roles must alternate user/assistant/user/assistant/...")
-    ),
-    "llama.cpp, system role": Refusal(
-        "system role",
-        has_system,
-        500,
-        json.dumps(
-            {
-                "error": {
-                    "code": 500,
-                    "message": "\n------------\nWhile executing CallExpression at line 1, column 69 in source:\n{{ bos_token }}"
-                    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not suppo...\n"
-                    "Error: Jinja Exception: System role not supported",
-                    "type": "server_error",
-                }
-            }
-        ),
-    ),
-    "Gemini, system role": Refusal(
-        "system role", has_system, 400, _gemini("Developer instruction is not enabled for models/gemma-3-27b-it")
-    ),
-    "FastAPI, system role": Refusal(
-        "system role",
-        has_system,
-        422,
-        json.dumps(
-            {
-                "detail": [
-                    {
-                        "type": "literal_error",
-                        "loc": ["body", "messages", 0, "role"],
-                        "msg": "Input should be 'user' or 'assistant'",
-                        "input": "system",
-                        "ctx": {"expected": "'user' or 'assistant'"},
-                    }
-                ]
-            }
-        ),
-    ),
+    "vLLM, roles": ("system role", 400, _openai("Conversation roles must alternate user/assistant/user/assistant/...")),
+    "llama.cpp, system role": ("system role", 500, _openai("Error: Jinja Exception: System role not supported")),
+    "Gemini, system role": ("system role", 400, _gemini("Developer instruction is not enabled for models/gemma-3-27b-it")),
+    "FastAPI, system role": ("system role", 422, json.dumps({"detail": [_LITERAL]})),
 }
-"""Server and what it refuses → its refusal."""
+"""Server → what it refuses, as an identity records it; the status and the body of its response, from public issues."""
+
+
+def is_refused(what: str, body: Body) -> bool:
+    """Whether a request contains what a server refuses."""
+    return any(message["role"] == "system" for message in body["messages"]) if what == "system role" else what in body
+
+
+def refusing(*names: str) -> Faults:
+    """Servers that refuse requests as in `REFUSALS`."""
+
+    def fault(body: Body, _before: int) -> Fault | None:
+        for what, status, content in map(REFUSALS.__getitem__, names):
+            if is_refused(what, body):
+                return send(status, content.encode())
+        return None
+
+    return fault
 
 
 @dataclass
@@ -251,8 +157,6 @@ class OpenAIServer:
 
     answer: Answer
     faults: Faults = no_faults
-    owner: str = ""
-    """Who owns the models in the list of models, which is there if this is not empty."""
     asked: list[Asked] = field(default_factory=list)
     most_at_once: int = 0
 
@@ -265,11 +169,6 @@ class OpenAIServer:
 
             def do_POST(self) -> None:
                 outer._serve(self)
-
-            def do_GET(self) -> None:
-                known = outer.owner and self.path == "/v1/models"
-                listed = json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": outer.owner}]})
-                send(200, listed.encode())(self) if known else send(404)(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
+from benchmark.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.agent.prompt_formats import conversation
-from msgrpo_hub.pocket.tokenizer import build_tokenizer
 
 TEMPLATES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))}
 

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.model_files import open_model
+from msgrpo_hub.models.loading import open_model
 from tests.models.loading import edit, load, one_line, save_adapter
 from tests.models.realistic import TEMPLATES, write_template
 

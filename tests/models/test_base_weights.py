@@ -22,7 +22,7 @@ from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players import PlayerSettings
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.loading import load, one_line, rngs

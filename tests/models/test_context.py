@@ -30,7 +30,7 @@ from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat, TaggedFo
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.context import context_limit, prompt_lengths
-from msgrpo_hub.models.model_files import open_model
+from msgrpo_hub.models.loading import open_model
 from msgrpo_hub.players.sample_play import longest_prompts
 from tests.models.loading import edit, load, one_line
 

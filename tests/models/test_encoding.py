@@ -7,7 +7,7 @@ import pytest
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models import encoding
-from msgrpo_hub.models.model_files import open_model
+from msgrpo_hub.models.loading import open_model
 
 LAKE = make_game("FrozenLake-NotSlippery-v1")
 PROMPTS = [

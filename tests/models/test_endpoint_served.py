@@ -1,4 +1,4 @@
-"""A model served by `transformers serve` plays as the loaded model, even behind a failing proxy."""
+"""A model served by `transformers serve` plays as the loaded model."""
 
 from __future__ import annotations
 
@@ -9,30 +9,21 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
-from msgrpo_hub.episode import Episode
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
-from msgrpo_hub.pocket import __file__ as pocket_init
 from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import EPISODE_KEYS, FAULTS, LAKE, ask_once
-from tests.models.openai_server import (
-    OpenAIServer,
-    at_first,
-    forward_to,
-)
+from tests.models.endpoint_players import ask_once
 
 pytestmark = pytest.mark.long
 
-# --- `transformers serve`: a real server with the built-in base behind it.
-
-POCKET = Path(pocket_init).parent / "model"
+POCKET = pocket_path()
 
 
 def free_port() -> int:
@@ -104,19 +95,6 @@ def test_a_truncated_served_reply_is_marked(served_pocket: str) -> None:
     (episode,) = play_episodes(make_game("FrozenLake-NotSlippery-v1"), greedy(served_pocket, max_new_tokens=4), [(0, 0)])
     assert {(step.status, step.completion.finish) for step in episode.steps} == {("truncated_reply", "length")}
     assert {step.completion.reply_tokens for step in episode.steps} == {4}
-
-
-@pytest.fixture(scope="module")
-def direct(served_pocket: str) -> list[Episode]:
-    return play_episodes(LAKE, greedy(served_pocket), EPISODE_KEYS[:2])
-
-
-@pytest.mark.parametrize("name", ["429", "reset", "empty content"])
-def test_a_served_model_plays_the_same_behind_a_failing_proxy(served_pocket: str, direct: list[Episode], name: str) -> None:
-    with OpenAIServer(forward_to(served_pocket), at_first(FAULTS[name][0])) as proxy:
-        behind = play_episodes(LAKE, greedy(proxy.url), EPISODE_KEYS[:2])
-    assert [episode.error for episode in direct + behind] == [""] * 4
-    assert behind == direct
 
 
 def test_a_served_model_of_another_name_is_a_user_error(served_pocket: str) -> None:

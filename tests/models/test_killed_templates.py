@@ -17,8 +17,7 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import chat_templates
-from msgrpo_hub.models.chat_templates import ChatTemplate, template_of
-from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.chat_templates import ChatTemplate, Worker, template_of, worker
 from tests.models.loading import load
 from tests.models.realistic import with_template, write_template
 
@@ -33,15 +32,15 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits
 with_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of processor time and no such signals")
 
 
+def process_of(template: ChatTemplate) -> subprocess.Popen[str]:
+    process = worker(template.text).process
+    assert process is not None
+    return process
+
+
 def ask(template: ChatTemplate, content: str) -> str:
     [text] = template.render([[{"role": "user", "content": content}]])
     return text
-
-
-def worker(template: ChatTemplate) -> subprocess.Popen[str]:
-    process = template.renderer._running  # type: ignore[attr-defined]
-    assert process is not None
-    return process
 
 
 def in_a_thread(action: Callable[[], object]) -> object:
@@ -92,41 +91,38 @@ def test_a_template_that_takes_more_than_256_mb_is_stopped_in_any_thread_and_a_n
 @with_signals
 def test_the_parent_stops_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_templates, "PATIENCE", 0.2)
+    monkeypatch.setattr(chat_templates, "SECONDS", 0.1)
     foreign = template_of(with_template(PLAIN), "org/model", {})
-    os.kill(worker(foreign).pid, signal.SIGSTOP)
-    with pytest.raises(UserError, match=r"is stopped: it takes more than 0\.2 s by the clock for one prompt"):
+    os.kill(process_of(foreign).pid, signal.SIGSTOP)
+    with pytest.raises(UserError, match=r"is stopped: it takes more than 0\.2 s by the clock"):
         ask(foreign, "quick")
     assert ask(foreign, "quick") == "quick"
 
 
-def test_the_template_of_the_built_in_base_starts_no_process_and_a_foreign_one_starts_one_for_all_models(
-    qwen2_folder: Path,
-) -> None:
+def test_the_built_in_template_starts_no_process_and_a_foreign_one_starts_one_for_all_models() -> None:
     own = template_of(with_template((pocket_path() / "chat_template.jinja").read_text()), "pocket", {})
-    assert not hasattr(own.renderer, "_running")
+    assert worker(own.text).process is None
     first, second = (template_of(with_template(PLAIN), name, {}) for name in ("a", "b"))
-    assert worker(first).pid == worker(second).pid
-    assert load(qwen2_folder).encoder.template.renderer == own.renderer
+    assert process_of(first).pid == process_of(second).pid
 
 
 @with_signals
-def test_the_process_ends_with_the_last_model_that_uses_it(folder: Path) -> None:
-    agent: LanguageModel | None = load(write_template(folder, PLAIN))
-    assert agent is not None
-    process = worker(agent.encoder.template)
-    assert process.poll() is None
-    del agent
+def test_the_process_ends_with_its_worker() -> None:
+    one = Worker(PLAIN)
+    assert one.render([[[{"role": "user", "content": "quick"}], {}]]) == [{"value": "quick"}]
+    process = one.process
+    assert process is not None
+    del one
     assert process.wait(10) == -signal.SIGKILL
 
 
 PARENT = """
 import sys, threading
-from msgrpo_hub.models.chat_templates import renderer_of
-idle, busy = map(renderer_of, sys.argv[1:])
-for renderer in (idle, busy):
-    renderer.run("find_variables", [[]])
-    print(renderer._running.pid, flush=True)
-threading.Thread(target=busy.run, args=("render", [[[{"role": "user", "content": "slow"}], {}]])).start()
+from msgrpo_hub.models.chat_templates import worker
+for text in sys.argv[1:]:
+    worker(text).render([[[{"role": "user", "content": "quick"}], {}]])
+    print(worker(text).process.pid, flush=True)
+threading.Thread(target=worker(sys.argv[2]).render, args=([[[{"role": "user", "content": "slow"}], {}]],)).start()
 print("asked", flush=True)
 sys.stdin.read()
 """
@@ -150,22 +146,18 @@ def test_the_process_ends_when_its_parent_is_killed() -> None:
 @with_signals
 def test_ctrl_c_leaves_the_process_to_its_parent() -> None:
     foreign = template_of(with_template(PLAIN), "m", {})
-    before = worker(foreign).pid
+    before = process_of(foreign).pid
     os.kill(before, signal.SIGINT)
     assert ask(foreign, "quick") == "quick"
-    assert worker(foreign).pid == before
+    assert process_of(foreign).pid == before
 
 
-def test_all_new_prompts_of_a_turn_are_rendered_in_one_batch(folder: Path, prompts: list[Prompt]) -> None:
+def test_all_new_prompts_of_a_turn_are_rendered_in_one_batch(
+    folder: Path, prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent, batches = load(write_template(folder, PLAIN)), []
-    run = agent.encoder.template.renderer.run
-
-    class Recorded:
-        def run(self, task: str, items: list[object]) -> list[dict[str, object]]:
-            batches.append((task, len(items)))
-            return run(task, items)  # type: ignore[arg-type]
-
-    object.__setattr__(agent.encoder.template, "renderer", Recorded())
+    render = Worker.render
+    monkeypatch.setattr(Worker, "render", lambda self, items: batches.append(len(items)) or render(self, items))
     agent.encode(prompts)
     agent.encode(prompts)
-    assert batches == [("render", len(set(prompts)))]
+    assert batches == [len(set(prompts))]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.models.chat_server import ChatServer
-from msgrpo_hub.models.model_files import open_model
+from msgrpo_hub.models.endpoint import EndpointPolicy
+from msgrpo_hub.models.loading import open_model
 from msgrpo_hub.models.token_counts import CHARACTERS_PER_TOKEN, lengths_by_characters, served_tokenizer
 from msgrpo_hub.players.sample_play import longest_prompts
 from tests.models.loading import edit, load, save_adapter
@@ -47,17 +47,21 @@ def test_an_adapter_adds_its_matrices(qwen2_folder: Path, tmp_path: Path) -> Non
     assert files.weight_bytes() == loaded_bytes(load(qwen2_folder, adapter=str(adapter)).model)
 
 
+def served(model: str) -> EndpointPolicy:
+    return EndpointPolicy(name="x", model=model, url="http://127.0.0.1:9", temperature=1.0, max_new_tokens=8)
+
+
 def test_a_served_model_that_is_named_after_a_folder_is_counted_with_its_tokenizer_alone(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     edit(folder / "config.json", hidden_size=0)  # no size to be checked against weights that are elsewhere
     prompts = longest_prompts([SNAKE], HISTORY)
-    encoder = served_tokenizer(ChatServer(name="x", model=str(folder), base_url="http://127.0.0.1:9"), {})
+    encoder = served_tokenizer(served(str(folder)), {})
     assert encoder
     assert len(encoder.encode(prompts)) == len(prompts)
 
 
 def test_another_served_model_is_counted_by_characters() -> None:
-    assert served_tokenizer(ChatServer(name="x", model="gpt", base_url="http://127.0.0.1:9"), {}) is None
+    assert served_tokenizer(served("gpt"), {}) is None
     for prompt, length in zip(prompts := longest_prompts([SNAKE], HISTORY), lengths_by_characters(prompts), strict=True):
         own = sum(len(text) for role, text in prompt.contents if role != "assistant")
         assert own / CHARACTERS_PER_TOKEN <= length.fixed <= own / CHARACTERS_PER_TOKEN + 1

@@ -24,12 +24,6 @@ def foreign(name: str) -> ChatTemplate:
     return template_of(with_template(TEMPLATES[name]), name, {})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def end_processes() -> object:
-    yield
-    foreign.cache_clear()
-
-
 def text(name: str, messages: list[Message], **switches: str | bool) -> str:
     template = foreign(name)
     return replace(template, variables={**template.variables, **switches}).render([messages])[0]
@@ -44,17 +38,6 @@ def test_the_process_renders_what_apply_chat_template_renders(name: str) -> None
         offered = given if name in PARTS else messages
         expected = tokenizer.apply_chat_template(offered, add_generation_prompt=True, tokenize=False, **SWITCHES)
         assert text(name, messages, **SWITCHES) == expected
-
-
-def test_a_default_system_text_gives_way_to_the_rules_and_tools_are_not_named() -> None:
-    """Qwen2.5's template has a system text of its own, and a section for tools."""
-    assert text("qwen2.5", DIALOGUE) == (
-        "<|im_start|>system\nThe rules.<|im_end|>\n"
-        "<|im_start|>user\nCurrent Observation:\nFirst\nAct!<|im_end|>\n"
-        "<|im_start|>assistant\n<think>Hm.</think><action>Up</action><|im_end|>\n"
-        "<|im_start|>user\nCurrent Observation:\nSecond\nAct!<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
 
 
 def test_thinking_is_switched_off_by_enable_thinking() -> None:
@@ -86,18 +69,6 @@ def test_a_template_that_wants_alternating_roles_and_offers_tools_renders_a_hist
     assert text("mistral", DIALOGUE) == (
         "<|pad|>[INST] Current Observation:\nFirst\nAct![/INST] <think>Hm.</think><action>Up</action><|end|>"
         "[INST] The rules.\n\nCurrent Observation:\nSecond\nAct![/INST]"
-    )
-
-
-def test_a_template_with_a_date_renders_the_one_that_is_chosen() -> None:
-    """Llama 3's template writes today's date; `date_string` makes prompts reproducible."""
-    assert text("llama3", DIALOGUE, date_string="1 Jan 2025") == (
-        "<|pad|><|start_header_id|>system<|end_header_id|>\n\n"
-        "Cutting Knowledge Date: December 2023\nToday Date: 1 Jan 2025\n\nThe rules.<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nCurrent Observation:\nFirst\nAct!<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n<think>Hm.</think><action>Up</action><|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nCurrent Observation:\nSecond\nAct!<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
 
 
@@ -141,9 +112,7 @@ def test_a_switch_is_left_alone_where_it_would_not_lessen_the_thinking(template:
 
 def test_a_switch_that_the_template_never_reads_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        foreign("qwen3").log_unused({"enable_thinking": False})
-        assert caplog.messages == []
-        foreign("qwen3").log_unused({"enable_thinking": False, "thinking": False})
+        foreign("qwen3").warn_unused({"enable_thinking": False, "thinking": False})
     assert caplog.messages == ["chat_template_kwargs: the chat template of 'qwen3' never reads 'thinking'"]
 
 

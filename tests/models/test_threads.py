@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.models.devices import SMALL_MODEL, default_threads, on_threads
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
-from msgrpo_hub.models.threads import begun
 from tests.models.loading import load, rngs
 
 
@@ -49,16 +46,3 @@ def test_what_was_set_is_set_again_afterwards() -> None:
     with on_threads(None):
         torch.set_num_threads(1)
     assert torch.get_num_threads() == 2
-
-
-def test_work_is_done_so_many_at_a_time_in_order_and_an_error_is_that_of_its_item() -> None:
-    done = begun(lambda item: 1 // item, [1, 0, 2], 2)
-    assert done[0].result(10) == 1
-    assert isinstance(done[1].exception(10), ZeroDivisionError)
-    assert done[2].result(10) == 0
-
-
-def test_a_program_does_not_wait_for_threads_that_wait_for_a_server() -> None:
-    """Those of an executor are joined when the program ends."""
-    program = "import time; from msgrpo_hub.models.threads import begun; begun(lambda _: time.sleep(300), [1], 1)"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

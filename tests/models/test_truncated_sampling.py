@@ -1,4 +1,4 @@
-"""Top-k and top-p restrict sampling exactly as transformers does, and a model's own sampling settings can be taken over."""
+"""Top-k and top-p restrict sampling exactly as transformers does."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.language_model import configured_sampling
 from msgrpo_hub.models.sampling import draw_tokens, keep_likely
-from tests.models.loading import edit, load
+from tests.models.loading import load
 
 VOCABULARY = 40
 
@@ -63,34 +62,3 @@ def test_a_top_k_or_top_p_out_of_range_is_refused(qwen2_folder: Path, options: d
     [(name, value)] = options.items()
     with pytest.raises(UserError, match=rf"{name} = {value}: expected "):
         load(qwen2_folder, **options)
-
-
-GENERATION: dict[str, dict[str, Any]] = {
-    "Qwen3": {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [257, 256]},
-    "whole numbers": {"do_sample": True, "temperature": 1, "top_k": 0, "top_p": 1},
-    "Llama 3": {"do_sample": True, "temperature": 0.6, "top_p": 0.9},
-    "greedy": {"do_sample": False},
-    "none": {},
-}
-
-
-@pytest.mark.parametrize("style", GENERATION)
-def test_the_models_own_settings_are_those_of_its_generate_method(folder: Path, style: str) -> None:
-    (folder / "generation_config.json").unlink()
-    (folder / "generation_config.json").write_text("{}")
-    edit(folder / "generation_config.json", **GENERATION[style])
-    agent = load(folder, temperature=0.123, use_generation_config=True)
-    used, _ = agent.model._prepare_generation_config(None)
-    expected = (used.temperature, used.top_k, used.top_p) if used.do_sample else (0.0, 0, 1.0)
-    assert (agent.temperature, agent.top_k, agent.top_p) == expected
-    assert [type(value) for value in (agent.temperature, agent.top_k, agent.top_p)] == [float, int, float]
-    assert configured_sampling(agent.model)["temperature"] == GENERATION[style].get("temperature", 0.0)
-
-
-@pytest.mark.parametrize("setting", [{"temperature": [0.5]}, {"top_k": "many"}, {"top_p": 2.0}, {"temperature": -1.0}], ids=str)
-def test_settings_of_a_model_that_make_no_sense_are_refused_in_one_line(folder: Path, setting: dict[str, Any]) -> None:
-    edit(folder / "generation_config.json", do_sample=True, **setting)
-    load(folder)  # without the switch they do nothing
-    with pytest.raises(UserError, match=rf"{next(iter(setting))} = |cannot load") as caught:
-        load(folder, use_generation_config=True)
-    assert "\n" not in str(caught.value)

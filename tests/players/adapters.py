@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.evaluation.runner import run_config
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.players.identity import Player
+from msgrpo_hub.players.registry import Player
 
 SUITE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=1)
 

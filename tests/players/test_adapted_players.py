@@ -8,9 +8,8 @@ import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
-from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.players.adapters import SUITE
@@ -33,10 +32,10 @@ def test_an_adapter_that_changes_nothing_is_refused(name: str, place: Path) -> N
 
 def test_the_probe_measures_what_an_adapter_does_and_leaves_it_switched_on(place: Path) -> None:
     agent = LanguageModel.from_pretrained("pocket", str(place / "runs" / "adapter"))
-    effect = adapter_effect(agent)
+    effect = agent.adapter_effect()
     assert 1e-4 < effect < 50
-    assert adapter_effect(agent) == effect
-    assert adapter_effect(LanguageModel.from_pretrained("pocket", str(place / "runs" / "idle"))) == 0
+    assert agent.adapter_effect() == effect
+    assert LanguageModel.from_pretrained("pocket", str(place / "runs" / "idle")).adapter_effect() == 0
 
 
 def test_an_adapter_that_does_something_plays_otherwise_than_its_base_and_as_it_does_alone(place: Path, tmp_path: Path) -> None:

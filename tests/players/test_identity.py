@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 from msgrpo_hub.downloads.fetching import commit_of, resolve
 from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.players.identity import identify
-from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.registry import SCRIPTED, identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server

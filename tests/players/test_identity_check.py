@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from msgrpo_hub.players.identity import identify
-from msgrpo_hub.players.identity_check import KINDS, identity_problems
-from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.registry import SCRIPTED, identify, identity_problems
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.identities import ADAPTER, COMMIT, MODEL, served
 
@@ -37,11 +34,6 @@ def test_the_identity_of_a_model_is_complete_and_fits_its_name(mode: Any) -> Non
     assert identity_problems(player.name, player.identity) == []
 
 
-def test_the_identity_of_the_dqn_of_the_benchmark_is_complete() -> None:
-    player = identify(str(Path("dqn:benchmark") / "dqn" / "weights"), PlayerSettings())
-    assert identity_problems(player.name, player.identity) == []
-
-
 @pytest.mark.parametrize("name", COMPLETE)
 def test_an_identity_without_any_one_of_its_fields_is_incomplete(name: str) -> None:
     identity = COMPLETE[name]
@@ -49,11 +41,6 @@ def test_an_identity_without_any_one_of_its_fields_is_incomplete(name: str) -> N
     for field in identity:
         for changed in ({**identity, field: None}, {**identity, field: ""}, {k: v for k, v in identity.items() if k != field}):
             assert identity_problems(name, changed), (field, changed)
-        assert identity_problems(name, identity | {field: ["list"]})
-
-
-def test_every_kind_is_tested_here() -> None:
-    assert {identity["kind"] for identity in COMPLETE.values()} == set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +69,7 @@ def test_a_model_may_be_called_by_its_sources_with_or_without_revisions(name: st
         ("org/better+me/adapter", ADAPTER),
         (f"org/model@{'e' * 40}", MODEL),
         (f"me/adapter@{'e' * 40}", ADAPTER),
-        ("orgXmodel", MODEL | {"base": "org.model"}),
         ("optimal", COMPLETE["random"]),
-        ("random", {"kind": "scripted", "player": "me", "version": 1}),
         ("random", {"kind": "scripted", "player": "random", "version": 2}),
         ("random", COMPLETE["dqn:weights"]),
         ("endpoint:http://127.0.0.1:9/v1#better", COMPLETE[SERVER]),

@@ -11,7 +11,7 @@ import pytest
 from msgrpo_hub.downloads.names import content_hash, pocket_path, split_adapter
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.players.adapters import SUITE, hash_of

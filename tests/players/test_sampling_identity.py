@@ -12,9 +12,8 @@ import pytest
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.untrusted import _check_config
-from msgrpo_hub.players.identity import Player, identify
+from msgrpo_hub.players.registry import Player, identify
 from msgrpo_hub.players.settings import PlayerSettings
-from tests.models.loading import edit
 from tests.players.adapters import SUITE, adapt, hash_of
 from tests.stored import stored_runs
 
@@ -25,11 +24,10 @@ SERVER = "endpoint:http://127.0.0.1:9/v1#m"
 
 @pytest.fixture(scope="module")
 def switched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built-in base with a template that has a switch, and with sampling settings of its own."""
+    """The built-in base with a template that has a switch."""
     folder = Path(shutil.copytree(pocket_path(), tmp_path_factory.mktemp("switched") / "base"))
     template = folder / "chat_template.jinja"
     template.write_text(template.read_text() + SWITCHED)
-    edit(folder / "generation_config.json", do_sample=True, temperature=0.6, top_k=20, top_p=0.95)
     return folder
 
 
@@ -51,22 +49,17 @@ def test_every_sampling_setting_and_switch_of_a_model_is_in_its_run_hash(switche
         "switch": played(switched, chat_template_kwargs={"enable_thinking": True}),
         "top-k": played(switched, top_k=20),
         "top-p": played(switched, top_p=0.95),
-        "its own": played(switched, use_generation_config=True),
     }
     assert len({hash_of(player) for player in players.values()}) == len(players)
     assert players["switch"].identity["chat_template_kwargs.enable_thinking"] is True
     assert players["plain"].identity["chat_template_kwargs.enable_thinking"] is False  # the default
-    typed = played(switched, temperature=0.6, top_k=20, top_p=0.95)
-    assert hash_of(typed) == hash_of(players["its own"])
-    scored = [hash_of(played(switched, mode="score", **one)) for one in ({"temperature": 0.1}, {"use_generation_config": True})]
+    scored = [hash_of(played(switched, mode="score", **one)) for one in ({"temperature": 0.1}, {"top_k": 3})]
     assert scored[0] == scored[1]
 
 
-def test_every_setting_of_a_server_is_in_its_run_hash_and_only_its_own_files_are_missing() -> None:
+def test_every_setting_of_a_server_is_in_its_run_hash() -> None:
     settings: list[dict[str, Any]] = [{}, {"top_k": 20}, {"top_p": 0.9}, {"chat_template_kwargs": {"enable_thinking": False}}]
     assert len({hash_of(played(SERVER, **one)) for one in settings}) == len(settings)
-    with pytest.raises(UserError, match="is behind a server, whose files cannot be read: use --temperature"):
-        played(SERVER, use_generation_config=True)
 
 
 def test_a_run_with_switches_and_sampling_settings_can_be_published(switched: Path) -> None:
@@ -99,8 +92,6 @@ def test_results_of_one_adapter_with_two_templates_are_never_mixed(switched: Pat
     assert first.folder != second.folder
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(UserError, match="top_k and top_p are given along with use_generation_config, which sets them"):
-        PlayerSettings(use_generation_config=True, top_k=3)
+def test_a_reserved_variable_of_a_template_is_refused() -> None:
     with pytest.raises(UserError, match="the variable 'messages' in chat_template_kwargs cannot be set"):
         PlayerSettings(chat_template_kwargs={"messages": "x"})

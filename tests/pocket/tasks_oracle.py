@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, random_state, random_variant
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, random_state, random_variant
 
 Cell = tuple[int, int]
 MOVES: dict[str, Cell] = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmark.pocket.build import BuildConfig, make_model, make_optimizers, make_tokenizer, train
+from benchmark.pocket.card import BOARD_KINDS, render
+from benchmark.pocket.probe import ask
+from benchmark.pocket.tasks import GameVariant
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_random_legal, choose_random_safe
-from msgrpo_hub.pocket.build import BuildConfig, make_model, make_optimizers, make_tokenizer, train
-from msgrpo_hub.pocket.card import BOARD_KINDS, render
-from msgrpo_hub.pocket.pretraining_tasks import GameVariant
-from msgrpo_hub.pocket.probe import ask
 from msgrpo_hub.rollout import play_episodes
 
 pytestmark = pytest.mark.slow
@@ -96,4 +96,4 @@ def test_the_build_is_deterministic(tmp_path: Path, precision: str) -> None:
 
 def test_the_card_states_measured_numbers_only() -> None:
     scores = json.loads((pocket_path() / "scores.json").read_text())
-    assert (pocket_path() / "README.md").read_text() == render(scores, "python -m msgrpo_hub.pocket.build OUTPUT_DIR")
+    assert (pocket_path() / "README.md").read_text() == render(scores, "python -m benchmark.pocket.build OUTPUT_DIR")

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, play, pretraining_tasks, random_state
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, direction_to, play, pretraining_tasks, random_state
+from msgrpo_hub.pocket.thoughts import direction_to
 from tests.pocket.tasks_oracle import CHOICES, MOVES, Cell, after, at, me, samples, steps_between
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 import numpy as np
 import scipy.stats
 
+from benchmark.pocket.tasks import GameVariant, instructions, pretraining_tasks
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
-from msgrpo_hub.pocket.pretraining_tasks import GameVariant, instructions, pretraining_tasks
 from tests.pocket.tasks_oracle import CHOICES, MOVES, after, at, me, samples
 
 

@@ -10,13 +10,8 @@ import pytest
 import scipy.stats
 from transformers import PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt import build_prompt
-from msgrpo_hub.agent.prompt_formats import user_text
-from msgrpo_hub.games import GAMES, Game
-from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.snake import Snake, SnakeState
-from msgrpo_hub.pocket.build import Encoder
-from msgrpo_hub.pocket.pretraining_tasks import (
+from benchmark.pocket.build import Encoder
+from benchmark.pocket.tasks import (
     PLAY_REQUEST,
     GameVariant,
     PretrainingTask,
@@ -25,7 +20,12 @@ from msgrpo_hub.pocket.pretraining_tasks import (
     random_state,
     random_variant,
 )
-from msgrpo_hub.pocket.tokenizer import build_tokenizer
+from benchmark.pocket.tokenizer import build_tokenizer
+from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.prompt_formats import user_text
+from msgrpo_hub.games import GAMES, Game
+from msgrpo_hub.games.frozen_lake import FrozenLake
+from msgrpo_hub.games.snake import Snake, SnakeState
 from tests.pocket.tasks_oracle import samples, steps_between
 
 # ---- states do not come from play

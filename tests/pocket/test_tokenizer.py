@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config
 
+from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, pretraining_tasks, random_state
+from benchmark.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer
 from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.agent.prompt_formats import system_text, user_text
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.games import GAMES, make_game, stream
 from msgrpo_hub.models.encoding import PromptEncoder
-from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST, GameVariant, pretraining_tasks, random_state
-from msgrpo_hub.pocket.tokenizer import PHRASES, SPECIAL, build_tokenizer
 
 SIZE = 600
 

@@ -17,7 +17,7 @@ from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import GAMES, Transition
-from msgrpo_hub.players.identity import Player, identify
+from msgrpo_hub.players.registry import Player, identify
 from msgrpo_hub.players.scripted import choose_greedy, choose_random
 from msgrpo_hub.players.settings import PlayerSettings
 

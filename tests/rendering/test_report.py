@@ -19,7 +19,7 @@ from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import hypotheses
-from msgrpo_hub.players.identity import identify
+from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rendering.charts import count_endings
 from msgrpo_hub.rendering.report import collect_replays, report_page, telling_seeds, worst_episodes, write_report

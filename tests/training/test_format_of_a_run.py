@@ -13,8 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.adapter_check import probe_prompt
-from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.language_model import LanguageModel, probe_prompt
 from msgrpo_hub.training import train
 from msgrpo_hub.training.callbacks import Callback, Update
 from msgrpo_hub.training.config import TrainConfig, load_config

@@ -108,7 +108,7 @@ def test_a_lost_server_is_given_the_adapter_anew_and_its_turns_are_repeated(
         happened = at_request(server, 5, fault)
         groups = trainer.act(trainer.starts.of_update(2))
         assert happened.is_set()
-        assert f"{server.url} is lost" in caplog.text
+        assert f"{server.url} does not respond" in caplog.text
         assert sum(len(group.episodes) for group in groups) == 6
         assert not [episode.error for group in groups for episode in group.episodes if episode.error]
         assert_all_of_this_version(trainer, groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,14 +43,17 @@ def publish_and_move(trainer: Trainer) -> None:
 
 def version_name(trainer: Trainer) -> str:
     """What the servers call the present version."""
-    return _pool(trainer)._name
+    version = _pool(trainer)._version
+    assert version is not None
+    return version.name
 
 
 def wait_for_all(trainer: Trainer) -> None:
-    """Waits until every server is ready: a new one takes seconds for its first log-probabilities, and a first one is enough."""
-    pool = _pool(trainer)
-    with pool._changed:
-        assert pool._changed.wait_for(lambda: len(pool._ready()) == len(pool.servers), 300)
+    """Prepares every server: a first one is enough for a pool."""
+    pool, deadline = _pool(trainer), time.monotonic() + 300
+    while len(pool.ready) < len(pool.servers):
+        assert time.monotonic() < deadline
+        pool._release(pool._take()[0])
 
 
 def _pool(trainer: Trainer) -> VllmPool:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from msgrpo_hub.models.endpoint import make_endpoint
-from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.vllm_server import VllmServer
-from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import LAKE
-from tests.models.vllm_transcripts import BASE, TRANSCRIPT, transcript
+from tests.models.vllm_transcripts import TRANSCRIPT, transcript
 from tests.training.test_acting_on_vllm import log_probs_of
 from tests.training.test_vllm_faults import assert_all_of_this_version
 from tests.training.vllm_runs import replies_of
@@ -56,16 +50,3 @@ def test_updates_are_played_with_the_weights_of_the_trainer_and_every_version_is
     assert listed == [[name] for name in names]  # of the versions before, none is left
     assert len({*names}) == 2
     assert server.adapters() == []
-
-
-def test_an_evaluated_endpoint_keeps_token_ids_and_log_probs(server: RealServer) -> None:
-    """The replies of a greedy game are those of the built-in base, with its tokens and log-probabilities."""
-    policy = make_endpoint(f"endpoint:{server.url}/v1#{BASE}", temperature=0.0, max_new_tokens=64)
-    served = play_episodes(LAKE, replace(policy, timeout=120.0), [(3, 0), (4, 0)])
-    loaded = play_episodes(LAKE, LanguageModel.from_pretrained("pocket", temperature=0.0, max_new_tokens=64), [(3, 0), (4, 0)])
-    steps = [pair for ours, theirs in zip(loaded, served, strict=True) for pair in zip(ours.steps, theirs.steps, strict=True)]
-    assert steps
-    for mine, other in steps:
-        assert mine.completion.prompt_ids == other.completion.prompt_ids
-        assert mine.completion.token_ids == other.completion.token_ids
-        assert [*other.completion.log_probs] == pytest.approx([*mine.completion.log_probs], abs=1e-3)

@@ -16,8 +16,8 @@ from benchmark.experiments.experiment import Settings, Values, configuration
 from benchmark.experiments.headlines import LEAST
 from benchmark.experiments.headlines import headline as of_arms
 from benchmark.experiments.training import learning_curve
+from benchmark.pocket.build import BuildConfig, make_base
 from msgrpo_hub.evaluation.statistics import method_interval
-from msgrpo_hub.pocket.build import BuildConfig, make_base
 
 CONFIG = configuration("size")
 BASE = ", the base"

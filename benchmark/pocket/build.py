@@ -1,4 +1,4 @@
-"""Trains the built-in base `pocket` from scratch: `python -m msgrpo_hub.pocket.build OUTPUT_DIR`.
+"""Trains the built-in base `pocket` from scratch: `python -m benchmark.pocket.build OUTPUT_DIR`.
 
 The same seed gives the same weights on the same machine. One training document is a token tree: one set of rules, several
 states, and for each state several requests with their replies. Requests share their prefix and do not attend to each other.
@@ -22,12 +22,12 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from benchmark.pocket.card import measure, render
+from benchmark.pocket.tasks import PretrainingTask, pretraining_tasks, random_state, random_variant
+from benchmark.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.token_tree import TokenTree, build_tree, tree_inputs
-from msgrpo_hub.pocket.card import measure, render
-from msgrpo_hub.pocket.pretraining_tasks import PretrainingTask, pretraining_tasks, random_state, random_variant
-from msgrpo_hub.pocket.tokenizer import build_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,12 +247,12 @@ def build(config: BuildConfig) -> None:
     measured = measure(replace(LanguageModel.from_pretrained(str(config.output_dir)), threads=config.threads))
     (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     (config.output_dir / "README.md").write_text(
-        render(measured, "python -m msgrpo_hub.pocket.build OUTPUT_DIR"), encoding="utf-8"
+        render(measured, "python -m benchmark.pocket.build OUTPUT_DIR"), encoding="utf-8"
     )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m msgrpo_hub.pocket.build", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmark.pocket.build", description=__doc__)
     parser.add_argument("output_dir", type=Path)
     for setting in fields(BuildConfig)[1:]:
         choices = ("bfloat16", "float32") if setting.name == "precision" else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from benchmark.pocket.probe import held_out_probe
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
@@ -13,7 +14,6 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.scripted import choose_random, choose_random_legal, choose_random_safe
-from msgrpo_hub.pocket.probe import held_out_probe
 from msgrpo_hub.rollout import play_episodes
 
 GAMES = ("FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1", "Snake-Standard-v1")

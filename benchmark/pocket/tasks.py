@@ -7,7 +7,7 @@ or the safe moves (in Snake) are equally likely, regardless of where they lead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.game import Game, has_scene
+from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState, is_snake
+from msgrpo_hub.pocket.thoughts import direction_to, in_words, local_view, nearest, player_cell, things, thought
 
 PLAY_REQUEST = request_text(THINK_ACTION.request, list(DIRECTIONS))
 """The request of think-action in the games with these directions; one token of the built-in base."""
@@ -49,76 +50,6 @@ class GameVariant:
         )
 
 
-# ---- facts about a board
-
-
-def things(game: Game, state: Any) -> dict[Cell, str]:
-    """Cell → the name of its content, as the grid shows it."""
-    rows = game.grid(state)
-    return {(r, c): _short(game.symbols[symbol]) for r, row in enumerate(rows) for c, symbol in enumerate(row)}
-
-
-def _short(name: str) -> str:
-    """The name in an answer: `your body` becomes `body`, and every part of the opponent is `opponent`."""
-    return "opponent" if name.startswith("opponent") else name.removeprefix("your ")
-
-
-def player_cell(game: Game, state: Any) -> Cell:
-    """The cell of the player, or of its head."""
-    assert has_scene(game)
-    return game.scene(state).player
-
-
-def local_view(game: Game, state: Any) -> dict[str, str]:
-    """The local view: direction → content of the neighbouring cell."""
-    here, what = player_cell(game, state), things(game, state)
-    return {action: what.get(neighbour(here, action), "wall") for action in game.actions}
-
-
-def local_view_text(game: Game, state: Any) -> str:
-    """The local view as text, such as `Left wall Down ice Right hole Up wall`."""
-    return _in_words(local_view(game, state))
-
-
-def _in_words(view: Mapping[str, str]) -> str:
-    return " ".join(f"{action} {thing}" for action, thing in view.items())
-
-
-def direction_to(here: Cell, there: Cell) -> str:
-    """The direction and distance from one cell to another.
-
-    >>> direction_to((3, 1), (1, 2)), direction_to((0, 0), (0, 0))
-    ('Right 1 Up 2', 'here')
-    """
-    down, right = there[0] - here[0], there[1] - here[1]
-    parts = [f"{'Right' if right > 0 else 'Left'} {abs(right)}"] if right else []
-    parts += [f"{'Down' if down > 0 else 'Up'} {abs(down)}"] if down else []
-    return " ".join(parts) or "here"
-
-
-def nearest(here: Cell, cells: Sequence[Cell]) -> Cell:
-    """The nearest cell by steps on an empty board; ties go to the first in reading order."""
-    return min(cells, key=lambda cell: (abs(cell[0] - here[0]) + abs(cell[1] - here[1]), cell))
-
-
-def thought(game: Game, state: Any, seen: Mapping[str, str] | None = None) -> str:
-    """The thought before an action: the local view, or what is `seen` in its place, and in Snake the nearest food."""
-    view = _in_words(seen or local_view(game, state))
-    if is_snake(game) and (item := _nearest_item(game, state)):
-        name, cell = item
-        return f"{view} nearest {name} {cells_text([cell])} {direction_to(player_cell(game, state), cell)}"
-    return view
-
-
-def _nearest_item(game: Snake, state: SnakeState) -> tuple[str, Cell] | None:
-    """The nearest edible item, regardless of its kind and reward."""
-    names = {cell: item.name for item, cells in zip(game.items, state.items, strict=True) for cell in cells if item.grows}
-    if not names:
-        return None
-    cell = nearest(state.snake[0], list(names))
-    return names[cell], cell
-
-
 # ---- the tasks on one state
 
 
@@ -135,7 +66,7 @@ def about_the_board(variant: GameVariant, state: Any, rng: np.random.Generator) 
     """Questions with one correct answer, which the observation contains."""
     game, here = variant.game, player_cell(variant.game, state)
     what, view = things(game, state), local_view(game, state)
-    yield PretrainingTask("each direction", "What lies in each direction?", (local_view_text(game, state),))
+    yield PretrainingTask("each direction", "What lies in each direction?", (in_words(local_view(game, state)),))
     action = _pick(game.actions, rng)
     yield PretrainingTask("one direction", f"What lies {action}?", (view[action],))
     yield PretrainingTask("where", "Where are you?", (cells_text([here]),))
@@ -192,7 +123,7 @@ def instructions(variant: GameVariant, state: Any, rng: np.random.Generator) -> 
     way = direction_to((0, 0), (int(rng.integers(-3, 4)), int(rng.integers(-3, 4))))
     moves = [action for action in variant.game.actions if action in way.split()]
     if moves:
-        think = f"{local_view_text(variant.game, state)} way {way}"
+        think = f"{in_words(local_view(variant.game, state))} way {way}"
         replies = tuple(f"<think>{think}</think><action>{move}</action>" for move in moves)
         yield PretrainingTask("way", "Think of any way, then go it.", replies)
 

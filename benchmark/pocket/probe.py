@@ -7,11 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.agent.prompt_formats import user_text
-from msgrpo_hub.games import Game
-from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.pocket.pretraining_tasks import (
+from benchmark.pocket.tasks import (
     GameVariant,
     PretrainingTask,
     about_the_board,
@@ -22,6 +18,10 @@ from msgrpo_hub.pocket.pretraining_tasks import (
     random_state,
     random_variant,
 )
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import user_text
+from msgrpo_hub.games import Game
+from msgrpo_hub.models.language_model import LanguageModel
 
 PROBE_SEED = 1_000_003
 """Training uses the streams (seed, 1) and (seed, 2, index); the probe uses (PROBE_SEED, index)."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from msgrpo_hub.pocket.pretraining_tasks import PLAY_REQUEST
+from benchmark.pocket.tasks import PLAY_REQUEST
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 PHRASES = (PLAY_REQUEST, "<think>", "</think><action>", "<action>", "</action>")
