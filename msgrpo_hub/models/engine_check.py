@@ -6,21 +6,29 @@ prompts longer than the smallest window where the window matters.
 
 Large models and models of 16 bits are compared by a float32 copy of their first layers, with the rows of the vocabulary that the
 prompt needs. In float32 a wrong mask or position differs by far more than rounding, and a few layers take a fraction of a second.
+Models of 16 bits are then compared whole: the difference may be a few times the difference between two attention implementations
+of the model itself. The result for a large model is stored for its weights and these versions.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
+import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import peft
 import torch
+import transformers
 from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -33,9 +41,14 @@ from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
 from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import TokenIds, not_finite
+from msgrpo_hub.storage.files import write_json
 
 SMALL = 20_000_000
 """Models in float32 with fewer parameters are compared whole."""
+SHORT = 32
+"""Tokens of the prompt on which a model of 16 bits is compared whole."""
+OWN_ROUNDING = 4
+"""The largest difference in 16 bits, as a multiple of the difference between two of the model's own attention implementations."""
 LARGEST_COPY = 2**31
 """Size limit of the float32 copy of the first layers, in bytes. Without a copy the model is compared whole."""
 
@@ -52,7 +65,7 @@ log = logging.getLogger(__name__)
 class Choice:
     """A forward without its model."""
 
-    kind: type[FastForward] | type[PlainForward]
+    fast: bool
     option: bool
     """`direct` of the fast forward, `cached` of the plain one."""
     split_head: bool = True
@@ -61,7 +74,7 @@ class Choice:
 
     def forward(self, model: Model) -> Forward:
         """A new forward of this kind."""
-        made = self.kind(model, self.option)
+        made = FastForward(model, self.option) if self.fast else PlainForward(model, self.option)
         made.split_head = self.split_head
         return made
 
@@ -87,40 +100,90 @@ def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: i
     chosen = _CHOSEN.setdefault(model, {})
     key = kind, at_least > 0
     if key not in chosen:
-        training = model.training
-        model.eval()
-        try:
-            with torch.no_grad():
-                small = _miniature(model, prompt) if _size(model) >= SMALL or model.dtype != torch.float32 else None
-                chosen[key] = _compare(model, kind, _Reference.of(*(small or (model, prompt)), at_least))
-        finally:
-            model.train(training)
+        stored = _result_file(model, kind, at_least) if _size(model) >= SMALL else None
+        known = _read(stored) if stored else None
+        chosen[key] = known or _compare(model, kind, prompt, at_least)
+        if stored and not known:
+            with suppress(OSError):  # a read-only home: the model is compared again next time
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                write_json(stored, asdict(chosen[key]))
         if chosen[key].why:
             log.warning(chosen[key].why)
     choice = chosen[key]
-    return choice.forward(model), choice.why if choice.kind is PlainForward else ""
+    return choice.forward(model), "" if choice.fast else choice.why
 
 
-def _compare(model: Model, kind: EngineName, reference: _Reference) -> Choice:
-    """The first forward, in the order of speed, that computes the reference."""
+def _compare(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> Choice:
+    """The first forward, in the order of speed, that computes what the model's uncached passes compute."""
+    low = model.dtype in (torch.bfloat16, torch.float16)
+    if _size(model) >= SMALL:
+        log.info("comparing the engine with the passes of %r, once for these weights and versions", base_of(model).name_or_path)
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            small = _miniature(model, prompt) if _size(model) >= SMALL or low else None
+            references = [_Reference.of(*(small or (model, prompt)), at_least)]
+            if small and low:
+                references.append(_Reference.of(model, prompt[:SHORT], 0))
+            return _first_exact(model, kind, references)
+    finally:
+        model.train(training)
+
+
+def _first_exact(model: Model, kind: EngineName, references: Sequence[_Reference]) -> Choice:
+    """The first forward, in the order of speed, that computes all references."""
+
+    def disagreement(choice: Choice) -> tuple[str, bool]:
+        found = [reference.disagreement(choice) for reference in references]
+        return next((problem for problem, _ in found if problem), ""), all(split_head for _, split_head in found)
+
     problem = ""
     if kind != "plain":
         for direct in (True, False) if is_direct(model) else (False,):
-            refused, choice = problem, Choice(FastForward, direct)
-            problem, split_head = (found, True) if (found := _other_layers(model)) else reference.disagreement(choice)
+            refused = problem
+            problem, split_head = (other, True) if (other := _other_layers(model)) else disagreement(Choice(True, direct))
             if not problem:
                 why = f"{_type(model)} samples by its modules, since the faster path failed: {refused}" if refused else ""
-                return Choice(FastForward, direct, split_head, why)
+                return Choice(True, direct, split_head, why)
         if kind == "fast":
             raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
     for cached in (True, False):
-        plain_problem, split_head = reference.disagreement(Choice(PlainForward, cached))
+        plain_problem, split_head = disagreement(Choice(False, cached))
         if not plain_problem:
             why_slow = "many times slower, since its cache is inexact and each token computes all before it"
             cost = "several times slower" if cached else why_slow
             why = f"{_type(model)} samples and trains by the plain engine ({problem}): exact, but {cost}" if problem else ""
-            return Choice(PlainForward, cached, split_head, why)
+            return Choice(False, cached, split_head, why)
     raise _unsupported(model, plain_problem, "use a causal language model")
+
+
+# ---- the stored result
+
+
+def _result_file(model: Model, kind: EngineName, at_least: int) -> Path:
+    """The file with the result for these weights and versions on this processor.
+
+    A few numbers of each weight identify it, so that no gigabytes are hashed. LoRA matrices count by name and shape.
+    """
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        first = [] if "lora_" in name else weight.detach().flatten()[:8].float().tolist()
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} {weight.device.type} {first}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    versions = torch.__version__, transformers.__version__, peft.__version__
+    digest.update(repr((kind, at_least, base_of(model).config.to_json_string(use_diff=False), device, versions)).encode())
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "msgrpo_hub" / "engines" / f"{digest.hexdigest()[:32]}.json"
+
+
+def _read(stored: Path) -> Choice | None:
+    try:
+        return Choice(**json.loads(stored.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _other_layers(model: Model) -> str:
@@ -223,10 +286,12 @@ class _Reference:
         b = next((token for token in reversed(long) if token != a), a)
         sequences = (*long, a, b), (*long, b, a), (*short, a, b)
         try:
-            log_p = _uncached(model, sequences)
+            log_p = _uncached(model, sequences, "eager")  # some versions of transformers skip softcapping in others
         except _ERRORS as error:
             problem = f"its own forward pass ends with {_one_line(error)}"
             raise _unsupported(model, problem, "use another version of transformers, or of the model") from error
+        if log_p.isnan().any() and model.dtype == torch.float16:
+            raise _unsupported(model, "in float16 its own forward pass overflows", "use --dtype bfloat16 or float32")
         if log_p.isnan().any():
             raise not_finite()
         reference = cls(model, sequences, log_p)
@@ -238,7 +303,12 @@ class _Reference:
 
     def differs(self, difference: float) -> str:
         """A mean difference in nats as text if it exceeds rounding, or an empty text."""
-        return "" if difference <= max(5e-4, 16 * torch.finfo(self.model.dtype).eps) else f"{difference:.2g}"
+        allowed = max(5e-4, 16 * torch.finfo(self.model.dtype).eps)
+        if difference > allowed and self.model.dtype != torch.float32:
+            with suppress(*_ERRORS):
+                other = _uncached(self.model, self.sequences, "sdpa")
+                allowed = max(allowed, OWN_ROUNDING * max(map(_difference, other.flatten(0, 1), self.log_p.flatten(0, 1))))
+        return "" if difference <= allowed else f"{difference:.2g}"
 
     def disagreement(self, choice: Choice) -> tuple[str, bool]:
         """Describes the first result of a forward that differs from uncached passes; empty if none does. Also `split_head`."""
@@ -308,11 +378,11 @@ def _difference(ours: Tensor, expected: Tensor) -> float:
     return float(torch.where(ours == expected, 0.0, difference).mean())
 
 
-def _uncached(model: Model, sequences: Sequence[TokenIds]) -> Tensor:
+def _uncached(model: Model, sequences: Sequence[TokenIds], attention: str) -> Tensor:
     """(sequences, 3, V) next-token log-probabilities at the last three positions, float32; equal lengths are one batch."""
     keep = {"logits_to_keep": 3} if "logits_to_keep" in inspect.signature(base_of(model).forward).parameters else {}
     found: dict[int, Tensor] = {}
-    with eager(model):  # some versions of transformers skip softcapping in other implementations
+    with eager(model) if attention == "eager" else attention_of(model, attention):
         for length in {len(sequence) for sequence in sequences}:
             batch = [k for k, sequence in enumerate(sequences) if len(sequence) == length]
             ids = torch.tensor([sequences[k] for k in batch], device=model.device)

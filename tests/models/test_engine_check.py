@@ -1,8 +1,10 @@
-"""The comparison of an engine with the model's own passes catches faults, in 16 bits too."""
+"""The comparison of an engine with the model's own passes catches faults, in 16 bits too, and its result is stored."""
 
 from __future__ import annotations
 
+import logging
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +23,10 @@ PROMPT = max(some_prompts(), key=len)
 
 
 @pytest.fixture(autouse=True)
-def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny models are treated as large ones: their first layers are compared, in float32."""
+def as_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tiny models are treated as large ones: first layers in float32, then 16 bits whole; the result is stored."""
     monkeypatch.setattr(engine_check, "SMALL", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 def random_model(kind: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
@@ -39,10 +42,11 @@ def test_a_model_in_any_type_has_the_fast_engine(kind: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_dropped_window_is_caught(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_window_is_caught(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = random_model("gemma3_text", dtype)
     window = model.config.sliding_window
     assert choose_forward(model, "fast", PROMPT, window + 2)[0].name == "fast"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))  # the result above is stored
     monkeypatch.setattr(attention, "beyond_window", lambda q, k, _, dtype: torch.zeros(*q.shape, k.shape[-1], dtype=dtype))
     with pytest.raises(UserError, match="log-probabilities of sampling differ"):
         choose_forward(random_model("gemma3_text", dtype), "fast", PROMPT, window + 2)
@@ -81,8 +85,30 @@ def test_a_model_that_is_not_causal_is_refused(monkeypatch: pytest.MonkeyPatch) 
         choose_forward(model, "auto", PROMPT, 0)
 
 
-def test_a_model_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_qwen()
-    choose_forward(model, "auto", PROMPT, 0)
-    monkeypatch.setattr(engine_check, "_compare", lambda *_: pytest.fail("compared again"))
-    assert choose_forward(model, "auto", PROMPT, 0)[0].name == "fast"
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_fault_that_float32_does_not_show_is_caught(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = attention.attend
+
+    def without_values_in_low_types(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        return original(query, key, value if query.dtype == torch.float32 else torch.zeros_like(value), *rest, **more)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("msgrpo_hub.models") and getattr(module, "attend", None) is original:
+            monkeypatch.setattr(module, "attend", without_values_in_low_types)
+    with pytest.raises(UserError, match="log-probabilities of sampling differ"):
+        choose_forward(random_model("llama", dtype), "fast", PROMPT, 0)
+
+
+def test_the_result_is_stored_for_the_weights_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "msgrpo_hub")
+    for seed in (0, 0, 1):
+        choose_forward(tiny_qwen(seed=seed), "auto", PROMPT, 0)
+    assert [record.message.startswith("comparing the engine") for record in caplog.records] == [True, True]  # seeds 0 and 1
+
+
+def test_a_damaged_stored_result_is_made_again(tmp_path: Path) -> None:
+    choose_forward(tiny_qwen(), "auto", PROMPT, 0)
+    [stored] = tmp_path.rglob("*.json")
+    stored.write_text('{"fast": true')
+    assert choose_forward(tiny_qwen(), "auto", PROMPT, 0)[0].name == "fast"
+    assert '"split_head"' in stored.read_text()
