@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.estimate import Estimate, Price, estimate, estimate_table
 from msgrpo_hub.evaluation.runner import evaluate
 from msgrpo_hub.evaluation.suites import Suite
@@ -101,20 +99,6 @@ def test_tokens_of_a_model_are_those_of_its_own_tokenizer(tiny_model: Path, tmp_
     assert 0 < row.reply_tokens * row.episodes <= 8 * row.calls
     assert row.seconds
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture
-def hollow(tiny_model: Path, tmp_path: Path) -> Path:
-    """A model whose weights cannot be loaded."""
-    folder = Path(copytree(tiny_model, tmp_path / "hollow"))
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    return folder
-
-
-def test_a_context_too_short_is_told_before_the_weights_are_loaded(hollow: Path) -> None:
-    with pytest.raises(UserError, match=r"--max-new-tokens \d+\)"):
-        estimated(str(hollow), hollow / "none", LAKE, PlayerSettings(max_new_tokens=2000))
 
 
 def test_the_table_shows_the_sums_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
