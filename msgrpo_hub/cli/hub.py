@@ -13,6 +13,7 @@ from typing import Any
 
 from msgrpo_hub.cli.flags import read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next
+from msgrpo_hub.cli.players import quiet_loading
 from msgrpo_hub.errors import UserError
 
 
@@ -137,6 +138,8 @@ def _push(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
     if missing := [name for name in kind.needs if name not in given]:
         raise UserError(f"`msgrpo push {options.kind}` without --{missing[0]}: expected one, as its --help says")
+    if options.kind == "adapter":
+        quiet_loading(options.repo)
     from msgrpo_hub.hub.uploading import check_repo_id
 
     module = import_module(f"msgrpo_hub.{kind.module}")

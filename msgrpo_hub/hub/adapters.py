@@ -19,16 +19,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from msgrpo_hub import __version__
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, TEMPLATE, TOKENIZER_FILES
 from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, check_adapter, parse, play_settings_of
-from msgrpo_hub.downloads.names import built_in_adapters, split_revision
+from msgrpo_hub.downloads.names import built_in_adapters, is_folder, located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, GameTable, read_run, render_adapter, task_score
 from msgrpo_hub.hub.bases import Base, find_base
 from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
+from msgrpo_hub.models.adapter_check import adapter_effect
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.callbacks import run_origin
 from msgrpo_hub.training.config import TrainConfig, to_toml
@@ -75,7 +78,7 @@ def push_adapter(
         The repository, the commit and the changed files. The commit is tagged `step-N` and with the format's version.
 
     Raises:
-        UserError: the run is not finished; the adapter is all zero; others cannot load the base; a file must not leave this
+        UserError: the run is not finished; the adapter has no effect; others cannot load the base; a file must not leave this
             machine; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
@@ -114,6 +117,7 @@ def stage_adapter(
     published = find_base(run.config, base, run.trained_on, token)
     if rollouts:
         _check_rollouts(rollouts, run_origin(run.folder).run, token)
+    _check_effect(run, published)
     # 2) the adapter, with the base's public name and only settings that PEFT knows
     known = {field.name for field in dataclasses.fields(LoraConfig)}
     public = {name: value for name, value in settings.items() if name in known}
@@ -158,6 +162,23 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not any(tensor.any() for tensor in changing):
         raise UserError(f"the adapter in {str(folder)!r} is all zero: expected a trained adapter that changes its base")
     return settings, tensors
+
+
+def _check_effect(run: FinishedRun, base: Base) -> None:
+    """Loads the adapter on its base. Raises `UserError` if that fails, or if the log-probabilities are those of the base."""
+    local = located(run.config.model)
+    agent = LanguageModel.from_pretrained(
+        local if is_folder(local) else base.repo_id,
+        adapter=str(run.folder.adapter),
+        revision=None if is_folder(local) else base.commit,
+        dtype=run.config.dtype,
+        prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
+    )
+    if not adapter_effect(agent) > 0:
+        raise UserError(
+            f"the adapter in {str(run.folder.adapter)!r} does not change its base: "
+            "both give the same log-probabilities after a probe prompt"
+        )
 
 
 def _check_rollouts(repo_id: str, run: str, token: str | None) -> None:

@@ -44,7 +44,9 @@ def link_to_a_secret(run: Path) -> None:
     [
         (change_weights(lambda _, tensor: torch.zeros_like(tensor)), "is all zero: expected a trained adapter"),
         (change_weights(lambda name, tensor: tensor * ("lora_B" not in name)), "is all zero: expected a trained adapter"),
+        (change_weights(lambda name, tensor: tensor * ("lora_A" not in name)), "does not change its base"),
         (change_weights(lambda _, tensor: tensor * float("nan")), "weights that are not finite"),
+        (change_weights(lambda _, tensor: tensor[:1].contiguous()), "does not fit its base"),
         (lambda run: (run / "adapter/adapter_model.bin").write_bytes(b""), "can run code when it is loaded"),
         (lambda run: (run / "adapter/adapter_model.safetensors").write_bytes(b"pickle"), "no adapter in"),
         (change_json("adapter/adapter_config.json", peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
