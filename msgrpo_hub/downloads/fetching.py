@@ -61,6 +61,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", 
 TOKENIZER_FILES = (TOKENIZER, *VOCABULARIES, "merges.txt", "added_tokens.json", "special_tokens_map.json")
 
 _LIMITS = {PLAY_SETTINGS: 10_000, **dict.fromkeys((*TOKENIZER_FILES, INDEX), 64_000_000), "special_tokens_map.json": 1_000_000}
+_FOLDER = re.compile(r"(?!.*\.\.)([A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*)?", re.ASCII)
 _LARGEST_SETTINGS = 1_000_000  # bytes of any other file
 _SHORT = 12  # characters of a commit in folder names; the files hold the full commit
 
@@ -72,11 +73,11 @@ class Listing:
     """The files of a source, before any download."""
 
     source: str
-    """The name of a repository, or the path of a folder."""
+    """The name of a repository, `USER/REPO/FOLDER` for an adapter in a folder of one, or the path of a local folder."""
     commit: str
-    """The commit of a repository; empty for a folder."""
+    """The commit of a repository; empty for a local folder."""
     sizes: Mapping[str, int]
-    """Name → size in bytes, for the files at the top of the source."""
+    """Name → size in bytes, for the files in this folder."""
     folder: Path | None = None
     """The local folder if no download is needed: a folder, or the cache while the Hub cannot be reached."""
 
@@ -134,7 +135,7 @@ def list_files(source: str, revision: str | None = None) -> Listing:
     """Lists commit and files of a source. The Hub comes before the cache: its client returns cached files without access.
 
     Args:
-        source: the name of a repository, or a folder.
+        source: the name of a repository, `USER/REPO/FOLDER` (which must hold an adapter), or a local folder.
         revision: a branch, tag or commit of a repository; None is main.
 
     Raises:
@@ -144,27 +145,34 @@ def list_files(source: str, revision: str | None = None) -> Listing:
         return Listing(source=source, commit="", sizes=_sizes(Path(source)), folder=Path(source))
     if source.lower().endswith(".gguf"):
         raise _gguf_error(source)
-    if not _is_repository(source) or exists(source):
+    repo, inside = split_folder(source)
+    if not _is_repository(repo) or not _FOLDER.fullmatch(inside) or source.endswith("/") or exists(source):
         raise no_model(source, "not a folder")
     if revision is not None and not is_revision(revision):
         raise UserError(f"{source!r} has no revision {revision!r}: expected the name of a branch, a tag or a commit")
     with hub_errors(source):
         try:
-            info = HfApi().model_info(source, revision=revision, files_metadata=True)
+            info = HfApi().model_info(repo, revision=revision, files_metadata=True)
         except HfHubHTTPError:
             raise
         except (HTTPError, OfflineModeIsEnabled) as error:
             return _in_cache(source, revision, error)
-        sizes = {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
+        paths = {file.rfilename.rpartition("/"): file.size or 0 for file in info.siblings or []}
+        sizes = {name: size for (folder, _, name), size in paths.items() if folder == inside}
+        if inside and ADAPTER_SETTINGS not in sizes:
+            raise UserError(f"no adapter in the folder {inside!r} of {repo!r}: expected {ADAPTER_SETTINGS} there")
         settings = ADAPTER_SETTINGS if ADAPTER_SETTINGS in sizes else CONFIG
         if revision != info.sha and sizes.get(settings, _LARGEST_SETTINGS) < _LARGEST_SETTINGS:
-            hf_hub_download(source, settings, revision=revision)  # records the branch's commit in the cache, for offline use
+            path = f"{inside}/{settings}".lstrip("/")
+            hf_hub_download(repo, path, revision=revision)  # records the branch's commit in the cache, for offline use
     return Listing(source=source, commit=str(info.sha), sizes=sizes)
 
 
 def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
     """The listing of an earlier download."""
-    paths = [try_to_load_from_cache(source, name, revision=revision) for name in (ADAPTER_SETTINGS, CONFIG)]
+    repo, inside = split_folder(source)
+    names = [f"{inside}/{ADAPTER_SETTINGS}"] if inside else [ADAPTER_SETTINGS, CONFIG]
+    paths = [try_to_load_from_cache(repo, name, revision=revision) for name in names]
     folder = next((Path(path).parent for path in paths if isinstance(path, str)), None)
     if folder is None:
         at = f" at revision {revision!r}" if revision else ""
@@ -172,12 +180,23 @@ def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
             f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
             f"({first_line(error)})"
         ) from error
-    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, folder.name)
-    return Listing(source=source, commit=folder.name, sizes=_sizes(folder), folder=folder)
+    commit = [folder, *folder.parents][source.count("/", len(repo))].name
+    log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, commit)
+    return Listing(source=source, commit=commit, sizes=_sizes(folder), folder=folder)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def split_folder(source: str) -> tuple[str, str]:
+    """The repository and the folder in it, which is empty for the top.
+
+    >>> split_folder("ada/lake"), split_folder("ada/lake/checkpoints/step-20")
+    (('ada/lake', ''), ('ada/lake', 'checkpoints/step-20'))
+    """
+    parts = source.split("/")
+    return "/".join(parts[:2]), "/".join(parts[2:])
 
 
 def _is_repository(name: str) -> bool:
@@ -367,4 +386,7 @@ def _gguf_error(source: str) -> UserError:
 
 def _download(found: Listing, names: list[str]) -> Path:
     """The folder of these files, complete and at one commit."""
-    return found.folder or snapshot(found.source, found.commit, {name: found.sizes[name] for name in names})
+    if found.folder:
+        return found.folder
+    repo, inside = split_folder(found.source)
+    return snapshot(repo, found.commit, {f"{inside}/{name}".lstrip("/"): found.sizes[name] for name in names}) / inside

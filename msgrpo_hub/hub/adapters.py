@@ -30,7 +30,6 @@ from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, GameTable, read_run, render_adapter, task_score
 from msgrpo_hub.hub.bases import Base, find_base
 from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
-from msgrpo_hub.models.adapter_check import adapter_effect
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.callbacks import run_origin
@@ -174,7 +173,7 @@ def _check_effect(run: FinishedRun, base: Base) -> None:
         dtype=run.config.dtype,
         prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
     )
-    if not adapter_effect(agent) > 0:
+    if not agent.adapter_effect() > 0:
         raise UserError(
             f"the adapter in {str(run.folder.adapter)!r} does not change its base: "
             "both give the same log-probabilities after a probe prompt"
