@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from msgrpo_hub.cli import main
-from msgrpo_hub.cli.games import SHOWN
+from msgrpo_hub.cli.play import SHOWN
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite, hash_of
 from msgrpo_hub.evaluation.tables import board_note, markdown_table, results_table

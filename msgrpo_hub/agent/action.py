@@ -40,13 +40,13 @@ _AROUND = " \t\r\n\v\f\xa0.,;:!\"'`*_#~|()[]{}-–—“”‘’«»。！"
 def parse_action(text: str, actions: Sequence[str], parts: Sequence[str] = (), *, as_json: bool = False) -> str | None:
     """The action that a reply chose. Every built-in prompt format reads replies with this function.
 
-    1. Thoughts are not read, in whatever markers a model writes them. A thought ends at the first closing marker. If the first
+    1. Thoughts, in the markers of any model, are not read. A thought ends at the first closing marker. If the first
        marker of a reply is a closing one, the prompt opened the thought, and the reply starts inside it. A thought that is not
        closed extends to the end. The content of `parts` is not read either.
-    2. The first choice in the remaining text counts, whatever follows it: the content of `<action>…</action>`, or with
+    2. The first choice in the remaining text counts: the content of `<action>…</action>`, or with
        `as_json` the string "action" of an object. Objects may have raw newlines, trailing commas and text around them.
-    3. Without such a choice the whole remaining text is the choice, so that a reply which is nothing but a name is read.
-    4. A choice is an action if it is an available name and nothing else. Case, whitespace, quotation marks, punctuation
+    3. Without such a choice the whole remaining text is the choice, so that a bare name is read.
+    4. A choice is an action if it is just an available name. Case, whitespace, quotation marks, punctuation
        other than a question mark, and angle brackets around the name do not matter: `Down.`, `**down**`, `<Down>` and
        `<Down>Down</Down>` are Down. A sentence with a name, two different names, and a name that is not available are none.
 
@@ -74,7 +74,7 @@ def parse_action(text: str, actions: Sequence[str], parts: Sequence[str] = (), *
 
 
 def split_thoughts(text: str, parts: Sequence[str] = ()) -> tuple[list[str], str]:
-    """The thoughts in a reply, and the text outside them. The arguments are those of `parse_action`.
+    """The thoughts in a reply, and the text outside them. Arguments as for `parse_action`.
 
     >>> split_thoughts("Left or right?</think>Right")
     (['Left or right?'], 'Right')
@@ -144,7 +144,7 @@ def _unescaped(string: str) -> str:
 
 
 def _named_action(choice: str, actions: Sequence[str]) -> str | None:
-    """The available action that a choice names and nothing else."""
+    """The available action that is all of a choice, or None."""
     name = choice.strip().casefold()
     if exact := [action for action in actions if action.casefold() == name]:
         return exact[0]

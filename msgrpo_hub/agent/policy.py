@@ -37,7 +37,7 @@ class SupportsCaching(Protocol):
     """A policy that saves work on repeated prompts."""
 
     def caching(self) -> AbstractContextManager[None]:
-        """A context in which no prompt is computed twice; replies are the same as outside."""
+        """A context in which equal prompts are computed once; replies do not change."""
 
 
 def format_of(policy: Policy, chosen: PromptFormat | None = None, default: PromptFormat = THINK_ACTION) -> PromptFormat:

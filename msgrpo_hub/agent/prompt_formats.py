@@ -62,14 +62,14 @@ class PromptFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in results; it must differ from those of the built-in formats."""
+        """The name in results; it must differ from the names of the built-in formats."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
         """The chat messages of a turn; their start must be the same at every step of a game.
 
         Args:
             game: the rules.
-            observation: what the game shows now.
+            observation: the game's current observation.
             history: the last turns, oldest first, at most `self.history` of them.
         """
 
@@ -228,7 +228,7 @@ _PROBE_REPLIES = (
 
 
 def format_hash(prompt_format: PromptFormat) -> str:
-    """A hash, 16 hexadecimal digits, of what a format renders, writes and parses on fixed probes."""
+    """A hash, 16 hexadecimal digits, of a format's prompts, replies and parsed actions on fixed probes."""
     record: list[object] = [prompt_format.history]
     for game in map(make_game, _PROBE_GAMES):
         first, other = game.actions[0], game.actions[-1]

@@ -22,10 +22,10 @@ from msgrpo_hub.cli.flags import Parser, check_flags
 from msgrpo_hub.errors import UserError, unknown
 
 COMMANDS = {
-    "games": ("games", "List the games."),
+    "games": ("play", "List the games."),
     "play": ("play", "Play one episode and draw it in the terminal."),
     "train": ("training", "Train a LoRA adapter with MS-GRPO."),
-    "curves": ("curves", "Draw the learning curves of several runs together, with intervals over training seeds."),
+    "curves": ("training", "Draw the learning curves of several runs together, with intervals over training seeds."),
     "eval": ("evaluation", "Evaluate players on the fixed episodes of a suite."),
     "compare": ("evaluation", "Compare two evaluated players, episode by episode."),
     "verify": ("evaluation", "Replay stored episodes and check every record against the rules."),
@@ -34,17 +34,17 @@ COMMANDS = {
     "jobs": ("jobs", "Train or evaluate on the Hub's machines."),
     "leaderboard": ("results", "Rank published results after replaying every run."),
     "export": ("results", "Write published results for model cards: model-index, .eval_results."),
-    "space": ("space", "Run the demo on this machine and open it in a browser."),
+    "space": ("play", "Run the demo on this machine and open it in a browser."),
 }
 """Command → the module here with its function `add_COMMAND(parser)`, and its line of help. A module is imported only when
 its command is given, so that no command waits for the imports of another."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `msgrpo` command. Exit status 0: done; 2: bad input, said in one line; 128 + n: ended by signal n, 130 by Ctrl-C."""
+    """The `msgrpo` command. Exit status 0: done; 2: bad input, one line says what; 128 + n: signal n, 130 by Ctrl-C."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks Linux for huge pages: large weights are read 8 % faster
-    if "OMP_WAIT_POLICY" not in os.environ:  # a thread that waits in a loop takes the core from the one that it waits for
+    if "OMP_WAIT_POLICY" not in os.environ:  # a spinning thread would take the core from the thread that it waits for
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     warnings.filterwarnings("ignore", category=FutureWarning)
     logging.basicConfig(format="%(message)s")
@@ -73,20 +73,20 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if not _is_closed(sys.stdout):
             _say_disk(error)
-        elif not isinstance(error, BrokenPipeError):  # a reader that has seen enough, such as `head`, goes without a word
+        elif not isinstance(error, BrokenPipeError):  # a reader such as `head` may close the pipe
             print(f"error: cannot write to the standard output ({error.strerror}): expected room, or a terminal", file=sys.stderr)
         sys.exit(2)
 
 
 _KEPT = {"train": "finished updates are saved, continue with --resume", "eval": "finished episodes are kept"}
-"""What an interruption leaves, by command."""
+"""Command → note on an interruption."""
 
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
-"""What the system says of a path where no folder can be."""
+"""Errors of a path that cannot be a folder."""
 
 
 def _say_disk(error: OSError) -> None:
-    """Says that a disk is full or forbidden, or that a path cannot be a folder. Raises every other error."""
+    """Reports a full or forbidden disk, or a path that cannot be a folder. Raises every other error."""
     from msgrpo_hub.storage.files import AGAIN, DISK
 
     if error.errno in _NO_FOLDER and error.filename:
@@ -99,7 +99,7 @@ def _say_disk(error: OSError) -> None:
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Whether nothing more can be written to a stream of this process; what is left in it is then dropped."""
+    """Whether a stream of this process is closed; if so, drops its buffer."""
     try:
         number = stream.fileno()
     except OSError:  # a stream in memory
@@ -114,7 +114,7 @@ def _is_closed(stream: TextIO) -> bool:
 
 @contextmanager
 def _signals_as_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody handles or, as `nohup`, ignores them."""
+    """Lets SIGTERM and SIGHUP end a command as Ctrl-C does, unless they have a handler or are ignored, as by `nohup`."""
     changed = []
     for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
         number = getattr(signal, name, None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def add_eval(parser: argparse.ArgumentParser) -> None:
     from msgrpo_hub.cli.flags import add_fields
     from msgrpo_hub.cli.hub import add_visibility
-    from msgrpo_hub.cli.players import PLAYERS
+    from msgrpo_hub.cli.play import PLAYERS
     from msgrpo_hub.evaluation.suites import suite_names
     from msgrpo_hub.fields import Count, Price
     from msgrpo_hub.players.settings import PlayerSettings
@@ -71,12 +71,12 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
 
 
 _REASONS = 3
-"""Reasons of failures that are printed for a run; the run's file has all."""
+"""The number of reasons of failures printed for a run; the run's file has all."""
 
 
 def _eval(options: argparse.Namespace) -> None:
     from msgrpo_hub.cli.flags import given_fields
-    from msgrpo_hub.cli.players import quiet_loading
+    from msgrpo_hub.cli.play import quiet_loading
     from msgrpo_hub.evaluation.runner import evaluate
     from msgrpo_hub.evaluation.semantic import semantic_table
     from msgrpo_hub.evaluation.tables import near_draws, repeat_table, results_table
@@ -111,7 +111,7 @@ def _eval(options: argparse.Namespace) -> None:
 
 
 def _checkpoints(options: argparse.Namespace) -> dict[str, Any]:
-    """What keeps an evaluation on the Hub and goes on with it, if that is asked for; checks what the push needs."""
+    """The arguments that store an evaluation on the Hub and continue it, if requested; checks the token for a push."""
     if not options.push_to_hub and hasattr(options, "private"):
         raise UserError("--private and --public are for a push: expected --push-to-hub USER/NAME as well")
     repos = [repo for repo in (options.push_to_hub, options.checkpoint_repo) if repo]

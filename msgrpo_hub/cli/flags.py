@@ -72,7 +72,7 @@ def _kind(hint: Any) -> Any:
 
 
 def _names(hint: Any) -> list[str]:
-    """What a flag can be: the name of a class, and words that are allowed besides."""
+    """The values of a flag: the name of a class, and further words."""
     parts = [get_args(part) if get_origin(part) is Literal else (_kind(part).__name__,) for part in _parts(hint)]
     return [name for part in parts for name in part]
 
@@ -104,7 +104,7 @@ def read_path(text: str) -> Path:
     try:
         Path(text).stat()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass  # whoever opens it says so
+        pass  # opening it raises an error later
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise argparse.ArgumentTypeError(f"{shown(text)} is no path ({why})") from error
@@ -142,7 +142,7 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
 
 @cache
 def field_docs(config: Any) -> dict[str, str]:
-    """Field → the string under it in the source, of a dataclass or a `TypedDict`, also of those that it extends."""
+    """Field → the string under it in the source of a dataclass or `TypedDict` and its bases."""
     if not (dataclasses.is_dataclass(config) or is_typeddict(config)):
         return {}
     docs: dict[str, str] = {}
@@ -171,7 +171,7 @@ def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
     known = [option for action in actions for option in action.option_strings]
     for argument in given:
         name = argument.partition("=")[0]
-        if name == "--":  # of what follows nothing is a flag
+        if name == "--":  # only arguments follow
             break
         if name.startswith("--") and name not in known:
             raise unknown("flag", name, known)

@@ -28,9 +28,9 @@ class Kind:
     folder: str = ""
     """Help for the folder it is made from; empty if it is not made from one."""
     takes: tuple[str, ...] = ()
-    """Those of the flags in `_SOME` that apply to it."""
+    """The flags in `_SOME` that apply to it."""
     needs: tuple[str, ...] = ()
-    """Those of `takes` that it cannot do without."""
+    """The required flags in `takes`."""
     staged_by: tuple[str, ...] = ()
     """The flags that a dry run needs too."""
     visibility: str = "a new one gets the visibility of your settings"
@@ -111,7 +111,7 @@ def add_visibility(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_push_flags(flags: argparse.ArgumentParser, hidden: Collection[str] = _SOME) -> None:
-    """The flags of a push, without help for those that the kind refuses."""
+    """The flags of a push. Flags that the kind refuses have no help."""
 
     def some(name: str, text: str, **more: Any) -> None:
         flags.add_argument(f"--{name}", help=argparse.SUPPRESS if name in hidden else text, **more)
@@ -160,17 +160,17 @@ def _push(options: argparse.Namespace) -> None:
 
 
 def _say_where(options: argparse.Namespace, new: str) -> None:
-    """Says who will see the repository, before anything is sent."""
+    """Prints the visibility of the repository before the push."""
     private = getattr(options, "private", None)
     visible = "private" if private else "public" if private is False else new
     print(f"pushing to {options.repo} ({visible})", file=sys.stderr)
 
 
 def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet: bool = False) -> None:
-    """Prints the URL on standard output, and what was done on standard error.
+    """Prints the URL on standard output, and a summary on standard error.
 
     Args:
-        pushed: what the push returned.
+        pushed: the result of the push.
         next_command: the command to try next.
         as_json: prints all of `pushed` as JSON instead of the URL.
         quiet: prints no URL, because the command has printed other data.
@@ -186,7 +186,7 @@ def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet:
 
 
 def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> None:
-    """Writes what a push would send, and lists it after the checks that a push makes."""
+    """Writes and lists the files of a push, after the same checks."""
     from msgrpo_hub.hub.uploading import check_folder
     from msgrpo_hub.storage.files import disk_errors
 

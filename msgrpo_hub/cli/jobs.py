@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 _NOT_OF_JOBS = ("output_dir", "seeds", "acting", "resume")
-"""Flags that a job refuses or sets by itself."""
+"""Flags that a job refuses or sets."""
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """One parser for each command that a job can run, with that command's flags and those of a job."""
+    """One parser for each command that a job can run, with that command's flags and the flags of a job."""
     from msgrpo_hub.cli.evaluation import add_eval
     from msgrpo_hub.cli.training import add_train
 
@@ -102,7 +102,7 @@ def _jobs(options: argparse.Namespace) -> None:
 
 
 def _training(options: argparse.Namespace) -> dict[str, Any]:
-    """The command of a training and what it needs, checked here as far as it can be."""
+    """The command of a training and its packages, checked on this machine as far as possible."""
     from msgrpo_hub.cli.training import check_repos, minutes_between, train_config
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.hub.checkpoints import check_same_run
@@ -115,7 +115,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     check_repos(options)
     with TemporaryDirectory() as folder:
         options.output_dir = Path(folder)
-        config = train_config(options)  # with --resume, that of the run in the repository
+        config = train_config(options)  # with --resume, the configuration of the run in the repository
     _check_portable(asdict(config), ("model", "init_adapter", "chat_template"), (*CHOICES,))
     check_push(config, options.push_to_hub, options.base)
     check_same_run(config, options.checkpoint_repo)
@@ -133,7 +133,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
-    """The command of an evaluation, checked here as far as it can be."""
+    """The command of an evaluation, checked on this machine as far as possible."""
     from msgrpo_hub.downloads.names import exists
     from msgrpo_hub.evaluation.suites import load_suite
     from msgrpo_hub.players.settings import PlayerSettings
@@ -157,7 +157,7 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _is_here(name: str) -> bool:
-    """Whether a name is a file or folder of this machine; those of built-in models are their names everywhere."""
+    """Whether a name is a file or folder of this machine; built-in models have the same names everywhere."""
     from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
 
     return exists(name) and name not in (POCKET, *built_in_adapters())
@@ -186,7 +186,7 @@ def _arguments(options: argparse.Namespace, command: list[str], values: dict[str
 
 
 def _say(job: Job) -> None:
-    """Says the machine and the cost before anything is sent."""
+    """Prints the machine and the cost before anything is sent."""
     times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
     cost = job.cost(job.timeout * job.attempts)
     most = f"; at most {_dollars(cost)} for {times}{_time(job.timeout)}" if cost is not None else ""
@@ -213,7 +213,7 @@ def _time(seconds: float) -> str:
 
 
 def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
-    """Shows the log until the job ends, and what came of it."""
+    """Shows the log until the job ends, then the result."""
     from msgrpo_hub.downloads.client import AGAIN
     from msgrpo_hub.hub import jobs
 
@@ -246,7 +246,7 @@ def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
 
 
 def _print(options: argparse.Namespace, job: Job, ended: JobInfo | None = None) -> None:
-    """The job as data: all of it with --json, the command alone in a dry run."""
+    """Prints the job as JSON with --json, or only the command in a dry run."""
     if options.json:
         about = {"id": ended.id, "url": ended.url, "stage": ended.status.stage} if ended else {}
         most = job.cost(job.timeout * job.attempts)

@@ -1,4 +1,4 @@
-"""What every command shares: data on standard output, `--json`, and the next command on standard error."""
+"""Shared output: data on standard output, `--json`, and the next command on standard error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def print_json(data: Any, *, sort_keys: bool = False) -> None:
 
 
 def print_text(text: str, *, error: bool = False) -> None:
-    """Prints lines with names or replies of others, of which no character steers the terminal."""
+    """Prints lines from elsewhere without control characters."""
     print("\n".join(map(plain, text.split("\n"))), file=sys.stderr if error else sys.stdout)
 
 

@@ -1,25 +1,165 @@
-"""`msgrpo play`: one episode in the terminal, played by a player or by the user."""
+"""`msgrpo games`, `play` and `space`: the games and their rules, one episode in the terminal, and the demo on this machine."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
+import re
+import runpy
 import sys
-from typing import Any
+import textwrap
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, get_args
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
-from msgrpo_hub.cli.flags import add_fields, given_fields, read_as
+from msgrpo_hub.cli.flags import add_fields, field_docs, given_fields, read_as
 from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
-from msgrpo_hub.cli.players import PLAYERS, quiet_loading
-from msgrpo_hub.downloads.names import without_secrets
+from msgrpo_hub.downloads.names import built_in_adapters, without_secrets
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number
-from msgrpo_hub.games import Game, episode_seed, make_game, render_text
-from msgrpo_hub.players.registry import make_player
+from msgrpo_hub.games import (
+    FURTHER,
+    Game,
+    Split,
+    all_games,
+    distinct_boards,
+    episode_seed,
+    is_remote,
+    make_game,
+    render_text,
+    splits_of,
+)
+from msgrpo_hub.models.load_options import Device, LoadOptions
+from msgrpo_hub.players.registry import SCRIPTED, ModelPlayer, find_player, make_player
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes, replayed_states
+
+SUITE_EPISODES = 50
+"""Episodes per game of a suite that `--suite` prints."""
+
+
+SHOWN: tuple[tuple[Split, int], ...] = (("validation", 50), ("test", 50), ("test", 200))
+"""Splits and numbers of episodes whose boards are counted: the suites quick, paper and standard."""
+
+
+def add_games(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "game", metavar="GAME", nargs="*", help="show the rules and the task hash of these games. Default: list all"
+    )
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        "--suite", action="store_true", help="print a suite of these games as TOML, as `msgrpo eval --suite` reads it"
+    )
+    add_json(either, "print ids, actions, rewards and rules as JSON")
+    parser.set_defaults(run=_games)
+
+
+def _games(options: argparse.Namespace) -> None:
+    if options.suite:
+        _print_suite(options.game)
+    elif options.game:
+        _print_rules([make_game(game_id) for game_id in options.game], options.json)
+    else:
+        _list_games(options)
+
+
+def _print_suite(game_ids: list[str]) -> None:
+    from msgrpo_hub.evaluation.suites import hash_of  # slow to import
+
+    if not game_ids:
+        raise UserError("a suite of no games: expected their ids, such as `msgrpo games FrozenLake-NotSlippery-v1 --suite`")
+    tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in dict.fromkeys(game_ids)]
+    print("\n".join([f"episodes = {SUITE_EPISODES}", "", "[tasks]", *tasks]))
+    print_next("write it to mine.toml, then: msgrpo eval random --suite mine.toml")
+
+
+def _print_rules(games: list[Game], as_json: bool) -> None:
+    from msgrpo_hub.evaluation.suites import hash_of
+
+    if as_json:
+        print_json([describe(game) | {"task_hash": hash_of(game.id), "boards": boards(game)} for game in games])
+    for game in [] if as_json else games:
+        print(f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}")
+        print("\n".join([*game.rules, _boards_line(game)]) + "\n")
+    print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
+
+
+def boards(game: Game) -> list[dict[str, Any]]:
+    """The number of different boards among the first episodes of a split."""
+    rows = []
+    for split, count in SHOWN:
+        seeds = tuple(episode_seed(game.id, split, index) for index in range(count))
+        rows.append({"split": split, "episodes": count, "boards": distinct_boards(game.id, seeds)})
+    return rows
+
+
+def _boards_line(game: Game) -> str:
+    if is_remote(game):
+        return "Boards: not known here, since the rules run elsewhere; training, validation and test differ by their seeds alone."
+    if not splits_of(game.id).are_apart:
+        return "Boards: too few to divide, so training, validation and test share them."
+    counts = ", ".join(f"{row['episodes']} {row['split']} episodes on {row['boards']}" for row in boards(game))
+    return f"Boards: each belongs to training, validation or test; {counts}."
+
+
+def _list_games(options: argparse.Namespace) -> None:
+    games = all_games().values()
+    if options.json:
+        print_json([describe(game) for game in games])
+    else:
+        for game in games:
+            print(
+                f"{game.id:<27} {game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
+            )
+    further = f"Of others, and variants of ours: {', '.join(_by_sizes(FURTHER))}"
+    print_text(textwrap.fill(further, 100, subsequent_indent="    ", break_on_hyphens=False), error=True)
+    print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
+
+
+def _by_sizes(ids: Iterable[str]) -> list[str]:
+    """Ids; ids that differ only in the size of the board are joined.
+
+    >>> _by_sizes(["Lake-2x2-v1", "Lake-3x3-v1", "Taxi-v1"])
+    ['Lake-2x2-v1 … Lake-3x3-v1', 'Taxi-v1']
+    """
+    groups = [list(of_sizes) for _, of_sizes in groupby(ids, lambda name: re.sub(r"-\d+x\d+-", "-", name))]
+    return [group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups]
+
+
+def describe(game: Game) -> dict[str, Any]:
+    """A game as plain data."""
+    return {
+        "id": game.id,
+        "rows": game.rows,
+        "columns": game.columns,
+        "horizon": game.horizon,
+        "actions": game.actions,
+        "reward_range": game.reward_range,
+        "instructions": game.instructions,
+        "rules": game.rules,
+    }
+
+
+PLAYERS = (
+    f"{', '.join(SCRIPTED)}; pocket (the built-in base); "
+    f"{', '.join(built_in_adapters())} (adapters of it, built in); a model or LoRA adapter, as a Hub id or a folder; "
+    "USER/REPO/FOLDER (an adapter in a folder of a repository); BASE+ADAPTER; "
+    "dqn:FOLDER; endpoint:URL#MODEL; provider:NAME/MODEL"
+)
+"""The kinds of players, for the help texts."""
+
+
+def quiet_loading(player: str) -> None:
+    """Switches off transformers' progress bars for local loading; downloads keep theirs."""
+    if isinstance(find_player(player), ModelPlayer):
+        from msgrpo_hub.models.loading import hide_progress_bars
+
+        hide_progress_bars()
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
@@ -87,3 +227,27 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
         for action in game.actions:
             if wanted and action.casefold().startswith(wanted):
                 return action
+
+
+def add_space(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run the demo on this machine: watch, compare, play and change the rules in a browser. The environment variables "
+        "GRADIO_SERVER_NAME and GRADIO_SERVER_PORT set the address it listens on."
+    )
+    parser.add_argument("--device", choices=get_args(Device), help=f"{field_docs(LoadOptions)['device']} Default: auto")
+    parser.set_defaults(run=_space)
+
+
+def _space(options: argparse.Namespace) -> None:
+    if importlib.util.find_spec("gradio") is None:
+        raise UserError("the demo needs gradio, which is not installed: run `pip install 'msgrpo-hub[space]'`")
+    from msgrpo_hub.hub.spaces import app_folder
+
+    app = app_folder() / "app.py"
+    if not app.exists():
+        raise UserError(f"no demo at {str(app)!r}: expected it in an install or a clone of msgrpo-hub")
+    if options.device:
+        os.environ["MSGRPO_DEVICE"] = options.device
+    print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
+    sys.path.insert(0, str(app.parent))  # as on a Space, whose root is this folder
+    runpy.run_path(str(app), run_name="__main__")

@@ -54,7 +54,7 @@ def _leaderboard(options: argparse.Namespace) -> None:
 
 
 def _report_source(board: Leaderboard) -> None:
-    """Says what was read, and which runs are not listed and why."""
+    """Prints the source, and the runs that are not listed with the reasons."""
     at = f" at {board.commit}" if board.commit else ""
     print(f"\n{board.source}{at}: {len(board.results)} runs, each replayed", file=sys.stderr)
     for name, why in board.refused.items():

@@ -36,7 +36,7 @@ def moved(cell: Cell, direction: Cell) -> Cell:
 
 
 def inside(cell: Cell, rows: int, columns: int) -> bool:
-    """Whether a cell lies on a board of the given size."""
+    """Whether a cell is on a board of the given size."""
     return 0 <= cell[0] < rows and 0 <= cell[1] < columns
 
 

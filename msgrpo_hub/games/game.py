@@ -118,7 +118,7 @@ class Body:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """What a grid does not show of a state, for drawing and path finding. Cells are those of the displayed board."""
+    """The parts of a state that a grid does not show, for drawing and path finding. Cells are on the displayed board."""
 
     player: Cell
     """The cell of the player, or of its head."""

@@ -1,4 +1,4 @@
-"""How lakes are sampled: gymnasium's generator, without loading gymnasium, and those of other projects."""
+"""How lakes are sampled: by gymnasium's generator, without loading gymnasium, or as other projects do."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def make_game(game_id: str) -> Game:
 
 
 def game_ids() -> list[str]:
-    """The registered ids except `FURTHER`, then those of other packages, without loading their games."""
+    """The registered ids except `FURTHER`, then the ids of other packages, without loading their games."""
     return [*GAMES, *sorted(entry_points(group=GROUP).names - GAMES.keys())]
 
 

@@ -35,7 +35,7 @@ _MOST_TRIES = 10_000
 
 
 def candidate_seed(game_id: str, split: Split, index: int, run: int = 0, attempt: int = 0) -> int:
-    """A 63-bit seed, whatever its board.
+    """A 63-bit seed with any board.
 
     >>> candidate_seed("Snake-Solo-v1", "test", 0) == candidate_seed("Snake-Solo-v1:compass", "test", 0)
     True
@@ -79,7 +79,7 @@ class Splits:
 
     @cached_property
     def are_apart(self) -> bool:
-        """Whether every split has boards. Otherwise all splits share them: those of a game with very few, or on a server."""
+        """Whether every split has boards. If a game has very few, or runs on a server, all splits share them."""
         if is_remote(self.game):
             return False
         missing = set(SHARES)
@@ -118,7 +118,7 @@ def _splits(game_id: str) -> Splits:
 
 
 def splits_of(game_id: str) -> Splits:
-    """The boards of a registered game, divided; a variant has those of its game."""
+    """The boards of a registered game, divided; a variant shares the boards of its game."""
     return _splits(game_id.partition(":")[0])
 
 

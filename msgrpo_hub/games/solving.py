@@ -1,7 +1,7 @@
 """Exact values of solvable games, by finite-horizon value iteration (Puterman, Markov Decision Processes, 1994, §4.5).
 
 The states reachable from a start are expanded turn by turn. Their values are then computed backwards, from the last turn to
-the start. Every `Solvable` game is solved this way, including those of other packages.
+the start. Every `Solvable` game is solved this way, also of other packages.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _latest(game: Solvable) -> deque[Values]:  # noqa: ARG001
 
 
 def values_at(game: Game, state: Any) -> Values:
-    """Values that include a state: those of a cached start that reaches it, else those of the state itself.
+    """Values that include a state: from a cached start that reaches it, or solved from the state itself.
 
     Raises:
         UserError: the game is not solvable.

@@ -1,6 +1,6 @@
 """Games whose rules are gymnasium's table `P`, in words: Cliff Walking and Taxi. They are solved exactly.
 
-A subclass of `TableGame` adds another environment: its words, and how a position is shown.
+A subclass of `TableGame` adds another environment: its words and its drawing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TableGame:
     view: View = "full"
 
     environment: ClassVar[str]
-    """`module:class` of the environment, which has `P` and `initial_state_distrib`."""
+    """`module:class` of an environment with `P` and `initial_state_distrib`."""
     rows: ClassVar[int]
     columns: ClassVar[int]
     actions: ClassVar[tuple[str, ...]]
@@ -58,7 +58,7 @@ class TableGame:
     symbols: ClassVar[Mapping[str, str]]
     reward_range: ClassVar[tuple[float, float]]
     idle_reward: ClassVar[float] = 0.0
-    """The reward of a turn without an action, which leaves the position as it is."""
+    """The reward of a turn without an action, which does not change the position."""
 
     @property
     def return_range(self) -> tuple[float, float]:
@@ -81,7 +81,7 @@ class TableGame:
         return [(chance, int(after), float(reward), bool(ended)) for chance, after, reward, ended in outcomes]
 
     def ended(self, position: Any) -> bool:
-        """Whether the episode ends in a position, which is then a success."""
+        """Whether the episode ends, with success, in a position."""
         raise NotImplementedError
 
     def lines(self, position: Any) -> list[str]:

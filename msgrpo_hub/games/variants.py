@@ -29,7 +29,7 @@ Place = Callable[[Cell, tuple[int, int]], Cell]
 
 
 class Variant:
-    """A game with other cells, action names, grid symbols or words on display; its states are those of `game`."""
+    """A game with other cells, action names, grid symbols or words on display; `game` has the states."""
 
     def __init__(
         self,

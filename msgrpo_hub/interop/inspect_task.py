@@ -3,7 +3,7 @@
     inspect eval msgrpo_hub/text_game -T game=Snake-Standard-v1 --model openai/gpt-5-mini
 
 Each sample is a board of the suite. Inspect's epochs are our repeats: epoch 1 is member 0 of the board's seed. Every turn is a
-request of its own with its own seed. Importing this module needs the package inspect-ai.
+separate request with its own seed. Importing this module needs the package inspect-ai.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DEFAULTS = PlayerSettings()
 
 @task  # type: ignore[untyped-decorator]
 def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard", prompt_format: str = "") -> Task:
-    """One task of a suite, on the suite's boards. Temperature and token limit default to those of `msgrpo eval`.
+    """One task of a suite, on the suite's boards. Temperature and token limit default to the values of `msgrpo eval`.
 
     Args:
         game: the id of one of the suite's games.
@@ -100,7 +100,7 @@ def episode_score() -> Scorer:
 def completion_of(output: ModelOutput) -> Completion:
     """A reply of Inspect as ours, with its thoughts in front.
 
-    Inspect removes the first <think> block wherever it is, so the text equals the server's if it starts with its thoughts.
+    Inspect removes the first <think> block, so the text equals the server's if it starts with its thoughts.
 
     Raises:
         RuntimeError: the server gave no reply, or stopped for an unknown reason. Inspect then marks the sample as failed.

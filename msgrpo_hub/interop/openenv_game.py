@@ -143,7 +143,7 @@ class OpenEnvState:
     member: int | None
     """Also for its reset, if it separates dynamics from the start; None before the first turn."""
     actions: tuple[str | None, ...]
-    """One a turn; None is a reply without an action, which is not sent."""
+    """One a turn; None is a reply without an action; it is not sent."""
     observation: str
     ended: bool = False
     success: bool = False

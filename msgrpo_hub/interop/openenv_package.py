@@ -1,4 +1,4 @@
-"""A game as an OpenEnv environment package: a Docker Space with the server, the rules, and nothing else of this package."""
+"""A game as an OpenEnv environment package: a Docker Space with only the server and the rules."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ReplyAction(Action):  # type: ignore[misc]
 
 
 class TurnObservation(Observation):  # type: ignore[misc]
-    """What a player sees; `metadata` has the state of the episode and how the last reply was read."""
+    """A player's view; `metadata` has the state of the episode and the parsed action of the last reply."""
 
     messages: list[dict[str, str]] = Field(description="The whole prompt of this turn as chat messages; empty after the end.")
     text: str = Field(description="The observation of the game.")

@@ -2,7 +2,7 @@
 
 `trl_rollout` gives `GRPOTrainer(rollout_func=...)` one row per episode: one of its steps, sampled uniformly, with its prompt, its
 reply and the return of the whole episode, which the paper credits to every step. TRL computes the advantages. Its gradient is an
-unbiased sample of that of all steps, each weighted by 1 / (steps of its episode).
+unbiased sample of the gradient of all steps, each weighted by 1 / (steps of its episode).
 
 `trl_environment` gives `GRPOTrainer(environment_factory=...)` an environment with one tool, `play`, which takes the whole reply.
 The model keeps its conversation. TRL needs a chat template that it knows and that has tools.
@@ -53,7 +53,7 @@ def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: 
 def environment_dataset(
     game: str, episodes: Count, *, split: Split = "train", run: Seed = 0, prompt_format: PromptFormat = THINK_ACTION
 ) -> Dataset:
-    """The starts of a split as rows for `trl_environment`. TRL repeats each row for a group; its members share the seed alone.
+    """The starts of a split as rows for `trl_environment`. TRL repeats each row for a group; its members share only the seed.
 
     Args:
         game: the id of a registered game.

@@ -4,7 +4,7 @@ verifiers finds a taskset as a top-level module, such as `examples/msgrpo_games.
 
     PYTHONPATH=examples vf-eval msgrpo-games --env.taskset.game Snake-Standard-v1 --model MODEL --client.base-url URL
 
-Every turn is a request with a prompt of its own, through verifiers' interception server, so a trace has one branch a turn.
+Every turn is a separate request with its own prompt, through verifiers' interception server, so a trace has one branch a turn.
 Importing this module needs the package verifiers.
 """
 
@@ -63,8 +63,8 @@ class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
     suite: str = "standard"
     """The name of a suite, or the path of a TOML file."""
     repeats: int | None = None
-    """Tasks per board, with members 0, 1, …, as for `msgrpo eval --repeats`. None: one task, each rollout of which has its own
-    member, so that a group shares its start and not its dynamics."""
+    """Tasks per board, with members 0, 1, …, as for `msgrpo eval --repeats`. None: one task, whose rollouts
+    have different members, so that a group shares its start and not its dynamics."""
 
 
 class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):  # type: ignore[misc]
