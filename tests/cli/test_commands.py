@@ -44,17 +44,6 @@ def test_an_episode_is_the_same_each_time_and_its_json_adds_up(player: str, msgr
     assert "Next:" not in drawn.out
 
 
-def test_an_adapter_alone_plays_as_it_does_on_its_base_and_not_as_the_base(msgrpo: Command, place: Path) -> None:
-    def replies(player: str) -> str:
-        return msgrpo("play", SNAKE, "--player", player, "--max-new-tokens", 8, "--json").out
-
-    assert replies(f"{place}/base+{place}/run/adapter") == replies(f"{place}/run/adapter") != replies(f"{place}/base")
-
-
-def test_another_seed_is_another_episode(msgrpo: Command) -> None:
-    assert msgrpo("play", LAKE, "--seed", 1).out != msgrpo("play", LAKE, "--seed", 2).out
-
-
 def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrpo: Command) -> None:
     by_letter = msgrpo("play", LAKE, "--player", "human", "--json", stdin="jump\n\nl\n" + "U\nleft\n" * 8)
     actions = [step["action"] for step in json.loads(by_letter.out)["steps"]]
@@ -62,12 +51,6 @@ def test_a_person_plays_by_first_letters_and_is_asked_again_after_nonsense(msgrp
     assert len(actions) == GAMES[LAKE].horizon
     assert by_letter.err.count("Left / Down / Right / Up?") == len(actions) + 2
     assert by_letter.err.count("[Rules]") == 1
-
-
-def test_a_person_who_leaves_is_told_in_a_line_of_its_own(msgrpo: Command) -> None:
-    ended = msgrpo("play", LAKE, "--player", "human", stdin="left\n")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.splitlines()[-1] == "error: no more input: expected one of Left, Down, Right, Up on a line"
 
 
 def test_training_puts_data_on_stdout_and_progress_on_stderr(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:

@@ -28,11 +28,6 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "timing.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 # ---- eval
 
 
@@ -161,64 +156,6 @@ def test_repeats_play_each_board_so_often_and_print_what_varies(run: Run, suites
     assert "run to run: standard deviation of the mean reward" in played.out
     [row] = json.loads(data.out)
     assert (row["repeats"], row["episodes"], row["repeated"]["boards"]) == (2, 6, 3)
-
-
-BAD = {
-    "no plays of a board": ("eval random --suite @/lake.toml --repeats 0", "--repeats: 0: expected at least 1"),
-    "a price without an estimate": ("eval random --suite @/lake.toml --price-in 1", "expected --estimate as well"),
-    "a price below zero": ("eval random --suite @/lake.toml --estimate --price-out -1", "--price-out: -1.0: expected at least 0"),
-    "further fields that are no JSON": (
-        "eval endpoint:http://h/v1#m --suite @/lake.toml --extra-body {reasoning_effort:low}",
-        "argument --extra-body: extra_body = '{reasoning_effort:low}': expected a JSON object such as",
-    ),
-    "no requests at a time": ("eval endpoint:http://h/v1#m --suite @/lake.toml --concurrency 0", "concurrency = 0: expected at"),
-    "no player": ("eval", "the following arguments are required: PLAYER; see msgrpo eval --help"),
-    "an unknown player": ("eval optimall", "unknown player 'optimall': did you mean 'optimal'?"),
-    "an unknown player after a known one": ("eval random gready", "unknown player 'gready': did you mean 'greedy'?"),
-    "an unknown suite": ("eval random --suite quik", r"unknown suite 'quik': did you mean 'quick'\?"),
-    "a missing suite": ("eval random --suite @/none.toml", "unknown suite '@/none.toml'"),
-    "a suite of another game": ("eval random --suite @/wrong.toml", f"{FIRM} has hash .* expects 0000: give a changed game"),
-    "a suite that the player cannot play": (
-        "eval optimal --suite @/snakes.toml",
-        "'optimal' can play no task of the suite 'snakes'",
-    ),
-    "an unknown mode": ("eval pocket --mode scor", "argument --mode: invalid choice: 'scor'"),
-    "an unknown flag": ("eval random --siute quick", "unknown flag '--siute': did you mean '--suite'?"),
-    "no episodes together": ("eval random --batch-size 0", "--batch-size: 0: expected at least 1"),
-    "a batch that is no number": ("eval random --batch-size many", "--batch-size.*'many'"),
-    "a temperature below zero": ("eval pocket --temperature -1 --suite @/lake.toml", "temperature = -1.0: expected at least 0"),
-    "a temperature that is no number": ("eval pocket --temperature nan --suite @/lake.toml", "temperature = nan: expected"),
-    "a context shorter than the prompt": (
-        "eval pocket --suite @/lake.toml --max-new-tokens 100000",
-        r"do not fit into the \d+ positions of 'pocket': expected replies of at most (\d+) tokens \(--max-new-tokens \1\)",
-    ),
-    "no room for a reply to compare": ("eval pocket --mode score --max-new-tokens 1 --suite @/lake.toml", "expected at least"),
-    "an adapter that is none": ("eval pocket+@/none --suite @/lake.toml", "no model in the folder '@/none'"),
-    "a server that is none": ("eval endpoint:nonsense --suite @/lake.toml", "cannot parse the player 'endpoint:nonsense'"),
-    "a DQN that is none": ("eval dqn:@/none --suite @/lake.toml", "can play no task|no DQN in '@/none'"),
-    "a file as output folder": (
-        "eval random --suite @/lake.toml --output-dir @/lake.toml",
-        "cannot write to .*another output folder",
-    ),
-    "one folder to compare": ("compare @/none", "the following arguments are required"),
-    "nothing to compare": ("compare @/none @/none", "no runs under '@/none': expected a folder that `msgrpo eval --output-dir`"),
-    "nothing to verify": ("verify @", "no episodes under '@': expected .*`msgrpo train` with --save-rollouts"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_exit_2_and_no_file(arguments: str, words: str, run: Run, suites: Path, tmp_path: Path) -> None:
-    given = arguments.replace("@", str(suites)).split()
-    if given[0] == "eval" and "--output-dir" not in given:
-        given += ["--output-dir", str(tmp_path / "out")]
-    before = contents(suites)
-    ended = run(*given)
-    assert (ended.code, ended.out) == (2, ""), ended.err
-    [line] = [line for line in ended.said if "Loading weights" not in line]
-    assert re.search(words.replace("@", str(suites)), line), line
-    assert line.startswith("error: ")
-    assert contents(suites) == before
-    assert not list((tmp_path / "out").rglob("results.json"))
 
 
 # ---- Ctrl-C

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from msgrpo_hub.cli import main
 from msgrpo_hub.cli.training import next_commands
-from msgrpo_hub.rendering.seed_curves import SeedLines, has_curves, plot_seed_curves
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training.config import TrainConfig
 
@@ -31,31 +28,6 @@ def test_an_evaluation_runs_in_a_folder_that_looks_like_an_address(tmp_path: Pat
     monkeypatch.chdir(tmp_path)
     main(["eval", "random", "--suite", "quick", "--output-dir", "lake:1"])
     main(["verify", "lake:1"])
-
-
-NOTHING: tuple[np.ndarray, np.ndarray] = (np.array([]), np.array([]))
-
-
-def taught(name: str = "x", **parts: object) -> SeedLines:
-    fields: dict[str, object] = {"training": {0: NOTHING}, "validation": {0: NOTHING}, "test": {}, **parts}
-    return SeedLines(name=name, game="FrozenLake-NotSlippery-v1", **fields)  # type: ignore[arg-type]
-
-
-def test_runs_that_were_only_taught_are_drawn_by_what_they_have(tmp_path: Path) -> None:
-    assert not has_curves([taught()])
-    for found in (taught(test={0: 0.5}), taught(validation={0: (np.array([1.0]), np.array([0.5]))})):
-        assert has_curves([found])
-        plot_seed_curves([found], tmp_path / "curves.png", x_label="updates")
-
-
-def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
-    plot_seed_curves([taught("n$_$b", test={0: 0.5})], tmp_path / "c.svg", x_label="updates", kind="svg")
-    assert "n$_$b" in (tmp_path / "c.svg").read_text()
-
-
-def test_a_long_name_is_shortened_beside_the_curves(tmp_path: Path) -> None:
-    plot_seed_curves([taught(f"first {'x' * 60} last", test={0: 0.5})], tmp_path / "c.svg", x_label="updates", kind="svg")
-    assert re.search(r"first x+\u2026x+ last", (tmp_path / "c.svg").read_text())
 
 
 def test_the_next_commands_quote_folders() -> None:
@@ -91,30 +63,6 @@ def test_a_file_in_the_place_of_a_folder_is_a_line(tmp_path: Path) -> None:
     assert "Traceback" not in told.stderr
 
 
-def test_a_report_replaces_no_device(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SystemExit):
-        main(["report", str(tmp_path), "--output", str(tmp_path / "pipe")])
-    assert not (tmp_path / "pipe").is_file()
-
-
 def test_after_two_dashes_everything_is_a_player(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["eval", "--output-dir", str(tmp_path / "a b"), "--", "silent"])
     assert f"Next: msgrpo report '{tmp_path}/a b'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("eval endpoint:http://\N{SNOWMAN}.x/v1#m", "cannot parse the player 'endpoint:http://\N{SNOWMAN}.x/v1#m'"),
-        ("leaderboard . --revision main", "'.' is a folder, which has no revision 'main': expected it without --revision"),
-        ("games FrozenLake-NotSlippery-v1 --suite --json", "argument --json: not allowed with argument --suite"),
-    ],
-)
-def test_what_means_nothing_is_refused(
-    command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit):
-        main(command.split())
-    assert f"error: {words}" in capsys.readouterr().err

@@ -25,13 +25,6 @@ def test_the_help_of_a_kind_shows_its_own_flags_and_those_of_every_kind(run: Run
     assert shown == every | OWN[kind]
 
 
-def test_the_help_of_push_names_the_kinds_and_where_their_flags_are(run: Run) -> None:
-    out = run("push", "--help").out
-    assert all(kind in out for kind in OWN)
-    assert "msgrpo push KIND --help" in out
-    assert "--hardware" not in out
-
-
 @pytest.mark.parametrize(
     "arguments",
     [("base", "ada"), ("space", "../demo"), ("adapter", "run", "ada/x", "--rollouts", "x"), ("rollouts", ".", "x y")],

@@ -102,6 +102,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         f"play {LAKE} --player @/base --max-new-tokens 5000",
         r"5000.*1024 positions.*--max-new-tokens \d+\)",
     ),
+    "a suite of another game": ("eval random --suite @/wrong.toml", f"{LAKE} has hash .* expects 0000: give a changed game"),
+    "a suite that the player cannot play": ("eval optimal --suite @/snakes.toml", "'optimal' can play no task of the suite"),
+    "a DQN that does not exist": ("eval dqn:@/none --suite @/lake.toml", "can play no task|no DQN in '@/none'"),
+    "a file as output folder": (
+        "eval random --suite @/lake.toml --output-dir @/lake.toml",
+        "cannot write to .*another output folder",
+    ),
+    "nothing to verify": ("verify @/empty", "no episodes under '@/empty': expected .*`msgrpo train` with --save-rollouts"),
     "a missing model folder": (f"play {LAKE} --player @/none", "no model in the folder '@/none': expected config.json"),
     "a file as model": (f"play {LAKE} --player @/file", "no model in the folder '@/file': expected config.json"),
     "a Hub id without a network": (

@@ -15,13 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.interop.openenv_game import OpenEnvGame, connect
 from msgrpo_hub.interop.openenv_package import stage_env
-from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
 from tests.cli.suites import Run
 from tests.interop.mixed import Mixed
@@ -60,12 +58,6 @@ def snake(tmp_path_factory: pytest.TempPathFactory, serve: Callable[[str, Path],
 
 def episodes(game: OpenEnvGame, group_size: int = 4) -> list[Episode]:
     return [episode for group in play_groups(game, Mixed(), [1, 2], group_size) for episode in group.episodes]
-
-
-def test_a_group_starts_alike_and_its_members_meet_different_apples(snake: Served) -> None:
-    [group] = play_groups(own_snake(snake.url), ScriptedPolicy(choose_random), [3], 12)
-    assert len({episode.steps[0].observation for episode in group.episodes}) == 1
-    assert snake.is_left()
 
 
 def test_few_sessions_and_a_server_that_dies_change_no_episode(snake: Served) -> None:

@@ -95,12 +95,6 @@ def check(result: Any, step: Any) -> None:
     assert status["illegal"] == (step.action is not None and not step.legal)
 
 
-def test_the_members_of_a_group_are_drawn_where_none_is_given(client: Any) -> None:
-    resets = [client.reset(seed=1).observation for _ in range(20)]
-    assert len({reset["text"] for reset in resets}) == 1
-    assert len({reset["metadata"]["member"] for reset in resets}) == 20
-
-
 def test_a_split_and_an_index_give_the_start(client: Any) -> None:
     assert client.reset(split="test", index=3).observation["metadata"]["seed"] == splits_of(GAME).seed("test", 3)
     seeds = {client.reset().observation["metadata"]["seed"] for _ in range(5)}

@@ -17,7 +17,6 @@ import pytest
 from msgrpo_hub.agent import Prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
 from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.interop.trl import HOW, OVER, GameEnvironment, environment_dataset, trl_environment
@@ -70,15 +69,6 @@ def test_an_episode_and_its_reward_are_those_of_our_rollout(game: str) -> None:
     assert any(environment.episode.unreadable for environment in environments)
 
 
-def test_a_group_shares_its_start_and_not_its_chance() -> None:
-    """The same replies from the same start lead to different places on ice; with a given member they never do."""
-    drawn = [played(SLIPPERY, 5, np.random.default_rng(2)).episode for _ in range(8)]
-    assert len({episode.steps[0].observation for episode in drawn}) == 1
-    assert len({tuple(step.observation for step in episode.steps) for episode in drawn}) > 1
-    given = [played(SLIPPERY, 5, np.random.default_rng(2), member=3).episode for _ in range(3)]
-    assert given[0] == given[1] == given[2]
-
-
 def test_what_the_tool_returns_is_the_next_prompt_and_after_the_end_nothing_changes() -> None:
     environment = trl_environment(SNAKE)()
     first = environment.reset(seed=7)
@@ -91,11 +81,6 @@ def test_what_the_tool_returns_is_the_next_prompt_and_after_the_end_nothing_chan
     assert (environment.episode, environment.get_reward()) == (before, reward)
     environment.reset(seed=7)
     assert environment.get_reward() == 0
-
-
-def test_a_call_before_the_reset_says_what_is_missing() -> None:
-    with pytest.raises(UserError, match="Snake-Standard-v1: no episode has started: call reset first"):
-        trl_environment(SNAKE)().play("<action>Up</action>")
 
 
 def test_the_dataset_has_training_starts() -> None:
