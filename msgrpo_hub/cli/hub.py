@@ -13,7 +13,7 @@ from typing import Any
 
 from msgrpo_hub.cli.flags import read_path
 from msgrpo_hub.cli.output import add_json, print_json, print_next
-from msgrpo_hub.cli.players import quiet_loading
+from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError
 
 
