@@ -304,7 +304,7 @@ def identity_problems(name: str, identity: object) -> list[str]:
     """What is missing or wrong in a player's stored identity, as readable messages.
 
     >>> identity_problems("greedy", {"kind": "scripted", "player": "random", "version": 1})
-    ["the player is called 'greedy', but its identity is that of another scripted"]
+    ["the player is called 'greedy', but its identity is that of another player of kind scripted"]
     >>> identity_problems("dqn:lake", {"kind": "dqn"})
     ['its identity is incomplete: dqn without a valid weights']
     """
@@ -324,7 +324,7 @@ def identity_problems(name: str, identity: object) -> list[str]:
     if invalid:
         return [f"its identity is incomplete: {kind.kind} without a valid {', '.join(invalid)}"]
     if not kind.fits(name, identity):
-        return [f"the player is called {name[:80]!r}, but its identity is that of another {kind.kind}"]
+        return [f"the player is called {name[:80]!r}, but its identity is that of another player of kind {kind.kind}"]
     return []
 
 

@@ -82,7 +82,8 @@ def test_a_configuration_that_lacks_something_is_found(key: str, lake: Result) -
 
 
 def test_a_renamed_player_is_found(lake: Result) -> None:
-    assert found(forged(lake, to(player="optimal"))) == "the player is called 'optimal', but its identity is that of 'random'"
+    told = "the player is called 'optimal', but its identity is that of another player of kind scripted"
+    assert found(forged(lake, to(player="optimal"))) == told
 
 
 @pytest.mark.parametrize("identity", [{}, {"kind": "scripted"}, {"kind": "model"}, {"player": "random"}, {"kind": ["scripted"]}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -42,27 +41,6 @@ def test_the_adapter_changes_the_replies(qwen2_folder: Path, tmp_path: Path, pro
     with torch.no_grad():
         expected = agent.model(torch.tensor([reply.prompt_ids])).logits[0, -1].log_softmax(-1)
     assert reply.log_probs == (pytest.approx(expected.max().item(), abs=1e-5),)
-
-
-def test_lora_is_one_product_with_its_base_while_episodes_are_played(
-    qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt]
-) -> None:
-    agent = load(save_adapter(qwen2_folder, tmp_path / "adapter"), max_new_tokens=8)
-
-    def replies() -> list[tuple[int, ...] | None]:
-        return [reply.token_ids for reply in agent.complete(prompts, rngs(len(prompts)))]
-
-    beside = replies()
-    apart = AssertionError("LoRA is computed apart")
-    with (
-        patch("peft.tuners.lora.layer.Linear.forward", side_effect=apart),
-        patch("msgrpo_hub.models.direct_decoder.JoinedLora.__call__", side_effect=apart),
-    ):
-        with agent.caching():
-            assert replies() == beside
-        with pytest.raises(AssertionError, match="apart"):
-            replies()
-    assert replies() == beside
 
 
 @pytest.mark.parametrize("other", [{"hidden_size": 64}, {"num_hidden_layers": 1}, {"model_type": "phi3"}], ids=str)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,21 +66,13 @@ def check_two_updates(model: str, **options: Any) -> None:
 # ---- files
 
 
-def test_pickled_weights_are_refused_and_the_advice_converts_them(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = load(folder).model.state_dict()
-    torch.save(before, folder / "pytorch_model.bin")
+def test_pickled_weights_are_refused_with_the_way_to_convert_them(folder: Path) -> None:
+    torch.save(load(folder).model.state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError) as error:
         load(folder)
-    found = re.search(r'python -c "(.+)", then give the folder \'(.+)\'$', one_line(error))
-    assert found
-    monkeypatch.chdir(tmp_path)
-    exec(found[1], {})
-    after = load(tmp_path / found[2]).model.state_dict()
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name]) for name in after)
+    assert "pytorch_model.bin, which can run code" in one_line(error)
+    assert "save_pretrained" in one_line(error)
 
 
 # ---- models that also see
