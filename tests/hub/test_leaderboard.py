@@ -64,8 +64,7 @@ def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: 
     )
     assert [done.code for done in (terminal, markdown, plain)] == [0, 0, 0], terminal.err
     board = read_leaderboard(played)
-    said = "Replayed: actions, rewards and scores follow from the replies. Not checked: "
-    said += "who gave the replies; number of episodes (4 runs)."
+    said = "Replayed: actions, rewards and scores follow from the replies. Not checked: who gave the replies."
     assert terminal.out == f"{results_table(board.results)}\n\n{said}\n"
     assert as_markdown(board).endswith(f"\n\n*{said}*")
     assert markdown.out.count(f"](https://huggingface.co/datasets/{repo}/tree/{commit}/results/") == 4
