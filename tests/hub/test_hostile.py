@@ -95,7 +95,7 @@ WEIGHTS: dict[str, tuple[Change, str, set[str] | None]] = {
     "integers": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type I8", None),
     "numbers that are not finite": (tensors(lambda tensor: tensor * float("nan")), "weights that are not finite", None),
     "tensors of another shape": (tensors(lambda tensor: tensor[:1].contiguous()), "does not fit its base", None),
-    "a regular expression without end": (settings(target_modules=r"(?:\w+\.?)+!"), "they take more than 2 s", None),
+    "a regular expression without end": (settings(target_modules=r"(?:\w+\.?)+!"), "they take more than 5 s", None),
     "settings of two megabytes": (
         lambda files: files.update({"adapter_config.json": files["adapter_config.json"] + b" " * 2_000_000}),
         "bytes; expected at most 1,000,000",
@@ -183,7 +183,7 @@ def test_an_oversized_file_is_not_downloaded(loopback: Loopback, sound_base: Fil
 # ---- names
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b/../c", "a/b/", "a/b/c", "ada/..", "ada/x--y", "ada/x\n", "http://x/y", ""])
+@pytest.mark.parametrize("name", ["../x", "a/b/../c", "a/b/", "ada/..", "ada/x--y", "ada/x\n", "http://x/y", ""])
 def test_an_invalid_name_never_reaches_the_hub(loopback: Loopback, name: str) -> None:
     assert loopback.owner.call(open_model, name)[0].startswith("no model in the folder")
     assert not loopback.requests()
