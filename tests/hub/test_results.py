@@ -117,7 +117,6 @@ def test_after_a_race_the_table_is_made_again_from_all_runs(
     assert sorted(runs) == ["greedy", "random", "random-safe"]
 
 
-@pytest.mark.xfail(reason="after the commit path of pushes was replaced; the cause is not known yet")
 def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback, played: Path, tmp_path: Path) -> None:
     """By somebody who may not write to the dataset; the owner's next push makes table and card anew."""
     repo = loopback.repository("dataset")

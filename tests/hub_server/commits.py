@@ -136,10 +136,26 @@ async def commit(request: Request) -> Response:
     return JSONResponse(answer | {"commitOid": made.oid, "commitUrl": where})
 
 
+async def merge(request: Request) -> Response:
+    """One commit on main with the changes of a pull request, which has one commit. The merge removes its ref."""
+    repository, ref = writable(request), f"refs/pr/{request.path_params['number']}"
+    theirs = repository.refs.pop(ref, None)
+    if theirs is None or theirs.parent is None:
+        raise HubError(404, f"no open pull request {ref}")
+    base, head = theirs.parent.files, repository.head.files
+    paths = theirs.files.keys() | base.keys()
+    changes = {path: theirs.files.get(path) for path in paths if theirs.files.get(path) != base.get(path)}
+    if clashing := [path for path in changes if head.get(path) not in (base.get(path), changes[path])]:
+        repository.refs[ref] = theirs
+        raise HubError(409, f"This pull request has conflicts in {', '.join(sorted(clashing))}")
+    return JSONResponse({"oid": repository.put("refs/heads/main", changes, theirs.title, writer(request).user).oid})
+
+
 LFS = "/_lfs/{kind}/{namespace}/{name}/{oid}"
 routes = [
     on_repository("/preupload/{revision}", preupload, "POST"),
     on_repository("/commit/{revision}", commit, "POST"),
+    on_repository("/discussions/{number:int}/merge", merge, "POST"),
     Route("/{kind}s/{namespace}/{name}/info/lfs/objects/batch", lfs_batch, methods=["POST"]),
     Route(LFS, lfs_put, methods=["PUT"]),
     Route(LFS + "/verify", lfs_verify, methods=["POST"]),
