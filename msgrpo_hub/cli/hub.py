@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -190,13 +192,23 @@ def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> No
     from msgrpo_hub.hub.uploading import check_folder
     from msgrpo_hub.storage.files import disk_errors
 
-    folder = options.dry_run
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    folder, staged = options.dry_run, options.dry_run / ".new"  # a kill may have left the latter
+    new = not folder.exists()
+    if not new and (not folder.is_dir() or {*folder.iterdir()} - {staged}):
         raise UserError(f"{str(folder)!r} exists and is not empty: expected a new or an empty folder")
-    with disk_errors(folder, lambda: "delete what was written there"):
-        folder.mkdir(parents=True, exist_ok=True)
-        stage(folder)
-        sizes = {name: path.stat().st_size for name, path in check_folder(folder).items()}
+    with disk_errors(folder, lambda: "nothing was left there"):
+        try:
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
+            stage(staged)
+            sizes = {name: path.stat().st_size for name, path in check_folder(staged).items()}
+            for path in staged.iterdir():
+                path.rename(folder / path.name)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+            if new:
+                with suppress(OSError):  # it is not empty after a success
+                    folder.rmdir()
     if hasattr(options, "json"):
         print_json({"folder": str(options.dry_run), "files": list(sizes)})
     else:

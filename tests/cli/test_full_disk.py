@@ -75,14 +75,14 @@ WRITING: dict[str, tuple[Arguments, str]] = {
     "report": (lambda runs, out: ["report", runs, "--output", out / "page.html"], "the runs are as they were"),
     "push rollouts": (
         lambda runs, out: ["push", "rollouts", runs, "ada/x", "--dry-run", out / "staged"],
-        "delete what was written there",
+        "nothing was left there",
     ),
-    "push base": (lambda _, out: ["push", "base", "ada/x", "--dry-run", out / "staged"], "delete what was written there"),
+    "push base": (lambda _, out: ["push", "base", "ada/x", "--dry-run", out / "staged"], "nothing was left there"),
 }
 """Command → its arguments, and what it says is safe."""
 
 
-@pytest.mark.parametrize("command", ["report"])
+@pytest.mark.parametrize("command", ["report", "push rollouts"])
 @pytest.mark.parametrize("pages", [0, 5])
 def test_a_command_on_a_full_disk_leaves_nothing_and_works_once_there_is_room(
     msgrpo: Command, played: Path, disk: Path, command: str, pages: int
@@ -104,8 +104,7 @@ def test_a_file_that_may_not_grow_is_said_in_one_line_by_every_command(
     arguments, safe = WRITING[command]
     said = msgrpo(*arguments(played / "runs", tmp_path), largest_file=2_000)
     assert_one_line(said, f"(File too large): {safe}; make room, then run the same")
-    for left in tmp_path.iterdir():  # a dry run leaves the files that it has written
-        shutil.rmtree(left)
+    assert [*tmp_path.iterdir()] == []
     assert msgrpo(*arguments(played / "runs", tmp_path)).code == 0
 
 
@@ -126,5 +125,24 @@ def test_a_read_only_disk_can_be_read_and_what_writes_says_so(msgrpo: Command, p
         assert msgrpo(command, runs).code == 0
     assert_one_line(msgrpo("report", runs), f"'{runs}' (Read-only file system): the runs are as they were; allow writing there")
     staged = msgrpo("push", "rollouts", runs, "ada/x", "--dry-run", disk / "staged")
-    assert_one_line(staged, f"'{disk / 'staged'}' (Read-only file system): delete what was written there")
+    assert_one_line(staged, f"'{disk / 'staged'}' (Read-only file system): nothing was left there; allow writing there")
     assert_one_line(msgrpo("eval", "greedy", "--suite", played / "suite.toml", "--output-dir", runs), "(Read-only file system)")
+
+
+def test_full_temporary_files_are_said_in_one_line(msgrpo: Command, disk: Path) -> None:
+    """A push stages its files there."""
+    fill(disk, 0)
+    program = (
+        f"import os, sys, tempfile; tempfile.tempdir = {str(disk)!r}; os.environ['HF_TOKEN'] = 'hf_none'\n"
+        "from msgrpo_hub.cli import main\nmain(sys.argv[1:])"
+    )
+    assert_one_line(msgrpo("push", "space", "ada/x", program=program), "(No space left on device): make room")
+
+
+def test_what_a_kill_left_of_a_dry_run_is_no_obstacle(msgrpo: Command, played: Path, tmp_path: Path) -> None:
+    (tmp_path / "staged" / ".new").mkdir(parents=True)
+    (tmp_path / "staged" / ".new" / "half").write_text("written")
+    arguments, _ = WRITING["push rollouts"]
+    assert msgrpo(*arguments(played / "runs", tmp_path)).code == 0
+    assert "half" not in {path.name for path in tmp_path.rglob("*")}
+    assert "is not empty" in msgrpo(*arguments(played / "runs", tmp_path)).said[-1]

@@ -121,6 +121,7 @@ def test_a_shard_that_is_gone_stops_resume_verification_and_push_in_one_line(
         assert arguments[0] != "verify" or told in ended.out
     assert kept(run) == before
     assert not (run / "summary.json").exists()
+    assert not (tmp_path / "dry").exists()
 
 
 # ---- blocks
