@@ -33,8 +33,8 @@ from msgrpo_hub.games import Split
 from msgrpo_hub.hub.rollout_card import Statistics, render_rollouts
 from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_folder, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import CONFIGS, FORMAT, UpdateRules, rules_of, schema, with_rules
-from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, read_table, shards
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
+from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
 from msgrpo_hub.training.callbacks import Block, blocks
 from msgrpo_hub.training.run_folder import RunFolder
@@ -52,8 +52,6 @@ class Shard:
 
     name: str
     origin: Origin
-    rules: UpdateRules | None = None
-    """How the run's updates selected episodes; None for an evaluation."""
     parts: Iterable[Callable[[], list[Rollout]]]
     """Read one after the other, to bound memory."""
 
@@ -118,8 +116,7 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
             files = {}
             for config in CONFIGS:
                 (folder / config).mkdir(exist_ok=True)
-                columns = with_rules(schema(config), shard.rules)
-                files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", columns))
+                files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", schema(config)))
             for read in shard.parts:
                 rollouts = read()
                 try:
@@ -152,11 +149,8 @@ def _shards_of(folder: Path) -> list[Shard]:
 
 
 def _trained(origin: Origin, block: Block) -> Shard:
-    stored = [rules_of(read_table(heads, "default").schema) for heads, _ in block.pieces]
-    same = len(set(stored)) == 1  # a run may continue with another torch, or on another machine
-    rules = stored[0] if same else stored[0] and replace(stored[0], torch="several", machine="several")
     parts = [lambda pair=pair: read_rollouts(*read_shard(*pair)) for pair in block.pieces]
-    return Shard(name=block.name, origin=origin, rules=rules, parts=parts)
+    return Shard(name=block.name, origin=origin, parts=parts)
 
 
 def _evaluated(result: Result) -> Shard:

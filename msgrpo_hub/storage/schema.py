@@ -1,19 +1,12 @@
 """The schema of stored episodes: a table of episodes and a table of their steps.
 
 Runs of `msgrpo eval`, training rollouts, published datasets and the test episodes of a training run all have exactly these
-columns, and the version of the format in the metadata of the schema. The rollouts of a training run also store there how its
-updates selected episodes.
+columns, and the version of the format in the metadata of the schema.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
-from typing import get_type_hints
-
 import pyarrow as pa
-
-from msgrpo_hub.errors import UserError
 
 FORMAT = "msgrpo-episodes-v2"
 """Version of the columns and their meanings; a change of either needs a new version."""
@@ -101,66 +94,3 @@ def schema(config: str) -> pa.Schema:
 def matches(stored: pa.Schema, config: str) -> bool:
     """Whether a file has exactly the columns of a configuration, and claims no other version of the format."""
     return bool(stored.equals(schema(config)) and (stored.metadata or {}).get(b"format", FORMAT.encode()) == FORMAT.encode())
-
-
-# ---- the rules of a training run
-
-_RULES = b"update_rules"
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateRules:
-    """How the updates of a training run compute advantages and select episodes."""
-
-    seed: int
-    """Seed of the run."""
-    groups: int
-    """Groups per update."""
-    group_size: int
-    """Episodes per group [G]."""
-    selected_per_group: int
-    """Episodes of each group that the update learns from [G']."""
-    format_penalty: float
-    """Subtracted from the return for each unparsed reply [-Φ]."""
-    advantage_scale: str
-    """Name of the scale that divides a group's centred returns."""
-    credit: str
-    """Name of the credit."""
-    sampler: str
-    """Name of the sampler."""
-    base: str
-    """The base model, with the tokenizer of the token ids."""
-    base_revision: str
-    """Its commit, or the hash of its folder."""
-    max_new_tokens: int
-    """Limit of a reply, in tokens."""
-    torch: str
-    """Version of torch, which determines the random numbers."""
-    machine: str
-    """Kind of processor, which determines them too."""
-
-
-def with_rules(schema: pa.Schema, rules: UpdateRules | None) -> pa.Schema:
-    """A schema that also stores the rules of the updates."""
-    if rules is None:
-        return schema
-    return schema.with_metadata({**(schema.metadata or {}), _RULES: json.dumps(asdict(rules), sort_keys=True).encode()})
-
-
-def rules_of(schema: pa.Schema) -> UpdateRules | None:
-    """The rules that a schema stores; None if it stores none. Raises `UserError` if they cannot be read."""
-    stored = (schema.metadata or {}).get(_RULES)
-    if stored is None:
-        return None
-    try:
-        values = json.loads(stored)
-        types = get_type_hints(UpdateRules)
-        if values.keys() != {field.name for field in fields(UpdateRules)}:
-            raise ValueError("other keys")
-        if any(type(value) is not types[name] for name, value in values.items()):
-            raise ValueError("other types")
-    except (ValueError, AttributeError) as error:
-        raise UserError(
-            f"the rules of its updates cannot be read ({error}): expected those that `msgrpo train` writes"
-        ) from error
-    return UpdateRules(**values)

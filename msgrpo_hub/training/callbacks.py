@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.msgrpo import SelectedEpisode, StepAdvantages
 from msgrpo_hub.storage.files import write_atomically
-from msgrpo_hub.storage.schema import CONFIGS, FORMAT, UpdateRules, with_rules
+from msgrpo_hub.storage.schema import CONFIGS, FORMAT
 from msgrpo_hub.storage.shards import shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.config import TrainConfig, fingerprint, stored_config
@@ -103,7 +101,6 @@ class RolloutLog(Callback):
     def on_start(self, run: Run) -> None:
         """Deletes the shards beyond the checkpoint of a killed run."""
         self.folder, self.prompt_format = RunFolder(run.folder).rollouts, run.config.prompt_format
-        self.rules = update_rules(run.config, RunFolder(run.folder))
         for config in CONFIGS:
             (self.folder / config).mkdir(parents=True, exist_ok=True)
         for left in sorted(self.folder.glob("*/train-*.parquet")):
@@ -126,8 +123,7 @@ class RolloutLog(Callback):
             for group, advantages, steps in zip(update.groups, update.advantages, update.step_advantages, strict=True)
             for episode, advantage, of_steps in zip(group.episodes, advantages, steps, strict=True)
         ]
-        for config, written in reversed(tables(rollouts).items()):
-            table = written.replace_schema_metadata(with_rules(written.schema, self.rules).metadata)
+        for config, table in reversed(tables(rollouts).items()):
             write_atomically(self.folder / config / f"train-{update.index:05d}.parquet", partial(write_table, table))
 
 
@@ -196,18 +192,4 @@ def run_origin(run: RunFolder) -> Origin:
         base_revision=commit,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
-    )
-
-
-def update_rules(config: TrainConfig, run: RunFolder) -> UpdateRules:
-    """The rules of a run's updates on this machine."""
-    origin = run_origin(run)
-    names = ("seed", "groups", "group_size", "selected_per_group", "format_penalty", "advantage_scale", "credit", "sampler")
-    return UpdateRules(
-        **{name: getattr(config, name) for name in names},
-        base=str(origin.base),
-        base_revision=str(origin.base_revision),
-        max_new_tokens=config.max_new_tokens,
-        torch=version("torch"),
-        machine=platform.machine(),
     )
