@@ -146,7 +146,8 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
         switches: variables of the template, such as `enable_thinking`.
 
     Raises:
-        UserError: the template drops the rules, the observation or the request, or exceeds its limits.
+        UserError: the template drops the rules, the observation or the request, adds no generation prompt, or exceeds its
+            limits.
     """
     if not tokenizer.chat_template:
         raise UserError(f"{source!r} has no chat template: pass one with --chat-template FILE (Jinja)")
@@ -162,8 +163,16 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
         prompt = answers[-1].get("value", "")
         has_list = any(f"{quote}type{quote}: {quote}text{quote}" in prompt for quote in "'\"")  # wrote the list itself
         if all(part in prompt for part in expected.values()) and not has_list:
-            [answered] = template.answers([[*_PROMPT, {"role": "assistant", "content": _REPLY}]], generation_prompt=False)
-            turn_end = answered.get("value", "").rpartition(_REPLY)[2]
+            answered_prompt: list[Message] = [*_PROMPT, {"role": "assistant", "content": _REPLY}]
+            bare, answered = template.answers([_PROMPT, answered_prompt], generation_prompt=False)
+            before, replied, turn_end = answered.get("value", "").rpartition(_REQUEST)[2].partition(_REPLY)
+            # Without a generation prompt the reply must follow the request directly, as after Mistral's [/INST].
+            follows = prompt.rpartition(_REQUEST)[2].startswith(before.rstrip())
+            if replied and bare.get("value") == prompt and not follows:
+                raise UserError(
+                    f"the chat template of {source!r} adds no generation prompt: expected {before!r} after the request where "
+                    "add_generation_prompt is true; pass another with --chat-template FILE"
+                )
             return replace(template, opening=opened_thought(prompt), turn_end=turn_end)
     plain = answers[1]
     if "error" in plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, TopK, TopP
 from msgrpo_hub.models.loading import open_model
 from msgrpo_hub.models.sampling import TokenIds
+
+log = logging.getLogger(__name__)
 
 __all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
 
@@ -131,7 +134,7 @@ class LanguageModel:
         if expected_prompts:
             files.check_context(expected_prompts(files.prompt_format), max_new_tokens)
         model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit, device_map=device_map)
-        return cls(
+        loaded = cls(
             load_adapter(model, files.adapter) if files.adapter else model,
             files.tokenizer,
             temperature=temperature,
@@ -144,6 +147,10 @@ class LanguageModel:
             engine_name=engine,
             threads=default_threads(model.num_parameters()),
         )
+        if added := loaded.engine.end_ids - end_tokens(model, files.tokenizer):
+            token = files.tokenizer.decode(list(added))
+            log.warning("%s: replies also end at %r, with which the chat template ends a turn", repo_or_path, token)
+        return loaded
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""

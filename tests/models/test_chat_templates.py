@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.errors import UserError
-from tests.models.loading import load, one_line, rngs
+from tests.models.loading import edit, load, one_line, rngs
 from tests.models.realistic import write_template
 
 GEMMA = (
@@ -84,6 +85,7 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+NO_GENERATION_PROMPT = CHATML.partition("{% if add_generation_prompt")[0]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,9 @@ CHATML = (
         ("Hello", "drops the rules, the observation, the request: expected one that renders the content of system and user"),
         ("{{ messages[0]['content'].splitlines()[0] }} Act.", "drops the observation, the request: expected one"),
         ("{% for message in messages %}{{ message['content'][:30] }}{% endfor %}", "drops the observation, the request"),
+        (NO_GENERATION_PROMPT, r"adds no generation prompt: expected '<|im_end|>\n<|im_start|>assistant\n' after the request"),
     ],
-    ids=["fixed text", "the first line alone", "cuts"],
+    ids=["fixed text", "the first line alone", "cuts", "no generation prompt"],
 )
 def test_a_template_with_which_a_model_would_play_blind_is_refused_in_one_line(folder: Path, template: str, words: str) -> None:
     with pytest.raises(UserError) as error:
@@ -112,6 +115,11 @@ def test_a_template_that_indexes_the_parts_of_a_content_shows_them(folder: Path,
     assert text == f"system: {prompts[0].system}\nuser: {prompts[0].user}\nassistant:"
 
 
+@pytest.mark.parametrize("template", [SILENT, CHATML], ids=["a reply follows the request", "a header precedes the reply"])
+def test_a_template_whose_prompt_ends_where_a_reply_starts_is_accepted(folder: Path, template: str) -> None:
+    assert load(write_template(folder, template)).encoder.template.source == str(folder)
+
+
 # ---- the end of a reply
 
 
@@ -123,11 +131,19 @@ def with_special_tokens(folder: Path) -> tuple[int, int]:
     return tokenizer.convert_tokens_to_ids("<|im_end|>"), tokenizer.eos_token_id
 
 
-def test_the_token_with_which_the_template_ends_a_turn_ends_replies(folder: Path) -> None:
+def test_the_token_with_which_the_template_ends_a_turn_ends_replies_and_one_line_says_so(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """SmolLM2 with a tokenizer whose end token is <|endoftext|> would continue with turns of its own invention."""
     turn_end, eos = with_special_tokens(folder)
     assert turn_end != eos
-    assert load(write_template(folder, CHATML)).engine.end_ids == {turn_end, eos}
+    with caplog.at_level(logging.WARNING):
+        assert load(write_template(folder, CHATML)).engine.end_ids == {turn_end, eos}
+    assert caplog.messages == [f"{folder}: replies also end at '<|im_end|>', with which the chat template ends a turn"]
+    caplog.clear()
+    edit(folder / "generation_config.json", eos_token_id=[turn_end])
+    assert load(folder).engine.end_ids == {turn_end, eos}
+    assert caplog.messages == []
 
 
 def test_a_template_that_ends_a_turn_with_plain_text_adds_no_end_token(folder: Path) -> None:
