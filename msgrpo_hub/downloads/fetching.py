@@ -78,6 +78,8 @@ class Listing:
     """The commit of a repository; empty for a local folder."""
     sizes: Mapping[str, int]
     """Name → size in bytes, for the files in this folder."""
+    original: str = ""
+    """The repository that the card names as the base model: of a quantised copy, the original."""
     folder: Path | None = None
     """The local folder if no download is needed: a folder, or the cache while the Hub cannot be reached."""
 
@@ -165,7 +167,10 @@ def list_files(source: str, revision: str | None = None) -> Listing:
         if revision != info.sha and sizes.get(settings, _LARGEST_SETTINGS) < _LARGEST_SETTINGS:
             path = f"{inside}/{settings}".lstrip("/")
             hf_hub_download(repo, path, revision=revision)  # records the branch's commit in the cache, for offline use
-    return Listing(source=source, commit=str(info.sha), sizes=sizes)
+    bases = getattr(info.card_data, "base_model", None)
+    original = bases[0] if isinstance(bases, list) and bases else bases
+    original = original if isinstance(original, str) and _is_repository(original) else ""
+    return Listing(source=source, commit=str(info.sha), sizes=sizes, original=original)
 
 
 def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
@@ -286,7 +291,7 @@ def fetch(found: Listing, *, weights: bool = True) -> Fetched:
         sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
         names = weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
         _check_size(found, names, LARGEST_BASE)
-    check_config(config, found.source, sum(found.sizes[name] for name in names))
+    check_config(config, found.source, sum(found.sizes[name] for name in names), found.original)
     others = _check_files(found, (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX))
     folder = _download(found, [*others, *(names if weights else [])])
     for name in names if weights else []:
@@ -361,7 +366,7 @@ def _check_size(found: Listing, names: list[str], limit: int) -> None:
 def _missing(found: Listing, name: str) -> UserError:
     """The error for a required file that the source lacks."""
     if any(other.lower().endswith(".gguf") for other in found.sizes):
-        return _gguf_error(found.source)
+        return _gguf_error(found.source, found.original)
     pickled = sorted(other for other in found.sizes if re.fullmatch(r"(pytorch_|adapter_)?model.*\.(bin|pt|pth|ckpt)", other))
     if pickled and name.endswith(".safetensors"):
         return UserError(
@@ -380,8 +385,9 @@ def _missing(found: Listing, name: str) -> UserError:
     )
 
 
-def _gguf_error(source: str) -> UserError:
-    return UserError(f"{source!r} holds GGUF files, which cannot be trained on: use the original model in safetensors")
+def _gguf_error(source: str, original: str = "") -> UserError:
+    such_as = f", such as {original!r}" if original else ""
+    return UserError(f"{source!r} holds GGUF files, which cannot be trained on: use the original model in safetensors{such_as}")
 
 
 def _download(found: Listing, names: list[str]) -> Path:

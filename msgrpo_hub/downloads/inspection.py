@@ -164,7 +164,7 @@ def _switched_on(settings: Mapping[str, Any]) -> dict[str, Any]:
 # ---- bases
 
 
-def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> None:
+def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, original: str = "") -> None:
     """Checks the `config.json` of a base.
 
     `auto_map` passes: the code that it names is not downloaded or run.
@@ -173,13 +173,17 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int) -> N
         config: the content of the file.
         source: name of the model, for the message.
         weight_bytes: size of its weights.
+        original: the model that it is a quantised copy of, for the message; empty if unknown.
 
     Raises:
         UserError: it is quantised, refers to other files or code, or describes a model larger than its weights.
     """
     for part in _objects(config):
         if part.get("quantization_config"):
-            raise UserError(f"{source!r} is quantised (quantization_config): expected plain weights; use the original model")
+            such_as = f", such as {original!r}" if original else ""
+            raise UserError(
+                f"{source!r} is quantised (quantization_config): expected plain weights; use the original model{such_as}"
+            )
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
             if "/" in str(part.get(name)):
                 raise UserError(f"{source!r} is not loaded: its {name} is {_short(part[name])}, which is code; expected 'sdpa'")
