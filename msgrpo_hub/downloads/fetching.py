@@ -260,12 +260,8 @@ def _commit(listing: Listing) -> str:
 # ---- fetching
 
 
-def fetch(found: Listing, *, weights: bool = True) -> Fetched:
+def fetch(found: Listing) -> Fetched:
     """Downloads a base or an adapter, all files at one commit, and checks it.
-
-    Args:
-        found: the listing of the source.
-        weights: False fetches only the settings and the tokenizer of a base.
 
     Raises:
         UserError: the source cannot be downloaded, or a file is missing, too large or malformed.
@@ -286,15 +282,13 @@ def fetch(found: Listing, *, weights: bool = True) -> Fetched:
             chat_template_kwargs=play.chat_template_kwargs if play else {},
         )
     config = _read(found, CONFIG)
-    names = [name for name in found.sizes if name.endswith(".safetensors")]
-    if weights:
-        sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
-        names = weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
-        _check_size(found, names, LARGEST_BASE)
+    sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
+    names = weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
+    _check_size(found, names, LARGEST_BASE)
     check_config(config, found.source, sum(found.sizes[name] for name in names), found.original)
     others = _check_files(found, (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX))
-    folder = _download(found, [*others, *(names if weights else [])])
-    for name in names if weights else []:
+    folder = _download(found, [*others, *names])
+    for name in names:
         read_header(folder / name, found.source)
     return Fetched(source=found.source, commit=found.commit, folder=folder)
 

@@ -21,7 +21,7 @@ from msgrpo_hub.evaluation.scores import judged, score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_keys
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.games import is_remote, make_game
-from msgrpo_hub.players.registry import identity_problems, is_count
+from msgrpo_hub.players.registry import identity_problems
 from msgrpo_hub.rollout import replayed_states, reply_status
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
@@ -159,6 +159,11 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     if kind in ("language model", "entry point") and not is_count(batch):  # they may round by the batch
         messages.append(f"its identity is incomplete: {kind} without a valid batch_size")
     return messages
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a positive integer."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def unchecked(result: Result) -> list[str]:

@@ -104,8 +104,6 @@ class Engine:
     max_rows: int = 512
     kind: EngineName = "auto"
     threads: int | None = None
-    why: str = ""
-    """The reason for the plain forward, and its cost."""
     _forward: FastForward | PlainForward | None = None
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
@@ -221,7 +219,7 @@ class Engine:
         with self._lock:
             if self._forward is None or (slides and not self._checked_window):
                 rows = self.forward_rows
-                self._forward, self.why = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
+                self._forward = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
                 self._checked_window, self._forward.rows, self._weights = slides, rows, ()
                 if self._playing is not None:
                     self._playing.enter_context(self._forward.acting())

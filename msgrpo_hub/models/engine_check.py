@@ -83,10 +83,10 @@ _CHOSEN: WeakKeyDictionary[nn.Module, dict[tuple[EngineName, bool], Choice]] = W
 """The choices for a model, without and with regard to its windows."""
 
 
-def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> tuple[Forward, str]:
-    """The forward for a model, and one line that says why if it is the plain one though the fast one was allowed.
+def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> Forward:
+    """The fastest forward whose log-probabilities match the model's uncached passes.
 
-    Each model is compared once, and the line is logged once.
+    Each model is compared once. A slower forward is logged once, with the reason.
 
     Args:
         model: a causal language model.
@@ -109,8 +109,7 @@ def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: i
                 write_json(stored, asdict(chosen[key]))
         if chosen[key].why:
             log.warning(chosen[key].why)
-    choice = chosen[key]
-    return choice.forward(model), "" if choice.fast else choice.why
+    return chosen[key].forward(model)
 
 
 def _compare(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> Choice:

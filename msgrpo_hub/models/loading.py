@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
-import torch
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
@@ -21,10 +19,8 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import (
     ADAPTER_WEIGHTS,
-    INDEX,
     TEMPLATE,
     VOCABULARIES,
-    WEIGHTS,
     Fetched,
     base_errors,
     base_of,
@@ -32,13 +28,12 @@ from msgrpo_hub.downloads.fetching import (
     list_files,
     read_settings,
 )
-from msgrpo_hub.downloads.inspection import Scalar, parse, read_header, weight_files
+from msgrpo_hub.downloads.inspection import Scalar, read_header
 from msgrpo_hub.downloads.names import POCKET, content_hash, located, no_model, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import THINKING_OFF, read_template, template_of
 from msgrpo_hub.models.context import check_expected, context_limit
 from msgrpo_hub.models.encoding import PromptEncoder
-from msgrpo_hub.models.load_options import Dtype
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
@@ -75,23 +70,6 @@ class ModelFiles:
     def name(self) -> str:
         """The name of the base, for messages."""
         return POCKET if self.base.folder == pocket_path() else self.base.source
-
-    def dtype(self, chosen: Dtype = "auto") -> torch.dtype | None:
-        """The type of the loaded base weights: the chosen one, else the configuration's. None: each tensor keeps its own."""
-        return cast(torch.dtype | None, self.config.dtype if chosen == "auto" else getattr(torch, chosen))
-
-    def weight_bytes(self, dtype: Dtype = "auto") -> int:
-        """Memory of the weights in bytes: the base in a type, an adapter in float32."""
-        single, index, loaded_as = self.base.folder / WEIGHTS, self.base.folder / INDEX, self.dtype(dtype)
-        names = [WEIGHTS] if single.exists() else weight_files(parse(index.read_bytes(), INDEX, self.name), self.name)
-        total = 0
-        for name in names:
-            for kind, shape in read_header(self.base.folder / name, self.name).values():
-                bits = int("".join(filter(str.isdigit, kind.partition("_")[0])) or 8)  # of F32, BF16, F8_E4M3, I64, BOOL
-                size = loaded_as.itemsize if loaded_as is not None and "F" in kind else max(1, bits // 8)
-                total += size * math.prod(shape)
-        added = read_header(self.adapter.folder / ADAPTER_WEIGHTS, self.adapter.source).values() if self.adapter else ()
-        return total + 4 * sum(math.prod(shape) for _, shape in added)
 
     def check_context(self, prompts: Sequence[Prompt], max_new_tokens: int) -> None:
         """Raises `UserError` if the model's context is too short for these prompts and their replies."""

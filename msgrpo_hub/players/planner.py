@@ -51,7 +51,7 @@ def move_values(game: Snake, state: SnakeState) -> Floats:
     Shapes: D = 4 directions of the last move; W = 2^k sets of wanted items left, for the k nearest items with a positive
     reward; S × S cells. V_t[d, w, c] is the value of standing on c with turns t + 1, t + 2, … to come, and
 
-    Q_t[d, w, c] = p_t(c) · death + (1 − p_t(c)) · (r(c, w) + (1 − h_t(c)) · V_t[d, w minus what lies on c, c])
+    Q_t[d, w, c] = p_t(c) · death + (1 − p_t(c)) · (r(c, w) + (1 − h_t(c)) · V_t[d, w without the items on c, c])
 
     is the value of entering c by d on turn t. p_t is the probability that the opponent's head enters c too. h_t is the
     probability that it later runs into the player there, which ends the game. V_{t−1} = max Q_t over neighbours, never
@@ -72,7 +72,7 @@ def move_values(game: Snake, state: SnakeState) -> Floats:
 def _can_go_on(game: Snake, state: SnakeState, cell: Cell) -> bool:
     """Whether the snake, once on a cell, can still make as many moves as it has cells, or survive to the end of the game.
 
-    The plan uses the current body only, and might lead into a pocket that the body closes.
+    The plan uses the current body only, and might lead into a dead end that the body closes.
     """
     food = {cell for item, cells in zip(game.items, state.items, strict=True) if item.grows for cell in cells}
     body = _moved(state.snake, cell, food)

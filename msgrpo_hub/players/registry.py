@@ -226,7 +226,7 @@ class ModelPlayer(ScriptedPlayer):
 
     @classmethod
     def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
-        """`BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision; a full commit must be that of the identity."""
+        """`BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision; a full commit must equal the identity's."""
         at, base, adapter = "(?:@[^@+]+)?", *(re.escape(str(identity.get(field, ""))) for field in ("base", "adapter"))
         form = rf"(?:{base}{at}\+)?{adapter}{at}" if adapter else base + at
         revisions = re.findall(r"@([0-9a-f]{40})(?:\+|$)", name)
@@ -301,7 +301,7 @@ def can_play(name: str, game: Game) -> bool:
 
 
 def identity_problems(name: str, identity: object) -> list[str]:
-    """What is missing or wrong in a player's stored identity, as readable messages.
+    """Lists the missing and invalid fields of a stored identity, as readable messages.
 
     >>> identity_problems("greedy", {"kind": "scripted", "player": "random", "version": 1})
     ["the player is called 'greedy', but its identity is that of another player of kind scripted"]
@@ -326,11 +326,6 @@ def identity_problems(name: str, identity: object) -> list[str]:
     if not kind.fits(name, identity):
         return [f"the player is called {name[:80]!r}, but its identity is that of another player of kind {kind.kind}"]
     return []
-
-
-def is_count(value: object) -> bool:
-    """Whether a value is a positive integer."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _not_default(chat_template_kwargs: Mapping[str, Any], top_k: int, top_p: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Prompts to expect: those of a few episodes of scripted play, for lengths and costs before a model plays."""
+"""Collects the prompts of a few scripted episodes, to check lengths and estimate costs before a model plays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAYERS = ("random-safe", "greedy")
 
 @dataclass
 class RecordingPolicy:
-    """Another policy, whose prompts and replies are kept."""
+    """Wraps a policy and records its prompts and replies."""
 
     policy: Policy
     prompts: list[Prompt] = field(default_factory=list)

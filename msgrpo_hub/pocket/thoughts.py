@@ -1,4 +1,4 @@
-"""What the built-in base can say about a displayed board: its thoughts before an action.
+"""The built-in base's thoughts about a board, which it writes before an action.
 
 `benchmark.pocket` trains the base on these texts; SFT on a scripted player's actions can use them as targets.
 """

@@ -113,7 +113,6 @@ def test_a_model_that_is_computed_otherwise_falls_back_to_its_modules() -> None:
         engine = Engine(model, END)
         assert engine.choose(some_prompts()[0], 10).name == "fast"
         assert_same(sampled(engine, some_prompts()), expected)
-    assert not engine.why, "it is as exact, and not much slower"
 
 
 def test_copies_of_weights_end_with_the_episodes() -> None:

@@ -61,7 +61,7 @@ FAULTS = [(model, fault) for model in MODELS for fault in (wrong_mask, rows_that
 def test_the_fast_engine_is_accepted_also_beyond_the_window(name: str) -> None:
     model = plain_model(real_model(name), "bfloat16")
     beyond = (getattr(model.config, "sliding_window", None) or -2) + 2
-    assert choose_forward(model, "fast", prompt_ids(name)[0], beyond)[0].name == "fast"
+    assert choose_forward(model, "fast", prompt_ids(name)[0], beyond).name == "fast"
 
 
 @pytest.mark.parametrize(("name", "fault"), [*FAULTS, ("gemma-270m", dropped_window)])
