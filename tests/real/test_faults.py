@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,11 @@ def stale_cache(patch: pytest.MonkeyPatch) -> None:
 
 MODELS = ("smollm2-135m", "gemma-270m")
 FAULTS = [(model, fault) for model in MODELS for fault in (wrong_mask, rows_that_do_not_fork, stale_cache)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", MODELS)
