@@ -6,7 +6,11 @@ about a visitor: the state of a tab is in the visitor's page.
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
+import re
+from collections.abc import Sequence
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -14,6 +18,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "100")  # after each reques
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100")
 
 import gradio as gr
+import gradio.mcp
 import opening
 import players
 import tabs
@@ -27,7 +32,7 @@ from rules import LONGEST_TEXT, MOST_STARTS, PRESETS, change_rules, words
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TITLE = "Small models that act"
 
@@ -55,6 +60,9 @@ def options() -> dict[str, Any]:
 ENDPOINTS = (watch, compare, play_step, play_result, words, change_rules, leaderboard, options)
 """What programs can call."""
 
+CALL = re.compile(rf".*/gradio_api/call/(v2/)?({'|'.join(each.__name__ for each in ENDPOINTS)})/?")
+"""The path of a call of an endpoint, whose parameters are given by name under `v2`."""
+
 TABS = {
     "Watch": tabs.watch_tab,
     "Compare": tabs.compare_tab,
@@ -71,8 +79,15 @@ class Page(gr.Blocks):
         return {**super().get_config_file(), "thumbnail": theme.share_address()}
 
 
+class JsonTools(gradio.mcp.GradioMCPServer):
+    """Gradio's tools with answers in JSON; gradio's own answers are Python's text of a value."""
+
+    def postprocess_output_data(self, data: Sequence[Any], root_url: str) -> list[Any]:  # noqa: ARG002
+        return [self.types.TextContent(type="text", text=json.dumps(each, ensure_ascii=False)) for each in data]
+
+
 class Door:
-    """Middleware that refuses large requests and closed paths unread."""
+    """Middleware that refuses large requests and closed paths unread, and calls of an endpoint without its parameters."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -80,14 +95,51 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = None
         if scope["type"] == "http":
-            length = Headers(scope=scope).get("content-length", "")
+            headers = Headers(scope=scope)
+            length = headers.get("content-length", "")
             if scope["path"].partition("/gradio_api/")[2].startswith(CLOSED):
                 refused = JSONResponse({"detail": "the Space takes no files and fetches none"}, 403)
-            elif scope["method"] == "POST" and not length.isdecimal():
+            elif scope["method"] == "POST" and (not length.isdecimal() or "transfer-encoding" in headers):  # the latter counts
                 refused = JSONResponse({"detail": "expected a request with its length"}, 411)
             elif scope["method"] == "POST" and (len(length) > 9 or int(length) > LARGEST_REQUEST):
                 refused = JSONResponse({"detail": f"{length[:20]} bytes: expected at most {LARGEST_REQUEST:,}"}, 413)
+            elif scope["method"] == "POST" and (call := CALL.fullmatch(scope["path"])):
+                receive, body = await read(receive)
+                if wrong := misfit(call[2], body, by_name=bool(call[1])):
+                    refused = JSONResponse({"detail": wrong}, 422)
         await (refused or self.app)(scope, receive, send)
+
+
+async def read(receive: Receive) -> tuple[Receive, bytes]:
+    """The body of a request, and what gives its messages once more."""
+    messages: list[Message] = []
+    while not messages or messages[-1].get("more_body"):
+        messages.append(await receive())
+    left = iter(messages)
+
+    async def again() -> Message:
+        return next(left, None) or await receive()
+
+    return again, b"".join(message.get("body", b"") for message in messages)
+
+
+def misfit(name: str, body: bytes, *, by_name: bool) -> str:
+    """What is wrong with the parameters of a call, which gradio does not tell; empty if nothing is, or the body is no call."""
+    parameters = inspect.signature({each.__name__: each for each in ENDPOINTS}[name])
+    try:
+        given = json.loads(body)
+        values = given if by_name else given.get("data") if isinstance(given, dict) else None
+        if by_name and isinstance(values, dict):
+            parameters.bind(**values)
+        elif not by_name and isinstance(values, list):
+            parameters.bind(*values)
+    except ValueError:
+        return ""
+    except RecursionError:
+        return f"{name}: expected JSON that is not nested so deeply"
+    except TypeError as error:
+        return f"{name}: {error}; expected {', '.join(parameters.parameters) or 'no parameters'}"
+    return ""
 
 
 def build() -> gr.Blocks:
@@ -112,6 +164,7 @@ def build() -> gr.Blocks:
 
 def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
+    gradio.mcp.GradioMCPServer = JsonTools  # type: ignore[misc]
     page = build()
     players.warm_up()
     page.launch(

@@ -65,8 +65,11 @@ def answer(function: Function, given: Any) -> dict[str, Any]:
     """Answers a script of the page, which shows `error` as text."""
     try:
         inspect.signature(function).bind(**given)
+    except TypeError as error:  # not those that the function raises
+        return {"error": str(error)}
+    try:
         found: dict[str, Any] = function(**given)
-    except (TypeError, UserError) as error:
+    except UserError as error:
         return {"error": str(error)}
     return found
 
@@ -151,6 +154,7 @@ def watch_tab() -> None:
     inputs = [game, board, player, beside]
 
     def shown(*given: Any) -> str:
+        validation.number(given[1], what="board")
         return json.dumps({**side_by_side(*given), "at": time.monotonic()})  # the same replay again is another value
 
     def opened(*given: Any) -> tuple[Any, ...]:
@@ -183,6 +187,7 @@ def compare_tab() -> None:
     inputs = [game, board, a, b, episodes]
 
     def run(*given: Any) -> Iterator[Any]:
+        validation.number(given[1], what="board")
         for index, found in enumerate(compare(*given)):  # the replay must not restart while a visitor watches it
             yield present.comparison(found), gr.skip() if index else json.dumps(film(found["film"], given))
 
@@ -200,6 +205,7 @@ def play_tab() -> None:
 
     def begin(game: str, board: int, player: str) -> str:
         players.check_player(player, validation.game(game))
+        validation.number(board, what="board")
         shown = play_step(game, board, []) | {"player": player, "asked": [game, board, player]}
         return json.dumps(shown | {"caption": caption(game, shown["number"])})
 
@@ -271,6 +277,7 @@ def rules_tab() -> None:
 
     def run(game: str, seed: int, player: str, beside: str, *told: Any) -> Iterator[Any]:
         instructions, rules, *given, expected, episodes = told
+        validation.number(seed, what="board")
         answers: dict[str, dict[str, Any]] = {}
         for name in dict.fromkeys(each for each in (player, beside) if each):
             for index, found in enumerate(change_rules(game, seed, name, instructions, rules, given, expected, episodes)):

@@ -22,7 +22,7 @@ def game_ids() -> list[str]:
     return [*GAMES, *(f"{name}:{variant}" for name in shown for variant in VARIANTS)]
 
 
-def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "board") -> int:
+def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "seed") -> int:
     """Returns a whole number in a range. Raises `UserError` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not low <= value <= high:
         raise UserError(f"{what} {str(value)[:30]!r}: expected a whole number from {low} to {high}")

@@ -156,7 +156,7 @@ def questions() -> dict[str, list[Question]]:
     import human
     import replay
     import rules
-    import tabs_to_play
+    import tabs
 
     def asked(function: Any, *given: Any) -> Call:
         names = function.__code__.co_varnames[: len(given)]
@@ -171,7 +171,7 @@ def questions() -> dict[str, list[Question]]:
         best = replay.watch(game, seed, "greedy")["players"][0]
         moves = tuple(best["game"]["actions"][step["action"]] for step in best["steps"])
         plan = PlayedGame(game, seed, moves, player)
-        functions = {"step": human.play_step, "result": tabs_to_play.named_result}
+        functions = {"step": human.play_step, "result": tabs.named_result}
         return PlayedGame(game, seed, moves, player, tuple(as_text(functions[name](**given)) for name, given in plan.requests()))
 
     def told(game: str, change: str, player: str, starts: int) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +11,8 @@ import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.space.served import Served
 
@@ -115,7 +118,7 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
         ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "cannot play"),
         ("/watch", {"game": LAKE, "seed": 0, "player": None}, "unknown player"),
         ("/watch", {"game": ["a"], "seed": 0, "player": "random"}, "expected one such as"),
-        ("/watch", {"game": LAKE, "seed": "three", "player": "random"}, "expected a whole number"),
+        ("/watch", {"game": LAKE, "seed": "three", "player": "random"}, "seed 'three': expected a whole number"),
         ("/words", {"game": SOLO, "preset": ["poisoned"]}, "unknown change"),
         ("/leaderboard", {"game": "", "results": ["a/b"]}, "is not a dataset"),
         ("/watch", {"game": LAKE, "seed": 10**30, "player": "random"}, "expected a whole number"),
@@ -136,6 +139,21 @@ def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, 
     assert said in message
     assert "\n" not in message
     assert len(message) < 600
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("v2/watch", {}, "watch: missing a required argument: 'game'; expected game, seed, player"),
+        ("v2/watch", {"game": LAKE, "seed": 0}, "watch: missing a required argument: 'player'; expected game, seed, player"),
+        ("v2/words", {"game": SOLO, "x": 1}, "words: got an unexpected keyword argument 'x'; expected game, preset"),
+        ("watch", {"data": [LAKE]}, "watch: missing a required argument: 'seed'; expected game, seed, player"),
+        ("options", {"data": [1]}, "options: too many positional arguments; expected no parameters"),
+    ],
+)
+def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served, path: str, body: dict[str, Any], said: str) -> None:
+    answer = httpx.post(f"{space.url}gradio_api/call/{path}", json=body)
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
 
 
 def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> None:
@@ -170,3 +188,31 @@ def test_the_endpoints_are_tools_of_language_models(space: Served) -> None:
     tools = httpx.get(f"{space.url}gradio_api/mcp/schema", timeout=30).json()
     assert {f"/{tool['name']}" for tool in tools} == ENDPOINTS.keys()
     assert all(tool["description"] for tool in tools)
+
+
+def test_a_tool_answers_what_the_endpoint_does_as_json_and_says_what_is_missing(space: Served, client: Client) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("watch", {"game": LAKE, "seed": 3, "player": "lake"}),
+        ("compare", {"game": LAKE, "seed": 0, "player_a": "random", "player_b": "optimal", "episodes": 30}),
+        ("leaderboard", {"game": LAKE}),
+        ("watch", {"game": LAKE, "seed": 3}),
+        ("watch", {"game": LAKE, "seed": 3, "player": "../etc"}),
+    ]
+
+    async def session() -> list[tuple[bool | None, str]]:
+        async with (
+            streamable_http_client(f"{space.url}gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as tools,
+        ):
+            await tools.initialize()
+            answers = [await tools.call_tool(name, given) for name, given in asked]
+            return [(answer.isError, answer.content[0].text) for answer in answers]  # type: ignore[union-attr]
+
+    with ThreadPoolExecutor(1) as alone:  # Playwright's loop runs in the thread of the tests
+        (_, replay), (_, compared), (_, rows), *refused = alone.submit(asyncio.run, session()).result()
+    assert json.loads(replay) == client.predict(**asked[0][1], api_name="/watch")
+    assert json.loads(compared)["episodes"] == 30
+    assert {row["task"] for row in json.loads(rows)} == {LAKE}
+    assert [wrong for wrong, _ in refused] == [True, True]
+    assert "'player' is a required property" in refused[0][1]
+    assert "unknown player '../etc': expected one of random" in refused[1][1]

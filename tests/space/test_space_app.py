@@ -60,6 +60,17 @@ def test_the_space_and_the_report_carry_the_same_replay_player() -> None:
     assert not [path for path in SPACE.glob("*.js") if "function replayPlayer" in path.read_text(encoding="utf-8")]
 
 
+def test_a_bug_is_not_shown_as_the_mistake_of_a_visitor() -> None:
+    import tabs
+
+    def step(game: str) -> dict[str, str]:
+        return {"game": game + 1}  # type: ignore[operator]
+
+    assert tabs.answer(step, {"player": "random"}) == {"error": "missing a required argument: 'game'"}
+    with pytest.raises(TypeError, match="can only concatenate"):
+        tabs.answer(step, {"game": "a"})
+
+
 def test_the_readme_documents_every_endpoint() -> None:
     import app
 

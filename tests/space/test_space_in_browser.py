@@ -196,7 +196,7 @@ def test_an_error_is_shown_as_text_and_fetches_nothing(visit: Visit) -> None:
     write(page, "Player", "random")
     page.get_by_label("Board", exact=True).locator("visible=true").fill("10000")
     page.get_by_role("button", name="Watch", exact=True).click()
-    page.get_by_text("expected a whole number from 0 to 9999").wait_for()
+    page.get_by_text("board '10000': expected a whole number from 0 to 9999").wait_for()
 
 
 def test_the_rules_tab_opens_with_two_agents_and_judges_changed_rules(visit: Visit) -> None:

@@ -42,6 +42,16 @@ def test_a_large_request_is_refused_before_gradio_keeps_it(space: Served) -> Non
     assert answer.json() == {"detail": f"{len(body)} bytes: expected at most 131,072"}
 
 
+def test_a_request_with_two_lengths_is_refused(space: Served) -> None:
+    twice = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
+    assert httpx.post(f"{space.url}gradio_api/queue/join", content=iter([b"{}"]), headers=twice).status_code == 411
+
+
+def test_json_that_is_nested_too_deeply_is_refused(space: Served) -> None:
+    answer = httpx.post(f"{space.url}gradio_api/call/watch", content=b"[" * 100_000)
+    assert (answer.status_code, answer.json()["detail"]) == (422, "watch: expected JSON that is not nested so deeply")
+
+
 @pytest.mark.parametrize(
     "path",
     [
