@@ -15,7 +15,7 @@ import numpy as np
 from msgrpo_hub.episode import EpisodeScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import SIZE, TaskComparison, TaskValues, Verdict, compare_tasks, holm, verdict
-from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names
+from msgrpo_hub.evaluation.results import Result, find_results, identity_of, player_key, player_names
 from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, NO_INTERVAL, Floats, Interval, welch
 from msgrpo_hub.evaluation.summary import plays
 from msgrpo_hub.evaluation.tables import aligned, p_value
@@ -122,6 +122,8 @@ def _check_comparable(first: Result, *others: Result) -> None:
 
 CHECKPOINT = ("base_commit", "adapter_commit", "weights", "server", "player")
 """Fields of an identity that another training seed changes."""
+MAY_DIFFER = (*CHECKPOINT, "base", "adapter", "device", "engine", "batch_size", "torch", "transformers", "peft")
+"""Also the names of folders or repositories, and what changes results by rounding at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +155,9 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
         second: the same of the other method.
 
     Raises:
-        UserError: a side has fewer than 3 checkpoints, two runs of one checkpoint, or checkpoints that have not all played the
-            same tasks; the sides have no task in common; or their rules or episodes differ.
+        UserError: a side has fewer than 3 checkpoints, two runs of one checkpoint, or checkpoints that differ in more than the
+            training seed or have not all played the same tasks; the sides have no task in common; or their rules or episodes
+            differ.
     """
     sides = [_checkpoints(folder) for folder in (first, second)]
     alone = []
@@ -170,10 +173,27 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
     return [replace(row, p_adjusted=p, verdict=verdict(row.difference, p)) for row, p in zip(alone, adjusted, strict=True)]
 
 
+def _common(result: Result) -> dict[str, Any]:
+    """What all checkpoints of a method have in common. The base is part of it if the checkpoint is an adapter."""
+    identity = identity_of(result)
+    has_adapter = "adapter_commit" in identity
+    may_differ = {*MAY_DIFFER} - ({"base_commit"} if has_adapter else set())
+    return {"a trained adapter": has_adapter} | {name: identity[name] for name in sorted(identity.keys() - may_differ)}
+
+
 def _checkpoints(folder: Path) -> dict[str, list[Result]]:
-    """Task → the runs of a method's checkpoints."""
+    """Task → the runs of a method's checkpoints. Raises `UserError` if they are not checkpoints of one method."""
     tasks: dict[str, dict[str, Result]] = {}
-    for result in find_results(folder):
+    results = find_results(folder)
+    first = _common(results[0])
+    for result in results:
+        other = _common(result)
+        for name in first | other:
+            if (a := first.get(name, "none")) != (b := other.get(name, "none")):
+                raise UserError(
+                    f"{results[0].folder} and {result.folder} differ in {name} ({a} and {b}): expected checkpoints of one "
+                    "method, which differ in the training seed alone"
+                )
         checkpoint = str([result.config["identity"].get(field) for field in CHECKPOINT])
         if tasks.setdefault(result.task, {}).setdefault(checkpoint, result) is not result:
             raise UserError(f"two runs of one checkpoint on {result.task} in {str(folder)!r}: expected one run per training seed")

@@ -75,6 +75,42 @@ def test_too_few_seeds_and_the_same_checkpoint_twice_are_refused(tmp_path: Path)
         compare_methods(seeds(tmp_path / "three", "random", 3), enough)
 
 
+def changed(folder: Path, seed: int, **fields: object) -> None:
+    """Changes fields in the identity of a seed's result; None removes one."""
+    [run] = (folder / f"seed-{seed}").iterdir()
+    config = json.loads((run / "config.lock.json").read_text())
+    identity = {**config["identity"], **fields}
+    config["identity"] = {field: value for field, value in identity.items() if value is not None}
+    (run / "config.lock.json").write_text(json.dumps(config))
+    run.rename(run.with_name(run_hash(config)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"temperature": 0.9}, r"differ in temperature \(.* and 0\.9\)"),
+        ({"top_k": 5}, r"differ in top_k \(none and 5\)"),
+        ({"base_commit": "another"}, "differ in base_commit"),
+        ({"adapter_commit": None}, r"differ in a trained adapter \(True and False\)"),
+        ({"adapter_commit": "pocket-0", "torch": "another"}, "two runs of one checkpoint"),
+    ],
+)
+def test_what_differs_in_more_than_the_training_seed_is_no_seed_of_a_method(
+    fields: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
+    changed(second, 2, **fields)
+    with pytest.raises(UserError, match=said):
+        compare_methods(first, second)
+
+
+def test_a_checkpoint_that_was_evaluated_elsewhere_is_a_seed_like_another(tmp_path: Path) -> None:
+    first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
+    changed(second, 2, torch="another", device="cuda", adapter="you/seed-2")
+    [row] = compare_methods(first, second)
+    assert len(row.second) == 3
+
+
 def test_a_checkpoint_that_lacks_a_task_is_named(tmp_path: Path) -> None:
     first, second = seeds(tmp_path / "a", "random", 3), seeds(tmp_path / "b", "pocket", 3)
     [run] = stored_runs("pocket").glob("*/FrozenLake-Slippery-v1/*")
