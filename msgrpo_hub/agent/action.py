@@ -101,12 +101,6 @@ def opened_thought(prompt: str) -> str:
     return found[0] if found else ""
 
 
-def without_opening(text: str) -> str:
-    """A reply without the opening marker at its start, which a template may have written."""
-    found = _THOUGHTS.match(text)
-    return text[found.end() :] if found and found["open"] else text
-
-
 def as_thought(text: str, *, closed: bool = True) -> str:
     """A thought that a server returns in a field of its own, as the start of a reply. It keeps no marker that would end it.
 

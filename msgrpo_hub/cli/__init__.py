@@ -1,4 +1,4 @@
-"""The command line: the only room that parses arguments or prints."""
+"""The command line. No other package parses arguments or prints."""
 
 from __future__ import annotations
 

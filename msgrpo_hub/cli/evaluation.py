@@ -48,7 +48,8 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
         type=read_as(Count),
         default=50,
         metavar="N",
-        help="episodes played at a time. A model on this machine rounds by the batch: another size is another run. Default: 50",
+        help="episodes played at a time. Rounding of a local model depends on the batch size, so another size is another run. "
+        "Default: 50",
     )
     parser.add_argument(
         "--estimate",
@@ -64,7 +65,8 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-repo",
         metavar="REPO",
-        help="keep finished tasks in USER/NAME on the Hub too, a private repository; a new folder begins with those there",
+        help="keep finished tasks in USER/NAME on the Hub too, a private repository; a new folder starts from the tasks stored "
+        "there",
     )
     add_fields(parser, PlayerSettings, "players that are models")
     parser.set_defaults(run=_eval)

@@ -57,7 +57,7 @@ KINDS = {
     ),
     "results": Kind(
         module="hub.results",
-        help="runs of `msgrpo eval`, into a dataset with everybody's",
+        help="runs of `msgrpo eval`, added to a shared dataset of results",
         folder="what `msgrpo eval --output-dir` has filled",
         takes=("message",),
         staged_by=("revision", "create_pr"),
@@ -108,7 +108,7 @@ def add_visibility(parser: argparse.ArgumentParser) -> None:
     """`--private` and `--public`; without either, the user's settings on the Hub decide for a new repository."""
     either = parser.add_mutually_exclusive_group()
     for flag, private in (("--private", True), ("--public", False)):
-        text = f"make a new repository {flag[2:]}; one that exists must be so"
+        text = f"make a new repository {flag[2:]}; an existing repository must have this visibility"
         either.add_argument(flag, dest="private", action="store_const", const=private, default=argparse.SUPPRESS, help=text)
 
 
@@ -123,7 +123,7 @@ def _add_push_flags(flags: argparse.ArgumentParser, hidden: Collection[str] = _S
     flags.add_argument("--revision", metavar="BRANCH", help="a branch instead of main; made where it is missing")
     flags.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
     some("message", "title of the commit")
-    some("base", "who holds the base of the adapter, where that is the built-in one or a folder", metavar="REPO")
+    some("base", "repository of the adapter's base, if the base is built in or a folder", metavar="REPO")
     some("rollouts", "public dataset with the training episodes of the adapter, for its card", metavar="REPO")
     some("adapter", "that the Space shows, USER/NAME[@revision]; without it, the bundled one", metavar="REPO")
     some("hardware", "of the Space, such as zero-a10g")

@@ -71,7 +71,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-repo",
         metavar="REPO",
-        help="keep the run in USER/NAME on the Hub too, a private repository; --resume in a new folder goes on with that run",
+        help="keep the run in USER/NAME on the Hub too, a private repository; --resume in a new folder continues that run",
     )
     parser.add_argument(
         "--checkpoint-every",
@@ -212,7 +212,7 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     if "players" in summary:
         rest = {"episodes": summary["episodes"]}
         print("\n\n".join(table(of_game | rest) for of_game in (summary, *summary.get("other_games", []))))
-    print(f"{summary['seconds_acting']:.0f} s acting, {summary['seconds_training']:.0f} s training", end="")
+    print(f"{summary['seconds_acting']:.0f} s sampling, {summary['seconds_training']:.0f} s training", end="")
     print(f", {summary['seconds']:.0f} s in all with the evaluation\n")
     if why := summary.get("learned_nothing"):
         print(f"It learned nothing: {why}")

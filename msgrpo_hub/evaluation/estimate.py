@@ -134,7 +134,9 @@ def estimate(
         notes.append(f"Replies: of full length, {limit} tokens (--max-new-tokens); shorter ones cost less.")
         notes.append(f"Time: depends on the server, which gets {at_once} calls at a time (--concurrency).")
     else:
-        notes.append(f"Time: from the first turns of each task, at least {FEWEST_TURNS}, with replies as long as they are there.")
+        notes.append(
+            f"Time: extrapolated from the first turns of each task (at least {FEWEST_TURNS}) and the reply lengths in them."
+        )
     return Estimate(player=player.name, calls_at_once=at_once, tasks=tuple(rows), assumptions=tuple(notes))
 
 

@@ -36,7 +36,7 @@ RANKS = (
 DETECTABLE = (
     "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
     "correlation shown (0 where it is –). It has the sign of the difference, unless no such difference can be found\n"
-    "(a player that never fails); none: they find none so often"
+    "(a player that never fails); none: these pairs find no difference that often"
 )
 
 REPEATS = "run to run: standard deviation of the mean reward when the same boards are played again"

@@ -1,7 +1,8 @@
 """Games: rules of Frozen Lake, Snake and toy text, their ids and their seeds. `games.environment` wraps them for gymnasium."""
 
+# `as` marks names that other packages of msgrpo_hub use; they are not public
 from msgrpo_hub.games.game import Game, Scene, Solvable, Transition
-from msgrpo_hub.games.game import is_remote as is_remote  # `as`: for the other rooms, not public
+from msgrpo_hub.games.game import is_remote as is_remote
 from msgrpo_hub.games.game import render_text as render_text
 from msgrpo_hub.games.registry import FURTHER as FURTHER
 from msgrpo_hub.games.registry import GAMES as GAMES

@@ -62,11 +62,6 @@ class Values:
         """The expected return of uniformly random actions."""
         return float(self.uniform[self.rows[state]])
 
-    def of_actions(self, state: Any) -> Floats:
-        """Q*(s, ·) of the actions in the game's order, shape (A,)."""
-        values: Floats = self.q[self.rows[state], :-1]
-        return values
-
     def of(self, state: Any, action: str | None) -> float:
         """Q*(s, a); None means "no action"."""
         return float(self.q[self.rows[state], -1 if action is None else self.actions.index(action)])

@@ -30,7 +30,7 @@ def decisions(result: Result) -> list[tuple[float, bool]]:
     game, found = make_game(LAKE), []
     for episode in result.episodes:
         for state, step in zip(replayed_states(game, episode), episode.steps, strict=False):
-            q = values_at(game, state).of_actions(state)
+            q = np.array([values_at(game, state).of(state, action) for action in game.actions])
             if np.ptp(q) > 1e-9:
                 best = dict(zip(game.actions, q >= q.max() - 1e-9, strict=True))
                 found.append((float(np.mean([*best.values()])), bool(best.get(str(step.action)))))
