@@ -105,7 +105,7 @@ class Clients:
         """A client after a reset, and the result: an idle client, a new one, or the one whose episode is needed last.
 
         Raises:
-            UserError: no server answers, or it has no free session.
+            UserError: no server answers, or it refuses, or it has no free session.
         """
         began = time.monotonic()
         while True:
@@ -118,6 +118,8 @@ class Clients:
             except BaseException as error:
                 client.close()
                 full = isinstance(error, RuntimeError) and "CAPACITY_REACHED" in str(error)
+                if isinstance(error, TimeoutError | RuntimeError) and not full:
+                    raise UserError(f"the OpenEnv server does not answer or refuses ({error})") from error
                 if not isinstance(error, Exception) or not (full or is_lost(error)):
                     raise
                 if full and self._open:

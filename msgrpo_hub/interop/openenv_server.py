@@ -42,10 +42,11 @@ class TurnObservation(Observation):  # type: ignore[misc]
 
 
 class EpisodeState(State):  # type: ignore[misc]
-    """The episode: the same game, seed, member and replies give the same episode."""
+    """The episode: the same game, seed, split, member and replies give the same episode."""
 
     game: str = Field(description="The versioned id of the game.")
     seed: int | None = Field(default=None, description="The seed of the start; None before the first reset.")
+    split: Split | None = Field(default=None, description="The split of the board; None before the first reset.")
     member: int | None = Field(default=None, description="The seed of the dynamics within the episode.")
 
 
@@ -69,7 +70,8 @@ class GameEnvironment(Environment):  # type: ignore[misc]
     ) -> TurnObservation:
         """Starts an episode; arguments as for `start_play`."""
         self._play = play = start_play(self._game, THINK_ACTION, seed, member, split, index)
-        self._state = EpisodeState(game=self._game.id, seed=play.seed, member=play.member, episode_id=str(episode_id or uuid4()))
+        start = {"seed": play.seed, "split": split, "member": play.member}
+        self._state = EpisodeState(game=self._game.id, episode_id=str(episode_id or uuid4()), **start)
         return self._observation(play)
 
     def step(self, action: ReplyAction, timeout_s: float | None = None, **_: Any) -> TurnObservation:  # noqa: ARG002
@@ -96,7 +98,7 @@ class GameEnvironment(Environment):  # type: ignore[misc]
             text=prompt.observation,
             reward=play.steps[-1].reward if play.steps else None,
             done=not play.live,
-            metadata=status(play),
+            metadata=status(play) | {"split": self._state.split},
         )
 
 

@@ -53,6 +53,14 @@ def test_every_start_is_a_training_board_unless_a_split_is_named() -> None:
     assert [start_play(LAKE, THINK_ACTION, seed=seed).seed for seed in seeds] == expected
 
 
+@pytest.mark.parametrize("split", SHARES)
+def test_the_seed_of_an_episode_gives_its_start_again_with_its_split(split: Any) -> None:
+    for seed in range(20):
+        play = start_play(LAKE, THINK_ACTION, seed=seed, split=split)
+        again = start_play(LAKE, THINK_ACTION, seed=play.seed, member=play.member, split=split)
+        assert (again.seed, again.member, again.state) == (play.seed, play.member, play.state)
+
+
 def test_a_group_shares_its_start_and_not_its_dynamics() -> None:
     plays = [start_play(LAKE, THINK_ACTION, seed=1) for _ in range(20)]
     assert len({play.state for play in plays}) == 1

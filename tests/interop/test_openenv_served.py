@@ -101,6 +101,24 @@ def test_a_split_and_an_index_give_the_start(client: Any) -> None:
     assert len(seeds) == 5
 
 
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_the_reported_seed_split_and_member_give_the_episode_again(client: Any, split: str) -> None:
+    def played(**start: Any) -> tuple[dict[str, Any], list[str]]:
+        result, seen = client.reset(**start), []
+        state = client.state()
+        told = {name: state[name] for name in ("seed", "split", "member")}
+        while not result.done:
+            assert {name: result.observation["metadata"][name] for name in told} == told
+            seen.append(result.observation["text"])
+            result = client.step({"reply": "<action>Up</action>"})
+        return told, seen
+
+    for seed in range(6):
+        told, seen = played(seed=seed, split=split)
+        assert told["split"] == split
+        assert played(**told) == (told, seen)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

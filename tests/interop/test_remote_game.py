@@ -127,6 +127,21 @@ def test_a_server_without_a_free_session_is_waited_for_and_then_refused(monkeypa
     assert server.open == []
 
 
+@pytest.mark.parametrize("error", [TimeoutError("no answer within 60 s"), RuntimeError("EXECUTION_ERROR: no such level")])
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_a_late_answer_and_a_refusal_are_one_line_and_close_the_session(
+    method: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    server = Server()
+    monkeypatch.setattr(Walk, method, fails)
+    with pytest.raises(UserError, match=f"the OpenEnv server .*does not answer or refuses .{error}"):
+        episodes(server.game())
+    assert server.open == []
+
+
 def test_the_record_tells_the_states_where_nothing_can_be_simulated_again() -> None:
     server = Server()
     game = server.game()
