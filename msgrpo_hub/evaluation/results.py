@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError, shown
+from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
@@ -65,9 +67,10 @@ def load_result(folder: Path) -> Result:
         if "task" not in config:
             raise ValueError("no task")
         episodes, scores, steps = run_files.read_tables(folder)
-        rewards: list[float | None] = [*(score.reward for score in scores), *(step.reward for e in episodes for step in e.steps)]
-        if None in rewards:
-            raise ValueError("a row has no reward")
+        of_steps = ((step.reward, step.observation, step.completion.text) for episode in episodes for step in episode.steps)
+        needed: list[object] = [score.reward for score in scores] + [episode.game_id for episode in episodes]
+        if None in [*needed, *chain.from_iterable(of_steps)]:
+            raise ValueError("a row has no game, reward, observation or reply")
         failures = run_files.read_failures(folder / run_files.FAILURES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise _unreadable(folder, error) from error
@@ -91,11 +94,13 @@ def find_results(path: Path) -> list[Result]:
     results = [load_result(folder) for folder in find_runs(path)]
     for result in results:
         figures = [result.summary[name] for name in ("reward", "success", "luck_adjusted") if result.summary.get(name)]
-        parts = [(result.config, _CONFIG), (result.summary, _SUMMARY), *((figure, _FIGURE) for figure in figures)]
-        for values, types in parts:
-            for name, kinds in types.items():
-                if name not in values or type(values[name]) not in kinds:
-                    raise _unreadable(result.folder, f"{name} is {shown(values.get(name, 'missing'))}")
+        parts = [(result.config, CONFIG), (result.summary, _SUMMARY), *((figure, _SCORE) for figure in figures)]
+        for values, hints in parts:
+            for name, hint in hints.items():
+                if name not in values:
+                    raise _unreadable(result.folder, f"no {name}")
+                if expected := misfit(values[name], hint):
+                    raise _unreadable(result.folder, f"{name} is {shown(values[name])}, expected {expected}")
         found = {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}
         for name, count in found.items():
             if count != result.summary[name]:
@@ -107,24 +112,23 @@ def _unreadable(folder: Path, why: object) -> UserError:
     return UserError(f"no readable run in {str(folder)!r} ({why}): expected the files that `msgrpo eval` writes")
 
 
-_NUMBER, _NONE = (int, float), type(None)
-_CONFIG: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("player", "task", "task_hash", "suite", "split", "prompt_format", "prompt_format_hash"), (str,)),
-    **{"harness": (int,), "episodes": (int,), "identity": (dict,)},
+CONFIG: dict[str, Any] = {
+    **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
+    **{"prompt_format": str, "prompt_format_hash": str, "episodes": Count},
 }
-"""Types of the values of a configuration."""
-_SUMMARY: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("complete", "above_optimum"), (bool,)),
-    **dict.fromkeys(("episodes", "failed", "steps"), (int,)),
-    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), _NUMBER),
-    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), (dict, _NONE)),
-    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), (*_NUMBER, _NONE)),
-    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), (int, _NONE)),
-    "references": (dict,),
+"""Type hints of the configuration of every run."""
+_SUMMARY: dict[str, Any] = {
+    **dict.fromkeys(("complete", "above_optimum"), bool),
+    **dict.fromkeys(("episodes", "failed", "steps"), int),
+    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), float),
+    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), dict | None),
+    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), float | None),
+    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), int | None),
+    "references": dict,
 }
-"""Types of the values of a summary."""
-_FIGURE: dict[str, tuple[type, ...]] = {"mean": _NUMBER, "low": (*_NUMBER, _NONE), "high": (*_NUMBER, _NONE)}
-"""Types of the values of a score."""
+"""Type hints of the summary of every run."""
+_SCORE: dict[str, Any] = {"mean": float, "low": float | None, "high": float | None}
+"""Type hints of a score with its interval."""
 
 
 def run_tables(

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import Result, load_result
+from msgrpo_hub.evaluation.results import CONFIG, Result, load_result
 from msgrpo_hub.evaluation.suites import HARNESS, repeats_of
-from msgrpo_hub.evaluation.verify import KEYS, not_replayed, problems
+from msgrpo_hub.evaluation.verify import not_replayed, problems
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import matches
@@ -93,8 +93,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _check_config(config: Mapping[str, Any]) -> None:
     """Checks keys and values that are computed with or printed before the run is replayed."""
-    if config.keys() - {"repeats"} != KEYS:
-        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(KEYS))}")
+    if config.keys() - {"repeats"} != CONFIG.keys():
+        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(CONFIG))}")
     if type(config["harness"]) is not int or config["harness"] != HARNESS:
         raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
     episodes, repeats, identity = config["episodes"], config.get("repeats", 2), config["identity"]
@@ -104,7 +104,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
         raise UserError(f"its number of repeats is not between 2 and {max(_MOST_EPISODES // episodes, 2):,}")
     if not isinstance(identity, dict) or len(identity) > 40 or "kind" not in identity:
         raise UserError("its identity does not say what kind of player it is")
-    if not all(map(_is_name, [*(config[key] for key in KEYS - {"harness", "identity", "episodes"}), *identity])):
+    if not all(map(_is_name, [*(config[key] for key in CONFIG.keys() - {"harness", "identity", "episodes"}), *identity])):
         raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
     if not all(value is None or _is_number(value) for value in map(identity.get, ("temperature", "max_new_tokens"))):
         raise UserError("its temperature or its token limit is not a number")

@@ -14,15 +14,16 @@ from typing import Any
 import pyarrow as pa
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, format_hash
-from msgrpo_hub.episode import Episode
-from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import Result, find_runs, load_result, run_hash, run_tables
+from msgrpo_hub.episode import Episode, StepScore
+from msgrpo_hub.errors import UserError, shown
+from msgrpo_hub.evaluation.results import CONFIG, Result, find_runs, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import judged, score_episode, score_steps
 from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_keys
 from msgrpo_hub.evaluation.summary import run_summary
+from msgrpo_hub.fields import misfit
 from msgrpo_hub.games import is_remote, make_game
 from msgrpo_hub.players.registry import identity_problems
-from msgrpo_hub.rollout import replayed_states, reply_status
+from msgrpo_hub.rollout import reply_status
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
 from msgrpo_hub.storage.shards import missing_updates, read_shard, read_table, shards
@@ -32,12 +33,6 @@ NOT_CHECKED = "who gave the replies"
 
 REPLAYED = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
 """Below a table of replayed runs."""
-
-KEYS = {
-    *("harness", "player", "identity", "task", "task_hash", "suite", "split", "episodes"),
-    *("prompt_format", "prompt_format_hash"),
-}
-"""Keys of the configuration of every run."""
 
 ROUNDING = 1e-9
 """Tolerance for exact values and intervals, since processors add in different orders. Rewards must be equal."""
@@ -87,8 +82,6 @@ def verify(folder: Path) -> list[dict[str, Any]]:
             rows.append(row | {"problems": messages, "unchecked": [] if messages else unchecked(result)})
         except UserError as error:
             rows.append(row | {"problems": [str(error)], "unchecked": []})
-        except (LookupError, TypeError, ValueError, AttributeError) as error:  # values that no run has
-            rows.append(row | {"problems": [f"its files cannot be read ({error})"], "unchecked": []})
     return rows
 
 
@@ -97,9 +90,13 @@ def problems(result: Result) -> list[str]:
     config = result.config
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
-    if messages := claim_problems(config):
+    try:
+        messages = claim_problems(config)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # values that no run has
+        messages = [f"its configuration cannot be read ({error})"]
+    if messages:
         return messages
-    game, messages = make_game(result.task), []
+    game = make_game(result.task)
     if config["task_hash"] != (now := hash_of(result.task)):
         messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
     built_in = PROMPT_FORMATS.get(result.prompt_format)
@@ -122,14 +119,16 @@ def problems(result: Result) -> list[str]:
     for number, episode in enumerate(result.episodes):
         try:
             steps = score_steps(game, episode)
-            found = reply_problems(episode, built_in)
+            found = reply_problems(episode, steps, built_in)
             scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
             if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
                 found.append("its scores do not follow from its steps")
         except ValueError as error:
             found = [str(error)]
         messages += [f"episode {number}: {problem}" for problem in found]
-    near = result.summary.get("near_draws")
+    near, replies = result.summary.get("near_draws"), [step.completion for episode in result.episodes for step in episode.steps]
+    if near is not None and (misfit(near, int) or not 0 <= near <= sum(reply.reply_tokens or 1 for reply in replies)):
+        return [*messages, "its number of near draws does not fit its replies"]
     if not messages and not agree(run_summary(config, result.episodes, result.scores, result.steps, near), result.summary):
         messages.append("the summary does not follow from the episodes")
     return messages
@@ -139,11 +138,14 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     """What is wrong with the harness, the suite and the identity in a configuration, as readable messages."""
     if type(config.get("harness")) is not int or config["harness"] != HARNESS:
         return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
-    if missing := sorted(KEYS - config.keys()):
+    if missing := sorted(CONFIG.keys() - config.keys()):
         return [f"its configuration lacks {', '.join(missing)}"]
     counts = (config["episodes"], config.get("repeats", 1))
     if not all(map(is_count, counts)) or config["split"] not in ("validation", "test"):
         return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
+    for name, hint in CONFIG.items():
+        if expected := misfit(config[name], hint):
+            return [f"its configuration has {name} = {shown(config[name])}: expected {expected}"]
     messages = []
     if suite := built_in_suite(str(config["suite"])):
         if (config["episodes"], config["split"]) != (suite.episodes, suite.split):
@@ -183,23 +185,19 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
     return messages
 
 
-def reply_problems(episode: Episode, prompt_format: PromptFormat | None) -> list[str]:
+def reply_problems(episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None) -> list[str]:
     """Steps whose action, status or legality is wrong, as readable messages.
 
     Args:
-        episode: the record.
+        episode: a record that replays.
+        scores: of its steps.
         prompt_format: parses its replies; None if the format is not built in.
-
-    Raises:
-        ValueError: the record does not replay.
     """
     game, messages = make_game(episode.game_id), []
-    states = replayed_states(game, episode)
-    for turn, (step, state) in enumerate(zip(episode.steps, states, strict=False), 1):
+    for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), 1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
             messages.append(f"turn {turn}: its reply does not parse to {step.action!r}")
-        legal = step.action in game.legal_actions(state)
-        if step.legal != legal or step.status != reply_status(step.action, step.completion):
+        if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
     return messages
 
@@ -255,8 +253,9 @@ def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]
     """What disagrees with the rules in one episode, as readable messages."""
     origin = origin_of(head)
     try:
-        messages = reply_problems(rollout.episode, PROMPT_FORMATS.get(rollout.prompt_format))
-        expected_head, expected_steps = rows_of(rollout, origin, judged(rollout.episode) if origin else None)
+        scores = judged(rollout.episode)
+        messages = reply_problems(rollout.episode, scores[0], PROMPT_FORMATS.get(rollout.prompt_format))
+        expected_head, expected_steps = rows_of(rollout, origin, scores if origin else None)
     except (UserError, ValueError, TypeError) as error:
         return [str(error)]
     compared = [("", dict.fromkeys(EPISODE_COLUMNS) | expected_head, head)]
@@ -278,7 +277,8 @@ def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
         rollouts = read_rollouts(*read_shard(heads, steps))
         for rollout in rollouts:
             episode = rollout.episode
-            for problem in reply_problems(episode, PROMPT_FORMATS.get(rollout.prompt_format)):
+            scores = score_steps(make_game(episode.game_id), episode)
+            for problem in reply_problems(episode, scores, PROMPT_FORMATS.get(rollout.prompt_format)):
                 raise ValueError(f"seed {episode.seed}, member {episode.member}: {problem}")
     except UserError:
         raise

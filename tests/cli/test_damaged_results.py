@@ -120,3 +120,14 @@ def test_a_value_that_is_missing_or_of_another_type_is_one_line(played: Path, tm
                 find_results(tmp_path)
             [row] = verify(tmp_path)
             assert row["problems"], (key, changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [(FILES[0], "episodes", 0), (FILES[0], "episodes", 10**7), (FILES[1], "steps", True)]
+)
+def test_a_number_that_no_run_has_is_one_line(name: str, key: str, value: object, played: Path, tmp_path: Path) -> None:
+    shutil.copytree(played / "random", tmp_path / "run")
+    [file] = (tmp_path / "run").rglob(name)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(UserError, match=f"{key} is {value}, expected "):
+        find_results(tmp_path)

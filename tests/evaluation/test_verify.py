@@ -16,13 +16,14 @@ import pytest
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import scores
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.scripted import choose_random
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.rollout import play_episodes, replayed_states
 from msgrpo_hub.storage import run_files
 from tests.evaluation.tampering import SLIPPERY, SNAKE, Rows, found, paths, put, rewrite, rewrite_json
 
@@ -106,6 +107,37 @@ def test_one_wrong_run_among_others_is_the_one_that_is_named(played: Path, tmp_p
     [file] = [path for path in (tmp_path / "all").rglob("steps.parquet") if SLIPPERY in path.parts]
     rewrite(load_result(file.parent), "steps", put(0, reward=1.0))
     assert [bool(row["problems"]) for row in verify(tmp_path / "all")] == [True, False, False]
+
+
+@pytest.mark.parametrize("near", ["many", {"of": 1}, [1], -5, 1.0, True, 10**6])
+def test_a_number_of_near_draws_that_the_replies_cannot_have_is_found(near: object, lake: Result) -> None:
+    rewrite_json(lake, "results.json", lambda values: values.update(near_draws=near))
+    assert found(lake) == "its number of near draws does not fit its replies"
+    rewrite_json(lake, "results.json", lambda values: values.update(near_draws=0))
+    assert found(lake) == ""
+
+
+@pytest.mark.parametrize("name", ["score_steps", "score_episode", "run_summary"])
+def test_a_fault_of_our_scoring_is_not_blamed_on_the_run(name: str, lake: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: object) -> None:
+        raise KeyError("a fault")
+
+    monkeypatch.setattr(f"msgrpo_hub.evaluation.verify.{name}", faulty)
+    with pytest.raises(KeyError, match="a fault"):
+        verify(lake.folder)
+
+
+@pytest.mark.parametrize("column", ["reply", "observation", "reward", "game"])
+def test_a_row_without_a_value_is_one_line(column: str, lake: Result) -> None:
+    rewrite(lake, "episodes" if column == "game" else "steps", put(0, **{column: None}))
+    assert found(lake).startswith("no readable run in ")
+
+
+def test_each_episode_is_replayed_once(lake: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+    monkeypatch.setattr(scores, "replayed_states", lambda game, episode: played.append(episode) or replayed_states(game, episode))
+    assert found(lake) == ""
+    assert played == lake.episodes
 
 
 def test_an_episode_of_nothing_is_found(lake: Result) -> None:

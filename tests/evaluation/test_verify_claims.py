@@ -78,6 +78,14 @@ def test_a_configuration_that_lacks_something_is_found(key: str, lake: Result) -
     )
 
 
+@pytest.mark.parametrize("name", ["task", "player", "suite", "prompt_format", "prompt_format_hash", "task_hash", "identity"])
+def test_a_value_of_another_type_is_found(name: str, lake: Result) -> None:
+    config = lake.config | {name: [1]}
+    (lake.folder / "config.lock.json").write_text(json.dumps(config))
+    said = found(replace(lake, folder=lake.folder.rename(lake.folder.with_name(run_hash(config)))))
+    assert said.startswith(f"its configuration has {name} = [1]: expected ")
+
+
 # ---- the player
 
 
