@@ -33,8 +33,10 @@ from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import Game
 from msgrpo_hub.models.attention import base_of
 from msgrpo_hub.models.devices import check_device, default_threads, free_cores, free_memory, gpu
+from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.token_tree import common_prefix
+from msgrpo_hub.models.weights import copied_bytes
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.config import TrainConfig
@@ -142,17 +144,19 @@ def memory_needed(
     linear = [m for m in base.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
     linear = [m for m in linear if m is not base.get_output_embeddings()]
 
-    # 1) sampling: merged weights; per reply its keys and values, activations and logits
+    # 1) sampling: merged weights and oneDNN's copies; per reply its keys and values, activations and logits; cached logits
     rows = min(episodes, agent.max_rows)
     heads = getattr(text, "num_attention_heads", 0)
     head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
     kept = 2 * text.num_hidden_layers * (text.to_dict().get("num_key_value_heads") or heads) * head * size
     of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max(m.out_features for m in linear) * size
     merged = sum(m.weight.nbytes for m in linear) if model.dtype.itemsize == 4 else 0
-    sampling = merged + rows * of_row
+    horizon = max(game.horizon for game in games)
+    cached = min(CAPACITY, episodes * horizon * agent.max_new_tokens * text.vocab_size * size)
+    sampling = merged + copied_bytes(base) + rows * of_row + cached
 
     # 2) training: the inputs and outputs of the layers, attention within trees, and logits in chunks
-    tokens = max(tail, min(token_budget - prefix, learned * max(game.horizon for game in games) * tail))
+    tokens = max(tail, min(token_budget - prefix, learned * horizon * tail))
     tree = min(tokens, 4 * tail)
     inputs = 4 if cpu else size
     inside = (prefix + tokens) * sum(inputs * m.in_features + size * m.out_features for m in linear)

@@ -9,10 +9,14 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from torch import nn
 from transformers import AutoTokenizer
 
 from msgrpo_hub.episode import Step
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models import weights
+from msgrpo_hub.models.engine import CAPACITY
+from msgrpo_hub.models.weights import HAS_ONE_DNN
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
 from msgrpo_hub.training.machine import memory_needed
@@ -54,6 +58,22 @@ def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(config: T
     needed = memory_needed(trainer.agent, trainer.starts.games.values(), episodes=1, learned=32, token_budget=1024)
     assert sum(kept.values()) / 1.25 < [*needed.values()][-1] < sum(kept.values()) * 1.25
     assert needed["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
+
+
+def test_sampling_includes_cached_logits_and_the_copies_of_one_dnn(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(config)
+
+    def sampling() -> float:
+        games = trainer.starts.games.values()
+        return memory_needed(trainer.agent, games, episodes=10**4, learned=1, token_budget=1)["sampling 512 replies"]
+
+    full = sampling()
+    monkeypatch.setattr(machine, "CAPACITY", CAPACITY - 10**6)
+    assert full - sampling() == 10**6
+    monkeypatch.setattr(weights, "LARGE", 1)
+    linear = [layer for layer in trainer.model.modules() if type(layer) is nn.Linear]
+    copies = HAS_ONE_DNN * sum(layer.weight.nbytes for layer in linear)
+    assert sampling() == full - 10**6 + copies
 
 
 def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
