@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -29,6 +30,9 @@ except ImportError:  # huggingface_hub 1 comes with httpx
 
 KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
 """The environment variable with the key for servers outside Hugging Face."""
+
+PART = 6
+"""Number of successive characters of a secret that no message may contain."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -55,7 +59,7 @@ class RequestError(Exception):
         return self.status in (0, 408, 429) or self.status >= 500
 
 
-def request(method: str, url: str, body: Any = None, *, timeout: float) -> Any:
+def request(method: str, url: str, body: Any = None, *, timeout: float, direct: bool = False) -> Any:
     """Sends a request with the user's key for this server. Redirects are followed.
 
     Args:
@@ -63,6 +67,7 @@ def request(method: str, url: str, body: Any = None, *, timeout: float) -> Any:
         url: the full URL; it may contain user, password and query.
         body: sent as JSON.
         timeout: seconds without a byte after which the request fails.
+        direct: whether the server is of the user's own network: HF_HUB_OFFLINE and proxies do not apply, as on this machine.
 
     Returns:
         The parsed JSON of the response; its text if it is not JSON.
@@ -71,7 +76,7 @@ def request(method: str, url: str, body: Any = None, *, timeout: float) -> Any:
         RequestError: no response, or a status other than 2xx.
         UserError: the key cannot be sent, or the network is switched off.
     """
-    key, local = key_for(url), urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    key, local = key_for(url), direct or urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     if is_offline_mode() and not local:
         raise UserError(f"HF_HUB_OFFLINE forbids requests to {urlsplit(url).hostname}: unset it to use this server")
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -130,11 +135,24 @@ def without_secrets_of(url: str, text: str) -> str:
     """A server's message on one line, of at most 200 characters, without the key and the URL's user, password and query."""
     parts = urlsplit(url)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    secrets = [key_for(url), b64encode(f"{user}:{password}".encode()).decode(), user, password]
-    text = plain(" ".join(text.split()))
-    for secret in [*secrets, *(value for _, value in parse_qsl(parts.query))]:
-        text = text.replace(secret, "***") if len(secret) > 5 else text
+    secrets = [b64encode(f"{user}:{password}".encode()).decode(), user, password, *(value for _, value in parse_qsl(parts.query))]
+    text = plain(" ".join(text[:5000].split()))
+    for secret in [key_for(url), *(secret for secret in secrets if len(secret) >= PART)]:
+        text = without_parts_of(secret, text)
     return text[:200]
+
+
+def without_parts_of(secret: str, text: str) -> str:
+    """Hides every part of a secret that has `PART` characters: servers quote a key whole, shortened or without its middle.
+
+    >>> without_parts_of("sk-very-secret", "not with Bearer sk-very-secret, sk-very-… or …y-secret")
+    'not with Bearer ***, ***… or …***'
+    """
+    size, shown = min(PART, len(secret)), list(text)
+    for start in range(len(text) - size + 1) if secret else ():
+        if text[start : start + size] in secret:
+            shown[start : start + size] = ["\0"] * size
+    return re.sub("\0+", "***", "".join(shown))
 
 
 def seconds_to_wait(retry_after: str) -> float:

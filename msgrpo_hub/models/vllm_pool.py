@@ -2,8 +2,8 @@
 
 A server is ready once it has loaded and passed the checks of the current version of the adapter (`vllm_server.Probes`). It stays
 ready until one of its requests fails; then it must load and pass again before it gets another request. So a server that
-restarted, hung or lost the adapter never contributes a reply unnoticed. The threads that wait for replies do this work: a thread
-that needs a server first prepares one that is due.
+restarted, hung or lost the adapter never contributes a reply unnoticed. The threads that wait for replies do this work: before a
+thread takes a server, it prepares any server whose next attempt is due.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Finish
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.http_client import RequestError, pause_after
+from msgrpo_hub.models.http_client import RequestError, in_threads, pause_after
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.vllm_server import Probes, Reply, Version, VllmServer
@@ -77,11 +77,13 @@ class VllmPool:
         self._changed = Condition()
 
     def publish(self, version: Version) -> None:
-        """Makes this the only version that replies. Returns when a first server is ready. Raises as `sample` does."""
+        """Makes this the only version that replies, and prepares all servers at the same time.
+
+        Returns when each server is ready or has failed once, and at least one is ready. Raises as `sample` does.
+        """
         with self._changed:
             self._version = version
-        member, _ = self._take()
-        self._release(member)
+        in_threads(lambda _: self._release(self._take()[0]), range(len(self._members)), len(self._members))
 
     def sample(
         self, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Sequence[int]

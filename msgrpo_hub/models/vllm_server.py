@@ -102,7 +102,7 @@ class VllmServer:
 
     def check_health(self) -> None:
         """Raises `RequestError` unless the server reports within ten seconds that it is healthy."""
-        request("GET", f"{self.url}/health", timeout=min(10.0, self.timeout))
+        request("GET", f"{self.url}/health", timeout=min(10.0, self.timeout), direct=True)
 
     def unload(self, name: str) -> None:
         """Unloads an adapter; a missing one is not an error."""
@@ -166,7 +166,7 @@ class VllmServer:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, or_none: bool = False) -> Any:
         """The JSON of a response, or its text; with `or_none`, None for status 404."""
         try:
-            return request(method, self.url + path, body, timeout=self.timeout)
+            return request(method, self.url + path, body, timeout=self.timeout, direct=True)
         except RequestError as error:
             if error.status == 404 and or_none:
                 return None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Barrier
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.models import http_client
+from msgrpo_hub.models.http_client import RequestError
 from msgrpo_hub.models.vllm_pool import VllmPool
 from msgrpo_hub.models.vllm_server import (
     LARGEST_DISTANCE,
@@ -59,6 +63,36 @@ def refusal(server: VllmLoopback, longest: int = 0) -> str:
         pool.publish(VERSION)
     pool.close()
     return str(refused.value)
+
+
+def test_all_servers_are_prepared_at_once_and_one_that_fails_does_not_end_the_run() -> None:
+    meeting = Barrier(3)
+
+    def check_server(server: Mock) -> None:
+        meeting.wait(10)
+        if server.url == "2":
+            raise RequestError("HTTP 503")
+
+    servers = [Mock(spec=VllmServer, url=str(k)) for k in range(3)]
+    pool = VllmPool(servers, Mock(spec=Probes, check_server=check_server), pause=100.0)
+    pool.publish(VERSION)
+    assert [member.server.url for member in pool.ready] == ["0", "1"]
+    assert all(member.in_flight == 0 for member in pool.ready)
+
+
+@pytest.mark.parametrize("obstacle", ["offline", "proxy"])
+def test_a_server_on_another_machine_is_asked_offline_and_without_a_proxy(
+    server: VllmLoopback, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_client._client.cache_clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", obstacle == "offline")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    remote = VllmServer(url=server.url.replace("127.0.0.1", "127.1"))  # the client takes this name for that of another machine
+    remote.check_health()
+    assert remote.max_model_len() == MAX_MODEL_LEN
+    with pytest.raises(RequestError if obstacle == "proxy" else UserError):
+        http_client.request("GET", f"{remote.url}/health", timeout=5)
+    http_client._client.cache_clear()
 
 
 @pytest.mark.parametrize(
