@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,8 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.devices import choose_device, gpu
 from msgrpo_hub.models.load_options import DeviceMap, Dtype
 from msgrpo_hub.models.loading import LOCAL, unusable
+
+log = logging.getLogger(__name__)
 
 
 def load_base(
@@ -47,6 +50,8 @@ def load_base(
     for name in ("attn_implementation", "experts_implementation"):  # None is transformers' own choice
         given = getattr(config, f"_{name}")
         options[name] = given if given in ("eager", "sdpa") else None
+        if given != options[name]:
+            log.warning("%r asks for %s = %r: loaded with 'sdpa' or 'eager' instead", found.source, name, given)
     if device_map == "auto":
         options["device_map"] = "auto"
     if load_in_4bit:

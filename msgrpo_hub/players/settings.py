@@ -17,7 +17,7 @@ Mode = Literal["generate", "score"]
 
 
 _OWN_FIELDS = {
-    *("model", "messages", "stream", "n", "seed", "logprobs", "return_token_ids"),
+    *("model", "messages", "stream", "n", "seed"),
     *("temperature", "max_tokens", "max_completion_tokens", "top_k", "top_p"),
 }
 """Fields of a request that `extra_body` cannot change: the identity would state other settings than the run used."""

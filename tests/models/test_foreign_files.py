@@ -72,13 +72,15 @@ def test_a_tokenizer_that_transformers_cannot_read_is_one_line(folder: Path, nam
     ids=str,
 )
 def test_settings_that_need_not_be_followed_do_not_keep_a_model_from_playing(
-    folder: Path, prompts: list[Prompt], changes: dict[str, Any]
+    folder: Path, prompts: list[Prompt], caplog: pytest.LogCaptureFixture, changes: dict[str, Any]
 ) -> None:
-    """PyTorch computes the attention of a package that is not installed."""
+    """PyTorch computes the attention of a package that is not installed, and a line says so."""
     edit(folder / "config.json", **changes)
     agent = load(folder, max_new_tokens=2)
     assert agent.complete(prompts[:1], rngs(1))
     assert agent.model.config._attn_implementation == "sdpa"
+    lines = [message for message in caplog.messages if "loaded with 'sdpa' or 'eager' instead" in message]
+    assert len(lines) == sum("implementation" in name for name in changes)
 
 
 def test_end_tokens_that_are_no_tokens_are_left_out(folder: Path, prompts: list[Prompt]) -> None:
