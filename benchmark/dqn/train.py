@@ -28,7 +28,7 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.players.dqn import DqnPlayer, QNetwork, centred
+from msgrpo_hub.players.dqn import Networks, QNetwork, centred
 from msgrpo_hub.rollout import play_episodes
 
 ENVIRONMENTS = 8
@@ -85,7 +85,7 @@ def validation_reward(model: DQN, game_id: str, episodes: int = 200) -> float:
     names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
     network = QNetwork(tuple((tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in names))
     episode_keys = [(episode_seed(game_id, "validation", index), 0) for index in range(episodes)]
-    policy = ScriptedPolicy(DqnPlayer(Path(), {game_id: network}).choose)
+    policy = ScriptedPolicy(Networks(Path(), {game_id: network}).choose)
     return float(np.mean([episode.reward for episode in play_episodes(make_game(game_id), policy, episode_keys)]))
 
 

@@ -16,7 +16,7 @@ from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import NONE, Row, aligned, short
 from msgrpo_hub.games import Game, make_game
-from msgrpo_hub.players.registry import identify
+from msgrpo_hub.players.registry import ServedPlayer, find_player, identify
 from msgrpo_hub.players.sample_play import RecordingPolicy, prompts_of, scripted_prompts
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
@@ -98,7 +98,7 @@ def estimate(
         UserError: as for `evaluate`.
     """
     tasks, limit = known_tasks(name, suite), settings.max_new_tokens
-    served = name.partition(":")[0] in ("endpoint", "provider")
+    served = isinstance(find_player(name), ServedPlayer)
     player = identify(name, settings, prompts_of([make_game(task) for task in tasks], find_format(suite.prompt_format)))
     prompt_format, encoder = asked_in(player, suite), getattr(player.policy, "encoder", None)
     end, most, rows = time.monotonic() + seconds, 0, []

@@ -87,7 +87,7 @@ def _fit(layers: Sequence[tuple[Floats, Floats]]) -> bool:
 
 
 @dataclass(frozen=True)
-class DqnPlayer:
+class Networks:
     """Plays each game with its own network."""
 
     folder: Path
@@ -116,7 +116,7 @@ def load_dqn(folder: str | Path) -> ScriptedPolicy:
     files = [Path(folder, f"{game_id}.safetensors") for game_id in trained_games(folder)]
     if not files:
         raise UserError(f"no DQN in {str(folder)!r}: expected <game id>.safetensors there, from `python -m benchmark.dqn.train`")
-    return ScriptedPolicy(DqnPlayer(Path(folder), {path.stem: read_network(path) for path in files}).choose)
+    return ScriptedPolicy(Networks(Path(folder), {path.stem: read_network(path) for path in files}).choose)
 
 
 def trained_games(folder: str | Path) -> tuple[str, ...]:

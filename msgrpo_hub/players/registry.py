@@ -11,11 +11,12 @@ import hashlib
 import importlib.metadata
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
@@ -25,6 +26,7 @@ from msgrpo_hub.downloads.names import (
     built_in_adapters,
     content_hash,
     exists,
+    is_folder,
     named,
     public_name,
     split_adapter,
@@ -39,6 +41,9 @@ from msgrpo_hub.players.scripted import KNOWS as KNOWS
 from msgrpo_hub.players.scripted import SAMPLING as SAMPLING
 from msgrpo_hub.players.scripted import SCRIPTED as SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
+
+if TYPE_CHECKING:
+    from msgrpo_hub.downloads.fetching import Sources
 
 VERSION = 1
 """Version of the scripted players, raised when one of them changes how it plays."""
@@ -68,24 +73,28 @@ class Player:
 
 
 @dataclass(frozen=True)
-class ScriptedPlayer:
-    """A player of `SCRIPTED`. Also the base class of the other kinds."""
+class PlayerKind(ABC):
+    """A kind of player, with the name of one."""
 
     name: str
     """The name that the user gave."""
 
-    kind: ClassVar[str] = "scripted"
+    kind: ClassVar[str]
     batched: ClassVar[bool] = False
-    required: ClassVar[tuple[str, ...]] = ("player", "version")
+    required: ClassVar[tuple[str, ...]]
     """The fields of a valid identity; the first one holds the player's name."""
 
-    def knows(self, game: Game) -> bool:
+    def knows(self, game: Game) -> bool:  # noqa: ARG002
         """Whether the player can play a game."""
-        return self.name not in KNOWS or bool(KNOWS[self.name](base_game(game)))
+        return True
 
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
-        """The player, ready to play. Arguments and errors as for `identify`."""
-        return self._player(ScriptedPolicy(SCRIPTED[self.name]), {"player": self.name, "version": VERSION})
+    @abstractmethod
+    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:
+        """The policy alone, without its identity. Arguments and errors as for `identify`."""
+
+    @abstractmethod
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+        """The policy with its identity. Arguments and errors as for `identify`."""
 
     def _player(self, policy: Policy, identity: dict[str, Any], name: str = "", folder: str = "") -> Player:
         name = name or self.name
@@ -103,7 +112,23 @@ class ScriptedPlayer:
         return bool(name == identity[cls.required[0]])
 
 
-class DqnPlayer(ScriptedPlayer):
+class ScriptedPlayer(PlayerKind):
+    """A player of `SCRIPTED`."""
+
+    kind = "scripted"
+    required = ("player", "version")
+
+    def knows(self, game: Game) -> bool:
+        return self.name not in KNOWS or bool(KNOWS[self.name](base_game(game)))
+
+    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
+        return ScriptedPolicy(SCRIPTED[self.name])
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+        return self._player(self.policy(settings, expected_prompts), {"player": self.name, "version": VERSION})
+
+
+class DqnPlayer(PlayerKind):
     """`dqn:FOLDER`: trained Q-networks."""
 
     kind = "dqn"
@@ -112,23 +137,26 @@ class DqnPlayer(ScriptedPlayer):
     def knows(self, game: Game) -> bool:
         return game.id.partition(":")[0] in trained_games(self.name.removeprefix("dqn:"))
 
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
+        return load_dqn(self.name.removeprefix("dqn:"))
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
         folder = Path(self.name.removeprefix("dqn:"))
         shown = f"dqn:{folder.name}" if folder.is_absolute() else self.name
-        return self._player(load_dqn(folder), {"weights": content_hash(folder)}, shown)
+        return self._player(self.policy(settings, expected_prompts), {"weights": content_hash(folder)}, shown)
 
     @classmethod
     def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:  # noqa: ARG003
         return name.startswith("dqn:")
 
 
-class ServedPlayer(ScriptedPlayer):
+class ServedPlayer(PlayerKind):
     """`endpoint:URL#MODEL` or `provider:NAME/MODEL`: a model behind a server."""
 
     kind = "endpoint"
     required = ("server", "temperature", "max_new_tokens")
 
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
         if settings.mode == "score":
             shown = without_secrets(self.name)
             raise UserError(f"{shown!r} is behind a server, which cannot score given replies: use --mode generate")
@@ -137,38 +165,47 @@ class ServedPlayer(ScriptedPlayer):
         extra: dict[str, Any] = {"top_k": settings.top_k} if settings.top_k else {}
         extra |= {"top_p": settings.top_p} if settings.top_p != 1 else {}
         extra |= {"chat_template_kwargs": dict(settings.chat_template_kwargs)} if settings.chat_template_kwargs else {}
-        policy = make_endpoint(
+        return make_endpoint(
             self.name,
             temperature=settings.temperature,
             max_new_tokens=settings.max_new_tokens,
             concurrency=settings.concurrency,
             extra_body=extra | settings.extra_body,
         )
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+        shown = without_secrets(self.name)
         identity = {
-            "server": policy.name,  # without the secrets of the URL
+            "server": shown,
             "temperature": settings.temperature,
             "max_new_tokens": settings.max_new_tokens,
             **_not_default(settings.chat_template_kwargs, settings.top_k, settings.top_p),
             **({"extra_body": settings.extra_body} if settings.extra_body else {}),
         }
-        return self._player(policy, identity, policy.name, f"{_folder_name(policy.name)}/unpinned")
+        return self._player(self.policy(settings, expected_prompts), identity, shown, f"{_folder_name(shown)}/unpinned")
 
 
-class PackagedPlayer(ScriptedPlayer):
+class PackagedPlayer(PlayerKind):
     """A player of another package, found by its entry point."""
 
     kind = "entry point"
     batched = True  # it may compute its replies together
     required = ("player", "package", "version")
 
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:  # noqa: ARG002
+    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
         point = entry_point(self.name)
         assert point is not None
-        package, version = (point.dist.name, point.dist.version) if point.dist else ("", "")
-        return self._player(point.load()(), {"player": self.name, "package": package, "version": version})
+        policy: Policy = point.load()()
+        return policy
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+        point = entry_point(self.name)
+        package, version = (point.dist.name, point.dist.version) if point and point.dist else ("", "")
+        identity = {"player": self.name, "package": package, "version": version}
+        return self._player(self.policy(settings, expected_prompts), identity)
 
 
-class ModelPlayer(ScriptedPlayer):
+class ModelPlayer(PlayerKind):
     """A language model that is loaded here: `pocket`, a built-in adapter, `BASE`, `ADAPTER` or `BASE+ADAPTER`."""
 
     kind = "language model"
@@ -178,30 +215,45 @@ class ModelPlayer(ScriptedPlayer):
         *("torch", "transformers", "peft"),
     )
 
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
-        from msgrpo_hub.downloads.fetching import resolve
-        from msgrpo_hub.models.language_model import LanguageModel, probe_prompt  # loads torch only when needed
+    def policy(
+        self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None, sources: Sources | None = None
+    ) -> Policy:
+        """The policy alone, at the commits of its sources if they are given."""
+        from msgrpo_hub.models.language_model import LanguageModel  # loads torch only when needed
         from msgrpo_hub.models.scoring import ScorePolicy
 
-        sources = resolve(self.name)
-        base, adapter = split_adapter(sources.pinned)
+        if sources:
+            base, revision = sources.base, None if is_folder(sources.base) else sources.base_commit
+            own = sources.adapter and not is_folder(sources.adapter)
+            adapter = f"{sources.adapter}@{sources.adapter_commit}" if own else sources.adapter
+        else:
+            (base, adapter), revision = split_adapter(self.name), None
         same = [field.name for field in fields(LoadOptions)]
         same += ["temperature", "max_new_tokens", "chat_template_kwargs", "top_k", "top_p"]
         model = LanguageModel.from_pretrained(
             base,
             adapter or None,
+            revision,
             expected_prompts=expected_prompts,
             prompt_format=settings.chosen_format,
             chat_template=settings.chat_template or None,
             **{name: getattr(settings, name) for name in same},
         )
         model.name = self.name  # for error messages; the pinned source may be a local path
+        return model if settings.mode == "generate" else ScorePolicy(model)
+
+    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
+        from msgrpo_hub.downloads.fetching import resolve
+        from msgrpo_hub.models.language_model import probe_prompt
+
+        sources = resolve(self.name)
+        policy = self.policy(settings, expected_prompts, sources)
+        model: Any = getattr(policy, "language_model", policy)  # a policy that scores has one
         if sources.adapter and model.adapter_effect() == 0:
             raise UserError(
                 f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
             )
         sampled = settings.mode == "generate"
-        policy = model if sampled else ScorePolicy(model)
         prompts = expected_prompts(model.prompt_format) if expected_prompts else [probe_prompt(model)]
         identity = {
             **sources.identity(),
@@ -233,13 +285,13 @@ class ModelPlayer(ScriptedPlayer):
         return bool(re.fullmatch(form, name)) and set(revisions) <= {identity["base_commit"], identity.get("adapter_commit")}
 
 
-KINDS: dict[str, type[ScriptedPlayer]] = {
+KINDS: dict[str, type[PlayerKind]] = {
     player.kind: player for player in (ScriptedPlayer, DqnPlayer, PackagedPlayer, ServedPlayer, ModelPlayer)
 }
 """The kind in an identity → its class."""
 
 
-def find_player(name: str) -> ScriptedPlayer:
+def find_player(name: str) -> PlayerKind:
     """Parses the name of a player.
 
     Raises:
@@ -261,7 +313,7 @@ def find_player(name: str) -> ScriptedPlayer:
 @checked
 def make_player(name: str, settings: PlayerSettings | None = None, expected_prompts: ExpectedPrompts | None = None) -> Policy:
     """The policy of a player. Arguments and errors as for `identify`."""
-    return identify(name, settings or PlayerSettings(), expected_prompts).policy
+    return find_player(name).policy(settings or PlayerSettings(), expected_prompts)
 
 
 def identify(name: str, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:

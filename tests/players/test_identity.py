@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from msgrpo_hub.downloads.fetching import commit_of, resolve
 from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.players.registry import SCRIPTED, identify
+from msgrpo_hub.players.registry import SCRIPTED, identify, make_player
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
 from tests.hub_server.fixture import loopback, loopback_server
@@ -89,6 +89,15 @@ def test_how_a_model_acts_is_in_its_run_hash(tmp_path: Path) -> None:
     assert all(player.identity["dtype"] == "float32" for player in players)
     assert all(player.identity[package] for player in players for package in ("torch", "transformers", "peft", "device"))
     assert all(player.identity["engine"] == "fast" for player in players)
+
+
+@pytest.mark.parametrize("name", ["pocket", "lake", "greedy"])
+def test_a_player_without_identity_is_not_hashed_or_probed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = [PlayerSettings(), PlayerSettings(mode="score")]
+    expected = [type(identify(name, each).policy) for each in settings]
+    for place in ("downloads.fetching.content_hash", "models.language_model.LanguageModel.adapter_effect"):
+        monkeypatch.setattr(f"msgrpo_hub.{place}", None)
+    assert [type(make_player(name, each)) for each in settings] == expected
 
 
 def test_the_engine_that_was_chosen_is_in_the_run_hash_and_not_the_one_that_was_asked_for() -> None:
