@@ -385,8 +385,13 @@ def _gguf_error(source: str, original: str = "") -> UserError:
 
 
 def _download(found: Listing, names: list[str]) -> Path:
-    """The folder of these files, complete and at one commit."""
+    """The folder of these files, complete and at one commit. A link may lead into the folder or the Hub's cache only."""
     if found.folder:
+        own = found.folder.resolve()
+        cache = next((above.parent / "blobs" for above in own.parents if above.name == "snapshots"), own)
+        for name in names:
+            if not any((own / name).resolve().is_relative_to(allowed) for allowed in (own, cache)):
+                raise UserError(f"{name} in {found.source!r} is a link that leads elsewhere: expected a file of the folder")
         return found.folder
     repo, inside = split_folder(found.source)
     return snapshot(repo, found.commit, {f"{inside}/{name}".lstrip("/"): found.sizes[name] for name in names}) / inside

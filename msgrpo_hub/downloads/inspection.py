@@ -54,7 +54,8 @@ def parse(text: bytes, what: str, source: str) -> dict[str, Any]:
 
 
 def is_revision(value: Any) -> bool:
-    """Whether a value can be a branch, tag or commit. A path is none: the cache has a file of the revision's name."""
+    """Whether a value can be a branch, tag or commit. Paths are refused, because the cache uses the
+    revision as a file name."""
     return isinstance(value, str) and bool(re.fullmatch(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", value, re.ASCII))
 
 
@@ -62,7 +63,7 @@ def is_revision(value: Any) -> bool:
 
 
 def _number(least: float, most: float, *kinds: type) -> Check:
-    return lambda value: type(value) in kinds and least <= value <= most  # a bool is not an int here, and NaN is in no range
+    return lambda value: type(value) in kinds and least <= value <= most  # rejects bool; NaN fails both comparisons
 
 
 def _names(value: Any) -> bool:
@@ -115,7 +116,8 @@ _LORA: Mapping[str, Check] = {
     "trainable_token_indices": _tokens,
     "rank_pattern": _by_pattern(_RANK),
     "alpha_pattern": _by_pattern(_ALPHA),
-    **dict.fromkeys(("bias", "lora_bias", "lora_dropout", "layers_to_transform", "fan_in_fan_out"), _small),
+    "lora_dropout": _number(0, 1, int, float),
+    **dict.fromkeys(("bias", "lora_bias", "layers_to_transform", "fan_in_fan_out"), _small),
     **dict.fromkeys(("use_rslora", "use_dora", "use_bdlora", "velora_config", "ensure_weight_tying"), _small),
 }
 """The settings that give an adapter's weights their meaning, each with a check that bounds what PEFT allocates."""
@@ -125,6 +127,17 @@ _UNUSED = (
     *("loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size"),
 )
 """Settings for training and for `AutoPeftModel`; PEFT does not get them here."""
+
+_DANGERS: Mapping[str, str] = {
+    "init_lora_weights": "changes the weights of the base; its author can save it as plain LoRA",
+    "task_type": "is not for writing text",
+    "megatron_config": "imports a module that the adapter names",
+    "layer_replication": "changes the layers of the base",
+    "kasa_config": "changes the weights of the base",
+    "arrow_config": "needs other adapters",
+    "alora_invocation_tokens": "applies the adapter to a part of each prompt, which no engine here does",
+}
+"""Why a setting is refused, for the message."""
 
 
 def check_adapter(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -145,10 +158,9 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
         if name in _LORA and _LORA[name](value):
             used[name] = value
         elif name in _LORA or (name not in _UNUSED and isinstance(value, dict | list)):
-            why = "is out of range" if name in _LORA else "may run code, change the base or change what the weights mean"
-            raise UserError(
-                f"the adapter {source!r} is not loaded: its {name} is {_short(value)}, which {why}; expected plain LoRA"
-            )
+            usual = "is out of range" if name in _LORA else "may run code, change the base or change what the weights mean"
+            why = f"its {name} is {_short(value)}, which {_DANGERS.get(name, usual)}"
+            raise UserError(f"the adapter {source!r} is not loaded: {why}; expected plain LoRA")
     return used
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import tracemalloc
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig
 
-from msgrpo_hub.downloads.fetching import base_of
+from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
@@ -24,6 +25,7 @@ from msgrpo_hub.downloads.inspection import (
     unknown_settings,
     weight_files,
 )
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "target_modules": ["q_proj"]}
@@ -59,6 +61,28 @@ def test_an_unknown_setting_of_one_value_is_left_out_and_named(name: str, value:
 def test_an_unknown_setting_of_more_than_one_value_is_refused(name: str, value: Any) -> None:
     assert unknown_settings(PLAIN | {name: None}) == []
     with pytest.raises(UserError, match="may run code, change the base or change what the weights mean"):
+        check_adapter(PLAIN | {name: value}, "it")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("init_lora_weights", "pissa", "which changes the weights of the base"),
+        ("task_type", "SEQ_CLS", "is not for writing text"),
+        ("megatron_config", {"a": 1}, "imports a module that the adapter names"),
+        ("layer_replication", [[0, 1]], "changes the layers of the base"),
+        ("kasa_config", {"beta": 1}, "changes the weights of the base"),
+        ("arrow_config", {"top_k": 1}, "needs other adapters"),
+        ("alora_invocation_tokens", [1], "applies the adapter to a part of each prompt"),
+        ("lora_dropout", "x", "is out of range"),
+        ("lora_dropout", True, "is out of range"),
+        ("lora_dropout", 1.5, "is out of range"),
+        ("lora_alpha", float("nan"), "is out of range"),
+        ("r", 10**9, "is out of range"),
+    ],
+)
+def test_a_refused_setting_is_named_with_its_danger(name: str, value: Any, words: str) -> None:
+    with pytest.raises(UserError, match=f"its {name} is .*{words}"):
         check_adapter(PLAIN | {name: value}, "it")
 
 
@@ -138,6 +162,27 @@ def test_a_header_of_200_000_tensors_is_refused_before_it_is_read(tmp_path: Path
     assert time.process_time() - started < 2
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "chat_template.jinja"])
+def test_a_link_in_a_folder_leads_to_no_file_elsewhere(tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(pocket_path(), tmp_path / "base"))
+    (folder / name).rename(tmp_path / "secret")
+    (folder / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=f"{name} in '.*' is a link that leads elsewhere"):
+        fetch(list_files(str(folder)))
+    (tmp_path / "secret").rename(folder / "other")
+    (folder / name).unlink()
+    (folder / name).symlink_to("other")
+    assert fetch(list_files(str(folder))).folder == folder
+
+
+def test_a_snapshot_in_the_cache_of_the_hub_may_link_to_its_blobs(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(pocket_path(), tmp_path / "models--a--b" / "snapshots" / "0123"))
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    (folder / "config.json").rename(tmp_path / "models--a--b" / "blobs" / "45")
+    (folder / "config.json").symlink_to("../../blobs/45")
+    assert fetch(list_files(str(folder))).folder == folder
 
 
 def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:

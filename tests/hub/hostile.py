@@ -82,7 +82,10 @@ def put_here(loopback: Loopback, files: Files) -> str:
 
 SETTINGS: dict[str, tuple[Change, str]] = {
     "another method than LoRA": (settings(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
-    "a configuration of megatron": (settings(megatron_config={"a": 1}), "its megatron_config is {'a': 1}, which may run code"),
+    "a configuration of megatron": (
+        settings(megatron_config={"a": 1}),
+        "its megatron_config is {'a': 1}, which imports a module",
+    ),
     "arguments for the tokenizer": (settings(tokenizer_kwargs={"trust_remote_code": True}), "its tokenizer_kwargs"),
     "a base at an absolute path": (settings(base_model_name_or_path="/etc"), "names '/etc' as its base: expected a repository"),
     "a base at home": (settings(base_model_name_or_path="~/secret"), "as its base: expected a repository"),

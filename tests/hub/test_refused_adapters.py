@@ -50,7 +50,7 @@ def link_to_a_secret(run: Path) -> None:
         (lambda run: (run / "adapter/adapter_model.bin").write_bytes(b""), "can run code when it is loaded"),
         (lambda run: (run / "adapter/adapter_model.safetensors").write_bytes(b"pickle"), "no adapter in"),
         (change_json("adapter/adapter_config.json", peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
-        (change_json("adapter/adapter_config.json", megatron_config={"a": 1}), "its megatron_config is"),
+        (change_json("adapter/adapter_config.json", megatron_config={"a": 1}), "which imports a module"),
         (link_to_a_secret, "is a link"),
         (lambda run: (run / "replay.svg").write_text("<text>/home/zaphod/x</text>"), "contains a path of this machine"),
         (lambda run: (run / "summary.json").unlink(), "holds no finished run (no summary.json)"),
