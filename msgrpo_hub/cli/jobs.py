@@ -224,7 +224,7 @@ def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
     except (KeyboardInterrupt, UserError) as end:
         goes_on = f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`"
         if isinstance(end, UserError):
-            why = str(end).partition(AGAIN)[0].rstrip(": ")
+            why = str(end).partition(AGAIN)[0].removesuffix(", then ").rstrip(": ")
             raise UserError(f"the job cannot be followed ({why}); unless it has ended, {goes_on}") from end
         end.add_note(goes_on)
         raise

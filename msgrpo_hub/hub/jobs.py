@@ -17,7 +17,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, JobHardwareInfo, JobInfo, Volume, constants, get_token
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.client import hub_errors
+from msgrpo_hub.downloads.client import AGAIN, hub_errors
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.checkpoints import MARKER
 from msgrpo_hub.hub.uploading import Target, check_token, upload
@@ -157,7 +157,11 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
                 **({"attempts": job.attempts} if job.attempts > 1 else {}),
             )
     except UserError as error:
-        raise UserError(f"{error}; `hf jobs ps` shows whether the job runs") from error
+        why, again, _ = str(error).partition(AGAIN)
+        if not again or "rate limit" in why:  # the Hub refused the job
+            raise
+        why = why.removesuffix(": check the network, then ").removesuffix(": ")
+        raise UserError(f"{why}: look with `hf jobs ps` whether the job runs, before the same command sends another") from error
     return sent
 
 

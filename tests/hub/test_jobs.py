@@ -204,6 +204,7 @@ def test_the_hub_that_wants_a_plan_or_another_token_is_told_in_one_line(ready: L
     ready.fail("unavailable", where="POST /api/jobs/ada", status=402, message="Jobs need a plan")
     done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
     assert "'Jobs', HTTP 402 (Jobs need a plan): a paid plan is required" in done.err.splitlines()[-1]
+    assert "jobs ps" not in done.err  # a refused job does not run
     done = ready.reader.attempt(msgrpo, *EVALUATION.split(), "--push-to-hub", "ada/board")
     assert "the token may not do this" in done.err.splitlines()[-1]
     done = ready.nobody.attempt(msgrpo, *EVALUATION.split(), "--push-to-hub", "ada/board")
@@ -223,8 +224,9 @@ def test_a_log_that_breaks_off_does_not_ask_for_a_second_job(ready: Loopback) ->
 def test_a_lost_answer_says_to_look_before_another_job_is_sent(ready: Loopback) -> None:
     ready.fail("lost_answer", where="POST /api/jobs/ada", times=20)
     done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
+    look = "): look with `hf jobs ps` whether the job runs, before the same command sends another"
     assert done.err.splitlines()[-1].startswith("error: the Hub cannot be reached (")
-    assert done.err.splitlines()[-1].endswith("; `hf jobs ps` shows whether the job runs")
+    assert done.err.splitlines()[-1].endswith(look)
 
 
 def test_another_run_in_the_repository_is_refused_before_it_costs_anything(ready: Loopback, base: str, trained: Path) -> None:
