@@ -135,7 +135,7 @@ def read_run(path: Path) -> FinishedRun:
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
     config, summary = stored_config(folder.config), read_json(folder.summary, "what `msgrpo train` wrote")
     settings = read_json(folder.adapter / "adapter_config.json", "the settings of an adapter")
-    layers = {*settings.get("target_modules", ()), *(settings.get("target_parameters") or ())}
+    layers = _names(settings.get("target_modules")) | _names(settings.get("target_parameters"))
     weights = content_hash(folder.adapter)
     own = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
     own = [result for result in own if result.complete and result.config["identity"].get("adapter_commit") == weights]
@@ -154,9 +154,14 @@ def read_run(path: Path) -> FinishedRun:
         memory_mb=max((_number(line, "memory_mb") for line in read_metrics(folder.metrics)), default=None),
         hardware=_plain(summary, "hardware"),
         versions={name: _plain(versions, name) for name in sorted(versions)},
-        lora_layers=tuple(sorted(layers.difference(settings.get("exclude_modules") or ()))),
+        lora_layers=tuple(sorted(layers - _names(settings.get("exclude_modules")))),
         adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
     )
+
+
+def _names(value: Any) -> set[str]:
+    """The layers in a setting of an adapter: a list, one name or regular expression, or null."""
+    return {value} if isinstance(value, str) else {*(value or ())}
 
 
 def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) -> tuple[GameTable, ...]:

@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.hub.adapter_card import read_run
 from msgrpo_hub.hub.adapters import FORMAT
 from msgrpo_hub.training.config import load_config
 from tests.hub.conftest import FLAGS, msgrpo, push, refused
@@ -164,6 +166,20 @@ def test_the_command_says_who_will_see_it_and_what_comes_next(loopback: Loopback
     assert done.err.startswith(f"pushing to {repo} (private)\n")
     assert done.err.endswith(f"Next: msgrpo eval {repo} --suite quick\n")
     assert loopback.commits(repo)[0] == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("settings", "layers"),
+    [
+        ({"target_modules": ["v_proj", "q_proj"], "exclude_modules": ["v_proj"]}, ("q_proj",)),
+        ({"target_modules": ".*_proj", "exclude_modules": "lm_head"}, (".*_proj",)),
+        ({"target_modules": None, "target_parameters": ["mlp.experts"]}, ("mlp.experts",)),
+    ],
+)
+def test_the_card_names_the_layers_of_an_adapter_in_every_form(run: Path, settings: dict[str, Any], layers: tuple[str]) -> None:
+    path = run / "adapter/adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    assert read_run(run).lora_layers == layers
 
 
 # ---- nothing of the machine
