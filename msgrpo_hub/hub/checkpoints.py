@@ -6,6 +6,7 @@ that old checkpoints do not fill the storage.
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import time
@@ -19,12 +20,15 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.downloads.client import hub_errors, snapshot
+from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS
+from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, upload
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
+from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 
 MARKER = {"msgrpo-run.json": b'{"format": "msgrpo-run-v1"}\n'}
@@ -33,8 +37,11 @@ MARKER = {"msgrpo-run.json": b'{"format": "msgrpo-run-v1"}\n'}
 CONFIG = "config.toml"
 """The file that makes a folder a run. It arrives last."""
 
+METRICS = "metrics.jsonl"
+"""The file with a line per update."""
+
 TRAINED = (
-    *(CONFIG, "provenance.json", "metrics.jsonl", "checkpoint.safetensors", "summary.json", "curves.png", "replay.svg"),
+    *(CONFIG, "provenance.json", METRICS, "checkpoint.safetensors", "summary.json", "curves.png", "replay.svg"),
     *("test_episodes.parquet", "adapter/", "best/", "rollouts/"),
 )
 """The files of a training run; folders end in `/`."""
@@ -59,20 +66,29 @@ def push_state(
         token: None uses the token of `hf auth login` or HF_TOKEN.
 
     Raises:
-        UserError: the repository is public or holds something else, or the Hub refuses.
+        UserError: the repository is public or holds something else, a file must not leave this machine, or the Hub refuses.
     """
     target = Target(repo_id=repo_id, private=True, token=token)
     files: dict[str, Path | bytes] = {}
     for path in (path for name in names for path in ([folder / name] if name[-1] != "/" else sorted((folder / name).rglob("*")))):
         inside = path.relative_to(folder)
         if path.is_file() and not any(part.startswith(".") for part in inside.parts):
-            files[f"{below}{inside.as_posix()}"] = path
+            files[f"{below}{inside.as_posix()}"] = _with_public_base(path) if path.name == ADAPTER_SETTINGS else path
     owned = [f"{below}{name}" for name in names]
     pushed = upload(lambda *_: {**MARKER, **files}, target, message=message, marker=next(iter(MARKER)), replaces=owned)
     if pushed.changed:
         with hub_errors(repo_id):
             target.api.super_squash_history(repo_id, commit_message=message)
     return pushed
+
+
+def _with_public_base(settings_file: Path) -> bytes:
+    """The settings of an adapter, in which the built-in base has a name that any installation finds."""
+    content = settings_file.read_bytes()
+    settings = json.loads(content)
+    if settings.get("base_model_name_or_path") != str(pocket_path()):
+        return content
+    return json.dumps(settings | {"base_model_name_or_path": PUBLIC_POCKET}, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def fetch_state(repo_id: str, folder: Path, names: Collection[str]) -> bool:
@@ -180,23 +196,42 @@ class HubCheckpoints(Callback):
         self._push(int(summary["config"]["updates"]))
 
     def _push(self, updates: int) -> None:
+        """Pushes the run. Raises `UserError` if the repository holds more updates of it, which another machine has done."""
+        with TemporaryDirectory() as fetched:
+            fetch_state(self.repo_id, Path(fetched), (METRICS,))
+            there = len(read_metrics(Path(fetched) / METRICS))
+        if there > updates + 1:  # the line of an update is written before its checkpoint
+            raise UserError(
+                f"{self.repo_id!r} holds {there} updates of this run, and {str(self.folder)!r} holds {updates}: resume it with "
+                "--resume in a new folder, or name another repository"
+            )
         push_state(self.folder, self.repo_id, TRAINED, f"{updates} updates")
         self.pushed_at = time.monotonic()
 
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
-    """Keeps the complete tasks in the folder of `msgrpo eval` in a private repository."""
-    tasks = sorted({path.parent for path in folder.rglob(RESULTS)} - {folder})
-    names = [f"{task.relative_to(folder).as_posix()}/" for task in tasks if _is_complete(task)]
+    """Keeps the tasks in the folder of `msgrpo eval` that have results in a private repository.
+
+    A task that a server failure left unfinished is pushed with its log, so that another machine can play the rest. It does not
+    replace a complete one.
+    """
+    tasks = {
+        task.relative_to(folder).as_posix(): task for task in sorted({path.parent for path in folder.rglob(RESULTS)} - {folder})
+    }
+    there = {} if all(map(_is_complete, tasks.values())) else _files_there(repo_id)[1]
+    names = [f"{name}/" for name, task in tasks.items() if _is_complete(task) or not _holds_complete(there, f"{EVALUATED}{name}")]
     push_state(folder, repo_id, names, f"{len(names)} tasks", below=EVALUATED)
 
 
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
-    """Fetches the tasks of an evaluation that are not complete in a folder."""
+    """Fetches the tasks of an evaluation that have no results in a folder, and complete ones that are not complete there."""
     commit, there = _files_there(repo_id)
-    lacking = [
-        path for path in there if path.startswith(EVALUATED) and not _is_complete((folder / path.removeprefix(EVALUATED)).parent)
-    ]
+    lacking = []
+    for path in (path for path in there if path.startswith(EVALUATED)):
+        task = (folder / path.removeprefix(EVALUATED)).parent
+        complete = _holds_complete(there, path.rpartition("/")[0])
+        if not _is_complete(task) and (complete or not (task / RESULTS).exists()):
+            lacking.append(path)
     sizes = {path: there[path].size for path in sorted(lacking, key=lambda path: (path.endswith(RESULTS), path))}  # results last
     _fetch(repo_id, commit, sizes, folder, EVALUATED)
     if sizes:
@@ -206,3 +241,8 @@ def fetch_evaluation(repo_id: str, folder: Path) -> None:
 def _is_complete(task: Path) -> bool:
     """Whether all episodes of a task are played. After a server failure its log stays beside its results."""
     return (task / RESULTS).exists() and not (task / LOG).exists()
+
+
+def _holds_complete(there: Collection[str], task: str) -> bool:
+    """As `_is_complete`, of a task among the files of a repository."""
+    return f"{task}/{RESULTS}" in there and f"{task}/{LOG}" not in there

@@ -11,6 +11,7 @@ from huggingface_hub import HfApi
 
 from msgrpo_hub.downloads.fetching import base_of
 from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.hub.checkpoints import fetch_evaluation, push_evaluation, push_state
 from tests.hub.conftest import FLAGS, msgrpo, refused
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.lanes import Loopback
@@ -52,10 +53,12 @@ def test_a_new_folder_gets_the_run_and_its_configuration(loopback: Loopback, kep
 
 
 def test_a_run_is_one_commit_of_a_private_repository_that_resumes_anywhere(loopback: Loopback, kept: Path) -> None:
-    assert kept.exists()
     assert loopback.stored("ada/kept").private
     assert len(loopback.commits("ada/kept")) == 1
     assert json.loads(loopback.files("ada/kept")["msgrpo-run.json"]) == {"format": "msgrpo-run-v1"}
+    everything = b"".join(loopback.files("ada/kept").values())
+    assert str(kept).encode() not in everything
+    assert str(pocket_path()).encode() not in everything
     for folder in ("adapter", "best"):
         settings = json.loads(loopback.files("ada/kept")[f"{folder}/adapter_config.json"])
         assert base_of(settings, "ada/kept") == str(pocket_path())
@@ -158,12 +161,81 @@ def test_a_hub_that_does_not_answer_ends_the_command_and_starts_no_run_anew(
     assert kept.exists()
 
 
+def behind(folder: Path, updates: int) -> None:
+    """In the client's process: a machine that has made fewer updates of the run comes to its next push."""
+    from types import SimpleNamespace
+
+    from msgrpo_hub.hub.checkpoints import HubCheckpoints
+
+    checkpoints = HubCheckpoints("ada/kept", 0, fetch=True)
+    checkpoints.folder = folder
+    checkpoints.on_update(SimpleNamespace(index=updates + 1))  # type: ignore[arg-type]
+
+
+def test_of_two_machines_with_one_run_the_slower_does_not_replace_the_faster(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
+    before = loopback.files("ada/kept")
+    shutil.copytree(kept, slow := tmp_path / "slow")
+    (slow / "metrics.jsonl").write_text((kept / "metrics.jsonl").read_text().splitlines()[0] + "\n")
+    done = loopback.owner.attempt(behind, slow, 1)
+    assert done.code == 0, done.err
+    assert "update 1 is not on the Hub yet: 'ada/kept' holds 3 updates of this run" in done.err
+    assert loopback.files("ada/kept") == before
+
+
+def test_a_folder_whose_run_is_behind_that_of_the_repository_is_refused_before_training(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
+    before, slow = loopback.files("ada/kept"), tmp_path / "slow"
+    slow.mkdir()
+    shutil.copyfile(kept / "config.toml", slow / "config.toml")
+    assert "'ada/kept' holds 3 updates of this run, and" in refused(train(loopback, slow, "--resume"))
+    assert loopback.files("ada/kept") == before
+
+
+def test_a_file_with_a_token_does_not_leave_with_the_state(loopback: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("# hf_" + "a1B2" * 8)
+    done = loopback.owner.attempt(push_state, tmp_path, "ada/other", ("config.toml",), "0 updates")
+    assert "'config.toml' is not pushed because it contains a token" in done.err + done.message
+    assert not loopback.hub.repositories
+
+
 def test_a_large_file_that_does_not_arrive_is_logged_and_sent_with_the_next(loopback: Loopback, tmp_path: Path) -> None:
     loopback.fail("unavailable", where="PUT /_lfs/", status=403)
     done = train(loopback, tmp_path / "run", *RUN, "--checkpoint-every", 0)
     assert done.code == 0, done.err
     assert "update 1 is not on the Hub yet: a transfer with 'ada/kept' failed" in done.err
     assert loopback.files("ada/kept")["summary.json"] == (tmp_path / "run" / "summary.json").read_bytes()
+
+
+def test_results_that_lack_episodes_are_kept_but_do_not_replace_finished_ones(loopback: Loopback, tmp_path: Path) -> None:
+    def evaluate(folder: Path, suite: str) -> Finished:
+        kept = ["--checkpoint-repo", "ada/kept", "--output-dir", folder]
+        return loopback.owner.attempt(msgrpo, "eval", "random", "--suite", suite, *kept)
+
+    assert evaluate(tmp_path / "a", "quick").code == 0
+    before = loopback.files("ada/kept")
+    [first, *_] = sorted((tmp_path / "a").rglob("results.json"))
+    lacking = tmp_path / "b" / first.relative_to(tmp_path / "a")
+    shutil.copytree(first.parent, lacking.parent)
+    lacking.write_text(json.dumps(json.loads(first.read_text()) | {"complete": False, "failed": 2}))
+    log = lacking.with_name("episodes.jsonl")
+    log.write_text("what has been played so far")
+    for repo in ("ada/kept", "ada/other"):
+        done = loopback.owner.attempt(push_evaluation, tmp_path / "b", repo)
+        assert done.code == 0, done.err
+    assert loopback.files("ada/kept") == before
+    kept = [content for name, content in loopback.files("ada/other").items() if name.endswith("/episodes.jsonl")]
+    assert kept == [log.read_bytes()]  # without a complete one there, another machine goes on from here
+    assert loopback.owner.attempt(fetch_evaluation, "ada/other", tmp_path / "c").code == 0
+    assert [path.read_bytes() for path in (tmp_path / "c").rglob("episodes.jsonl")] == kept
+    log.write_text("what has been played since")
+    assert loopback.owner.attempt(fetch_evaluation, "ada/other", tmp_path / "b").code == 0
+    assert log.read_text() == "what has been played since"
+    assert evaluate(tmp_path / "b", "quick").code == 0
+    assert json.loads(lacking.read_text())["complete"] is True
+    assert loopback.files("ada/kept") == before
 
 
 def test_several_seeds_cannot_share_a_repository(loopback: Loopback, tmp_path: Path) -> None:
