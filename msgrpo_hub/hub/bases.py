@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,13 +11,12 @@ from typing import Any
 
 from huggingface_hub import HfApi, ModelCard, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import EntryNotFoundError
-from huggingface_hub.utils.sha import git_hash
 
 from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.names import adapters_path, content_hash, is_folder, located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, listing, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, is_same, listing, upload
 from msgrpo_hub.training.config import TrainConfig
 
 _LOADED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
@@ -77,9 +75,7 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     for path in sorted(folder.iterdir()) if folder else ():
         if path.suffix != ".safetensors" and path.name not in _LOADED:
             continue
-        content, other = path.read_bytes(), there.get(path.name)
-        stored = other and (other.lfs.sha256 if other.lfs else other.blob_id)
-        if stored not in (hashlib.sha256(content).hexdigest(), git_hash(content)):
+        if path.name not in there or not is_same(path, there[path.name]):
             raise UserError(f"{repo!r} is not the base of the adapter ({path.name} differs): expected equal files")
     card = info.card_data.to_dict() if info.card_data else {}
     terms = {name: card[name] for name in ("license", "license_name", "license_link") if card.get(name)}

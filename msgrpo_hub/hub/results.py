@@ -44,7 +44,7 @@ from msgrpo_hub.hub.leaderboard import (
     runs_among,
     same_play,
 )
-from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_folder, listing, upload
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, files_in, listing, upload
 
 TABLE = "leaderboard.parquet"
 """Marks a results dataset: one row per run."""
@@ -67,6 +67,8 @@ _COLUMNS = {
     **dict.fromkeys((*_COUNTS, "harness", "rank_best", "rank_worst"), pa.int64()),
     **dict.fromkeys(("reference", "task_hash", "run", "folder", "identity"), pa.string()),
 }
+
+_TYPES = {pa.string(): (str,), pa.float64(): (int, float), pa.int64(): (int,)}
 
 
 def push_results(
@@ -105,7 +107,7 @@ def push_results(
     def stage(head: str, there: Mapping[str, RepoFile]) -> Files:
         with TemporaryDirectory() as staged:
             _write(own, target, Path(staged), head, there)
-            return {name: path.read_bytes() for name, path in check_folder(Path(staged), token).items()}
+            return {name: path.read_bytes() for name, path in files_in(Path(staged)).items()}
 
     message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
     return upload(stage, target, message=message)
@@ -177,7 +179,10 @@ def leaderboard_table(board: Leaderboard) -> pa.Table:
     for result in board.results:
         config, summary, identity = result.config, result.summary, result.config["identity"]
         references, rank = summary["references"], board.ranks.get(run_hash(config)) or (None, None)
-        row: dict[str, Any] = {**{name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")}}
+        told = {
+            name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")
+        }  # foreign runs may hold any type
+        row: dict[str, Any] = {name: value if type(value) in _TYPES[_COLUMNS[name]] else None for name, value in told.items()}
         row |= {name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")}
         row |= {name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")}
         for name in _FIGURES:

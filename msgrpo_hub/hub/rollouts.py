@@ -31,7 +31,7 @@ from msgrpo_hub.evaluation.verify import checked_rollouts
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Split
 from msgrpo_hub.hub.rollout_card import Statistics, render_rollouts
-from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_folder, check_repo_id, check_token, upload
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_repo_id, check_token, files_in, upload
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
 from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, shards
@@ -95,7 +95,7 @@ def push_rollouts(
             target = target if target.api.repo_exists(repo_id, repo_type="dataset") else replace(target, private=True)
     with TemporaryDirectory() as folder:
         statistics = stage_rollouts(output_dir, repo_id, Path(folder))
-        files = check_folder(Path(folder), token)
+        files = files_in(Path(folder))
 
         def stage(_: str, there: Mapping[str, RepoFile]) -> Files:
             for name in sorted({*there} - {*files, ".gitattributes"}):

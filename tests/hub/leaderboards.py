@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.evaluation.results import load_result, run_tables
+from msgrpo_hub.evaluation.results import load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.hub.leaderboard import as_json, read_leaderboard
 from msgrpo_hub.storage import run_files
@@ -34,3 +35,11 @@ def as_claimed(run: Path) -> Path:
     figures = summarise(result.task, seeds, result.scores, result.steps, int(run.name, 16))
     (run / "results.json").write_text(json.dumps({**result.summary, **figures, "run": run.name}))
     return run
+
+
+def as_somebody(run: Path, **changes: Any) -> Path:
+    """A copy of a run with another configuration, and a summary that fits it: only what cannot be verified is changed."""
+    config = json.loads((run / "config.lock.json").read_text()) | changes
+    copy = Path(shutil.copytree(run, run.parent / run_hash(config)))
+    (copy / "config.lock.json").write_text(json.dumps(config))
+    return as_claimed(copy)

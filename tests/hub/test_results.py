@@ -12,6 +12,7 @@ import pytest
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite, hash_of
 from tests.hub.conftest import msgrpo
+from tests.hub.leaderboards import as_somebody
 from tests.hub.pushed_results import FILES, TASKS, folder_as_files, load, push
 from tests.hub_server import app
 from tests.hub_server.lanes import Lane, Loopback
@@ -125,6 +126,8 @@ def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback
     asked = [loopback.stranger.call(push, folder, repo, create_pr=True) for folder in (played / "greedy", tmp_path / "safe")]
     assert [one.pull_request[-2:] for one in asked] == ["/1", "/2"]
     assert all(path.startswith("results/") for one in asked for path in one.changed)
+    again = loopback.stranger.call(push, played / "greedy", repo, create_pr=True)
+    assert (again.pull_request, again.changed) == (asked[0].pull_request, ())
     assert runs_in(loopback.files(repo, "dataset")) == {f"random/{task}" for task in TASKS}
 
     for number in (1, 2):
@@ -133,6 +136,25 @@ def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback
     loopback.owner.call(push, played / "random", repo)
     assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy", "random-safe"}
     assert "| [greedy](" in loopback.files(repo, "dataset")["README.md"].decode()
+
+
+def test_values_of_other_types_in_a_foreign_identity_do_not_hinder_the_next_push(
+    loopback: Loopback, played: Path, own: Path
+) -> None:
+    """Such a run replays, so that it is merged."""
+    odd = {"engine": 5, "mode": True, "temperature": True, "max_new_tokens": 0.5}
+    for run in [path.parent for path in own.rglob("config.lock.json")]:
+        identity = json.loads((run / "config.lock.json").read_text())["identity"]
+        as_somebody(run, identity=identity | odd)
+        shutil.rmtree(run)
+    repo = loopback.repository("dataset")
+    loopback.owner.call(push, own, repo)
+    loopback.owner.call(push, played / "greedy", repo)
+    rows = loopback.owner.call(load, repo)
+    assert {run["player"] for run in rows} == {"random", "greedy"}
+    assert {run[name] for run in rows if run["player"] == "random" for name in odd} == {None}
+    shown = loopback.owner.attempt(msgrpo, "leaderboard", repo)
+    assert shown.code == 0, shown.err
 
 
 def test_a_download_of_the_dataset_pushes_as_it_is(loopback: Loopback, played: Path, tmp_path: Path) -> None:

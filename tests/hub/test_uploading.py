@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.hub.uploading import Pushed, Target, upload
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.hub.uploading import Pushed, Target, check_files, check_folder, files_in, upload
 from tests.hub_server.client import Finished
 from tests.hub_server.lanes import Lane, Loopback
 from tests.hub_server.operations import create, put
@@ -110,17 +111,22 @@ def test_repeated_races_are_reported(loopback: Loopback) -> None:
     assert "README.md" not in loopback.files(repo)
 
 
-def test_a_pull_request_leaves_main_alone(loopback: Loopback) -> None:
+def test_a_pull_request_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
     """The user has no write access to the repository."""
     repo = loopback.repository()
     loopback.owner.call(create, repo, private=False)
     loopback.owner.call(put, repo, {"a.txt": b"1"})
     target = Target(repo_id=repo, create_pr=True)
     first = loopback.stranger.call(push, SMALL, target, tags=("v1",))
+    again = loopback.stranger.call(push, SMALL, target, tags=("v1",))
     assert loopback.files(repo) == {"a.txt": b"1"}
     assert set(loopback.refs(repo)) == {"refs/heads/main", "refs/pr/1"}
-    assert first.pull_request
+    assert first.pull_request.endswith("/discussions/1")
+    assert (first.pull_request, first.commit) == (again.pull_request, again.commit)
+    assert (first.changed, again.changed) == (tuple(sorted(SMALL)), ())
     assert loopback.files(repo, revision="refs/pr/1") == {"a.txt": b"1", **SMALL}
+    other = loopback.stranger.call(push, SMALL | {"data/a.txt": b"b"}, target)
+    assert other.pull_request.endswith("/discussions/2")
 
 
 def test_a_branch_is_made_and_main_stays(loopback: Loopback) -> None:
@@ -176,3 +182,63 @@ def test_a_card_that_the_hub_refuses_stops_the_push(loopback: Loopback) -> None:
 
 
 # ---- what may leave the machine
+
+TOKEN = b"hf_" + b"a1B2" * 8
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.json", b'{"path": "/home/ada/x"}', "a path of this machine (/home/a"),
+        ("a.md", b"see C:\\Users\\ada", "a path of this machine"),
+        ("a.toml", b'model = "~/models/x"', "a path of this machine"),
+        ("a.html", b"<a href='file:///anywhere'>", "a path of this machine"),
+        ("a.jinja", f"{Path.cwd()}/x".encode(), "a path of this machine"),
+        ("a.json", b'{"reply": "see\\n/home/ada/x"}', "a path of this machine"),
+        ("a.txt", TOKEN, "a token"),
+        ("a.parquet", b"\0\1" + TOKEN + b"\0", "a token"),
+        ("a.safetensors", b"\0my-secret\0", "a token"),
+        ("adapter_model.bin", b"", "can run code"),
+        ("deep/a.pkl", b"", "can run code"),
+        (".env", b"", "is not pushed"),
+        (".git/config", b"", "is not pushed"),
+        ("a\nb.txt", b"", "is not pushed"),
+        ("a$(reboot).txt", b"", "is not pushed"),
+    ],
+)
+def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    for files in (files_in(tmp_path), {name: content}):
+        with pytest.raises(UserError) as refusal:
+            check_files(files, "my-secret")
+        assert words in str(refusal.value)
+        assert "a1B2a1B2" not in str(refusal.value)
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "replay.svg").symlink_to("/etc/hostname")
+    with pytest.raises(UserError, match="is a link"):
+        check_folder(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
+def test_harmless_lookalikes_of_secrets_are_pushed(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.md").write_bytes(content)
+    assert list(check_folder(tmp_path)) == ["a.md"]
+
+
+def push_made(content: bytes, target: Target) -> Pushed:
+    """In the client's process: pushes a file that a function makes."""
+    return upload(lambda *_: {"a.txt": content}, target, message="A push")
+
+
+def test_a_refused_file_creates_neither_a_repository_nor_a_branch(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    for pushing, files in ((push, {"a.txt": TOKEN}), (push_made, TOKEN)):
+        assert "contains a token" in said(loopback.owner.attempt(pushing, files, Target(repo_id=repo)))
+    assert not loopback.hub.repositories
+    loopback.owner.call(create, repo)
+    for pushing, files in ((push, {"a.txt": TOKEN}), (push_made, TOKEN)):
+        assert "contains a token" in said(loopback.owner.attempt(pushing, files, Target(repo_id=repo, revision="exp/1")))
+    assert set(loopback.refs(repo)) == {"refs/heads/main"}

@@ -136,6 +136,25 @@ async def commit(request: Request) -> Response:
     return JSONResponse(answer | {"commitOid": made.oid, "commitUrl": where})
 
 
+async def list_requests(request: Request) -> Response:
+    """The open pull requests, on one page. Closed ones have no ref."""
+    repository = readable(request)
+    opened = [
+        {
+            "num": int(ref.rpartition("/")[2]),
+            "title": commit.title,
+            "status": "open",
+            "author": {"name": commit.author},
+            "createdAt": commit.date,
+            "repo": {"name": repository.id, "type": repository.kind},
+            "isPullRequest": True,
+        }
+        for ref, commit in repository.refs.items()
+        if ref.startswith("refs/pr/")
+    ]
+    return JSONResponse({"discussions": opened, "count": len(opened), "start": 0})
+
+
 async def merge(request: Request) -> Response:
     """One commit on main with the changes of a pull request, which has one commit. The merge removes its ref."""
     repository, ref = writable(request), f"refs/pr/{request.path_params['number']}"
@@ -155,6 +174,7 @@ LFS = "/_lfs/{kind}/{namespace}/{name}/{oid}"
 routes = [
     on_repository("/preupload/{revision}", preupload, "POST"),
     on_repository("/commit/{revision}", commit, "POST"),
+    on_repository("/discussions", list_requests),
     on_repository("/discussions/{number:int}/merge", merge, "POST"),
     Route("/{kind}s/{namespace}/{name}/info/lfs/objects/batch", lfs_batch, methods=["POST"]),
     Route(LFS, lfs_put, methods=["PUT"]),
