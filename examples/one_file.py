@@ -11,7 +11,6 @@ Shapes: G episodes of a group, S steps, K generated tokens, V tokens of the voca
 """
 
 import argparse
-import random
 import time
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -19,7 +18,7 @@ from importlib.resources import files
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
@@ -78,7 +77,8 @@ def sample(model, tokenizer, prompts, settings, temperature):
         temperature: 0 is greedy.
     """
     model.eval()
-    ends, replies = {tokenizer.eos_token_id}, []
+    ends = model.generation_config.eos_token_id  # one token, several or None
+    ends, replies = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}, []
     how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
     for start in range(0, len(prompts), settings.batch_size):
         batch = prompts[start : start + settings.batch_size]
@@ -224,12 +224,12 @@ def success(model, tokenizer, game, settings, temperature):
 def train(settings):
     """Trains an adapter. Returns the model, its tokenizer and the mean success of each update."""
     # 1) the base with LoRA on all linear layers; without the adapter it is the reference p_ref
-    random.seed(settings.seed)
-    np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
     game = make_game(settings.game)
     tokenizer = AutoTokenizer.from_pretrained(settings.model)
     base = AutoModelForCausalLM.from_pretrained(settings.model, dtype=torch.float32).to(settings.device)
+    given = base.generation_config  # its penalties and truncation go, so that sampling is from p_θ
+    base.generation_config = GenerationConfig(eos_token_id=given.eos_token_id, pad_token_id=given.pad_token_id)
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(base, lora).eval()  # without dropout, so that training has the probabilities of sampling
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

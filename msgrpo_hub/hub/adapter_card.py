@@ -17,7 +17,7 @@ from msgrpo_hub.downloads.names import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
-from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL
+from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL, OverSeeds
 from msgrpo_hub.evaluation.suites import repeats_of, task_hash
 from msgrpo_hub.games import Game, make_game, splits_of
 from msgrpo_hub.games.game import return_range
@@ -29,6 +29,7 @@ from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.seeds import figures, siblings
 from msgrpo_hub.training.starts import parse_games
 
 RESULTS = "results"
@@ -112,6 +113,8 @@ class FinishedRun:
     """Names of the layers and parameters that the adapter changes."""
     adapter_update: int
     """The update after which the weights were saved."""
+    over_seeds: Mapping[str, Mapping[str, OverSeeds]]
+    """Game → figure → its values over the seeds beside the run; empty if it is alone."""
 
     def files(self) -> dict[str, Path]:
         """Name in the repository → file, for files that are pushed unchanged."""
@@ -156,6 +159,7 @@ def read_run(path: Path) -> FinishedRun:
         versions={name: _plain(versions, name) for name in sorted(versions)},
         lora_layers=tuple(sorted(layers - _names(settings.get("exclude_modules")))),
         adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
+        over_seeds=figures(siblings(path)),
     )
 
 

@@ -34,6 +34,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.callbacks import run_origin
 from msgrpo_hub.training.config import TrainConfig, to_toml
+from msgrpo_hub.training.seeds import records
 
 FORMAT = "msgrpo-adapter-v1"
 """Tag of every pushed adapter. It versions the set of files and their meaning."""
@@ -233,6 +234,7 @@ def published_results(run: FinishedRun, config: TrainConfig, base: Base) -> dict
             "players": first.players,
         },
         **(more if others else {}),
+        **({"over_seeds": records(run.over_seeds)} if run.over_seeds else {}),
         "evaluations": [task_score(result) for result in run.results],
         **{name: getattr(run, name) for name in ("seconds", "processes", "threads", "memory_mb", "hardware", "versions")},
         "msgrpo_hub": __version__,

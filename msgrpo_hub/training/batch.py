@@ -93,18 +93,16 @@ def shared_prefix(samples: Sequence[StepSample]) -> int:
     return min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
 
 
-def largest_tree(samples: Sequence[StepSample], width: int) -> int:
+def largest_tree(tail: int, width: int) -> int:
     """The limit of a tree's size in tokens: four times the longest sample after the shared prefix.
 
     Samples with one prompt then share it. Larger trees would save few tokens and cost more attention.
 
     Args:
-        samples: of an optimiser step, sorted.
+        tail: tokens of the longest sample after the shared prefix.
         width: hidden size of the model.
     """
-    if width < _NARROW:
-        return TREE_SIZE
-    return max(TREE_SIZE, 4 * (max(len(sample.token_ids) for sample in samples) - shared_prefix(samples)))
+    return TREE_SIZE if width < _NARROW else max(TREE_SIZE, 4 * tail)
 
 
 def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from importlib.metadata import version
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,12 @@ from msgrpo_hub.models.attention import base_of
 from msgrpo_hub.models.devices import check_device, default_threads, free_cores, free_memory, gpu
 from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.log_probs import CHUNK_BYTES
 from msgrpo_hub.models.token_tree import common_prefix
 from msgrpo_hub.models.weights import copied_bytes
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.storage.files import read_json, write_json
+from msgrpo_hub.training.batch import largest_tree
 from msgrpo_hub.training.config import TrainConfig
 
 TO_MEET = timedelta(minutes=1)
@@ -157,27 +158,20 @@ def memory_needed(
 
     # 2) training: the inputs and outputs of the layers, attention within trees, and logits in chunks
     tokens = max(tail, min(token_budget - prefix, learned * horizon * tail))
-    tree = min(tokens, 4 * tail)
+    tree = min(tokens, max(tail, largest_tree(tail, text.hidden_size)))
     inputs = 4 if cpu else size
     inside = (prefix + tokens) * sum(inputs * m.in_features + size * m.out_features for m in linear)
     inside += text.num_hidden_layers * tokens / tree * (prefix + tree) * (2 * heads * head + tree) * size
     if checkpointing:
         inside = inside / text.num_hidden_layers + text.num_hidden_layers * (prefix + tokens) * text.hidden_size * size
-    logits = 4 * min(2**26, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)
+    logits = 4 * min(CHUNK_BYTES, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)
     parameters = list(model.parameters())
+    needed, name = max((sampling, f"sampling {rows} replies"), (inside + logits, f"training on {prefix + tokens} tokens"))
     return {
         "program": PROGRAM if cpu else 0.0,
         "weights": sum(p.nbytes for p in parameters if not p.requires_grad),
         "adapter and optimiser": 4 * sum(p.nbytes for p in parameters if p.requires_grad),
-        **dict(
-            [
-                max(
-                    (f"sampling {rows} replies", sampling),
-                    (f"training on {prefix + tokens} tokens", inside + logits),
-                    key=itemgetter(1),
-                )
-            ]
-        ),
+        name: needed,
     }
 
 

@@ -121,7 +121,7 @@ SETTINGS: dict[str, Setting] = {
     "selected_per_group": _paper(25),
     "sampler": _paper("absolute-advantage", "without replacement; its temperature τ = 1 is ours"),
     "credit": _paper("whole-episode"),
-    "advantage_scale": _paper("std", "that it is the population standard deviation is ours"),
+    "advantage_scale": _paper("std", "population standard deviation (ours)"),
     "loss_normalisation": Setting("token-mean"),
     "minibatches": _later(1, "so the ratio is 1 (in bfloat16 nearly) and the clip never acts"),
     "format_penalty": _later(1.0, "the paper: a penalty for unparsed replies while training"),

@@ -20,7 +20,7 @@ from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.seed_curves import SeedLines
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
 from msgrpo_hub.training.metrics import Metrics, read_metrics
-from msgrpo_hub.training.run_folder import SEED, RunFolder
+from msgrpo_hub.training.run_folder import SEED, RunFolder, seed_folders
 from msgrpo_hub.training.starts import parse_games
 from msgrpo_hub.training.summary import read_summary
 
@@ -104,13 +104,14 @@ def settings(config: TrainConfig) -> dict[str, Any]:
 
 def siblings(path: Path) -> dict[int, Summary]:
     """The summaries by seed of the finished runs beside `path` with its settings, itself included; empty without others."""
+    found: dict[int, Summary] = {}
     path = path.resolve()
-    if not (SEED.fullmatch(path.name) and RunFolder(path).metrics.exists()):
-        return {}
-    for variant in find_variants([path.parent]):
-        if path in [run.folder for run in variant.runs.values()]:
-            return variant.finished if len(variant.finished) > 1 else {}
-    return {}
+    own = settings(stored_config(RunFolder(path).config))
+    for run in map(RunFolder, seed_folders(path.parent) if SEED.fullmatch(path.name) else []):
+        config = stored_config(run.config)
+        if run.summary.exists() and settings(config) == own:
+            found[config.seed] = read_summary(run.summary)
+    return found if len(found) > 1 else {}
 
 
 # ---- figures

@@ -46,7 +46,7 @@ from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought, check_distance
 from msgrpo_hub.training.adapter import learning_mode, load_agent
-from msgrpo_hub.training.batch import Pack, largest_tree, pack, to_samples
+from msgrpo_hub.training.batch import Pack, largest_tree, pack, shared_prefix, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, ratio_metrics, teacher_metrics
@@ -172,7 +172,8 @@ class Trainer:
         parts = [plan.selected[number::count] for number in range(count)]
         batches = [self.packed(part) for part in parts if part]
         learned = self.sampler_distance(batches, index) if not (taught or self.actor.is_exact) else {}
-        torch.manual_seed(int(stream(self.seed, "dropout", index).integers(2**62)))
+        if any(isinstance(layer, nn.Dropout) and layer.p for layer in self.model.modules()):
+            torch.manual_seed(int(stream(self.seed, "dropout", index).integers(2**62)))
         steps = []
         for packs in batches:
             steps.append(self.step(self.gradient(packs, taught), index))
@@ -229,10 +230,10 @@ class Trainer:
     def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
         """The steps of these episodes as batches for the engine: trees with shared prefixes, or rows."""
         samples = to_samples(selected, self.method.normalisation)
-        longest = max(samples, key=lambda sample: len(sample.token_ids)).completion
-        trees = self.engine.shares_prefixes(longest.prompt_ids, len(longest.token_ids))
-        width = self.model.config.get_text_config().hidden_size
-        return pack(samples, self.optimisation.token_budget, largest_tree(samples, width) if trees else 0)
+        longest = max(samples, key=lambda sample: len(sample.token_ids))
+        tail, width = len(longest.token_ids) - shared_prefix(samples), self.model.config.get_text_config().hidden_size
+        trees = self.engine.shares_prefixes(longest.completion.prompt_ids, len(longest.completion.token_ids))
+        return pack(samples, self.optimisation.token_budget, largest_tree(tail, width) if trees else 0)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         """Computes the gradient of an optimiser step, summed over all packs and processes. Returns loss, KL and clip fraction.

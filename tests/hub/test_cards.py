@@ -20,6 +20,7 @@ from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.statistics import over_seeds
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import Figure, FinishedRun, GameTable, Row, read_run, render_adapter, task_score
 from msgrpo_hub.hub.adapters import public_config, published_results
@@ -216,6 +217,26 @@ def test_an_undefined_name_in_a_template_is_an_error() -> None:
 
 
 # ---- reading a run
+
+
+def test_a_run_of_several_seeds_has_the_figures_over_seeds_and_one_alone_says_that_it_is_alone(tmp_path: Path) -> None:
+    rewards = {0: 0.75, 1: 0.9, 2: 0.8}
+    for seed, reward in rewards.items():
+        own = Path(shutil.copytree(EXAMPLES / "adapter", tmp_path / f"seed-{seed}"))
+        settings, stored = own / "config.toml", json.loads((own / "summary.json").read_text(encoding="utf-8"))
+        settings.write_text(re.sub(r"^seed = \d+$", f"seed = {seed}", settings.read_text(encoding="utf-8"), flags=re.MULTILINE))
+        (own / "summary.json").write_text(json.dumps(stored | {"adapter": stored["adapter"] | {"reward": reward}}))
+    other = Path(shutil.copytree(EXAMPLES / "adapter", tmp_path / "seed-3"))
+    (other / "config.toml").write_text((other / "config.toml").read_text(encoding="utf-8").replace("beta = ", "beta = 1"))
+    run, found = read_run(tmp_path / "seed-1"), over_seeds(rewards, (0.0, 1.0))
+    text = render_adapter(run, "ada/lake", run.config, BASE, None)
+    assert "This run is one of 3 that differ in their seed only." in text
+    assert f"| reward | {found} | 0.076 | 0.750 | 0.900 |\n" in text
+    assert "One run with one seed" not in text
+    assert "One run with one seed" in card()
+    assert check_as_the_hub_does("model", text) == ([], [])
+    assert published_results(run, run.config, BASE)["over_seeds"][LAKE]["reward"] == found.record()
+    assert not read_run(other).over_seeds
 
 
 def test_a_run_of_several_games_has_one_table_and_one_result_for_each(tiny_model: Path, tmp_path: Path) -> None:

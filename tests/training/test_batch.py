@@ -135,7 +135,7 @@ def test_samples_with_one_prompt_share_a_tree_but_for_narrow_models(width: int, 
     prompts = [(0,) * 150 + (board,) * 90 for board in (1, 2)]
     steps = [step_of(prompt, (first,) * 12) for prompt in prompts for first in (3, 4, 5, 6)]
     samples = to_samples([SelectedEpisode(episode_of(*steps), (1.0,) * 8)], LOSS_NORMALISATIONS["token-mean"])
-    packs = pack(samples, 2048, largest_tree(samples, width))
+    packs = pack(samples, 2048, largest_tree(90 + 12, width))
     assert sum(len(packed.trees) for packed in packs) == trees
     computed = 2 * (90 + 4 * 12) if width == 576 else 8 * (90 + 12)
     assert sum(len(tree) for packed in packs for tree in packed.trees) == computed

@@ -103,6 +103,16 @@ def test_dropout_is_drawn_from_the_runs_seed(tiny_model: Path) -> None:
     assert not torch.equal(runs[0], runs[2])
 
 
+def test_without_dropout_an_update_leaves_torchs_generator_alone(tiny_model: Path) -> None:
+    """Own credits, samplers and callbacks may draw from it, and every update would restart their stream."""
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    trainer = Trainer.from_config(TrainConfig(model=str(tiny_model), **SMALL), Accelerator(cpu=True))  # type: ignore[arg-type]
+    torch.set_rng_state(before)
+    trainer.update(1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_merged_adapter_replies_as_the_adapter(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(finished_run / "adapter", tmp_path / "runs" / "lake" / "adapter")
     monkeypatch.chdir(tmp_path)

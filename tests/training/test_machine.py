@@ -26,11 +26,18 @@ from tests.training.trainers import trainer_of
 REPLY = 8
 
 
-@pytest.fixture(params=["qwen2", "gemma3_text"])
+@pytest.fixture(params=[("qwen2", 256, 4), ("gemma3_text", 256, 4), ("qwen2", 64, 16)], ids=str)
 def config(request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path) -> TrainConfig:
-    """Of a model whose layers keep more than its logits, like real models."""
-    size = {"hidden_size": 256, "intermediate_size": 768, "num_key_value_heads": 1, "head_dim": 64}
-    model = save_model(tmp_path / "model", AutoTokenizer.from_pretrained(tiny_model), request.param, seed=0, **size)
+    """Of a model whose layers keep more than its logits, like real models; and of one whose trees are small."""
+    family, width, heads = request.param
+    size = {
+        "hidden_size": width,
+        "intermediate_size": 3 * width,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+    }
+    model = save_model(tmp_path / "model", AutoTokenizer.from_pretrained(tiny_model), family, seed=0, **size)
     groups = {"groups": 4, "group_size": 8, "selected_per_group": 8, "eval_episodes": 4, "test_episodes": 4}
     return TrainConfig(model=str(model), max_new_tokens=REPLY, token_budget=1024, **groups)
 
@@ -56,7 +63,7 @@ def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(config: T
     with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         trainer.engine.log_probs(max(packs, key=lambda packed: len(packed.trees)), 1.0).sum()
     needed = memory_needed(trainer.agent, trainer.starts.games.values(), episodes=1, learned=32, token_budget=1024)
-    assert sum(kept.values()) / 1.25 < [*needed.values()][-1] < sum(kept.values()) * 1.25
+    assert sum(kept.values()) / 1.12 < [*needed.values()][-1] < sum(kept.values()) * 1.12
     assert needed["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
 
 
