@@ -6,7 +6,7 @@ import argparse
 import gc
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -121,15 +121,25 @@ def _train(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.run import train
 
     how = {"acting": options.acting, "accept_rounding": options.accept_rounding, "callbacks": _checkpoints(options)}
+    summaries = {}
     for path, own in runs.items():
-        summary = train(own, path, resume=options.resume or bool(options.seeds), **how)
+        try:
+            summary = summaries[path] = train(own, path, resume=options.resume or bool(options.seeds), **how)
+        except UserError as error:
+            if not options.seeds:
+                raise
+            raise UserError(f"seed {own.seed}: {error}; {_state_of(runs)}") from error
+        except KeyboardInterrupt as end:
+            if options.seeds:
+                end.add_note(_state_of(runs))
+            raise
         gc.collect()  # the next run needs the memory of this one's model
     if not summary:  # a process other than the first
         return
 
     # 3) results and next commands
     if options.seeds:
-        _show_seeds(options)
+        _show_seeds(options, [path for path, of_seed in summaries.items() if "learned_nothing" not in of_seed])
         return
     if options.json:
         print_json(summary)
@@ -171,7 +181,7 @@ def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, T
     from dataclasses import replace
 
     from msgrpo_hub.training.config import fixed_fields
-    from msgrpo_hub.training.run_folder import RunFolder
+    from msgrpo_hub.training.run_folder import RunFolder, seed_folders
 
     folder = options.output_dir
     if hasattr(options, "seed"):
@@ -188,11 +198,24 @@ def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, T
     for path, own in runs.items():
         if RunFolder(path).config.exists():
             RunFolder(path).check(fixed_fields(own), options.resume)
+    for path in seed_folders(folder):  # also of other seeds: all runs of the folder are one variant
+        seed = int(path.name.removeprefix("seed-"))
+        RunFolder(path).check(fixed_fields(replace(config, seed=seed)), resume=True)
     return runs
 
 
-def _show_seeds(options: argparse.Namespace) -> None:
-    """Prints the table over seeds and the next commands."""
+def _state_of(runs: Mapping[Path, TrainConfig]) -> str:
+    """How many seeds are finished, how far the others are, and what to do."""
+    from msgrpo_hub.training.run_folder import RunFolder
+
+    unfinished = [(config, RunFolder(path)) for path, config in runs.items() if not RunFolder(path).summary.exists()]
+    begun = [(config, updates) for config, run in unfinished if (updates := run.updates())]
+    rest = [f"seed {config.seed} has {updates} of {config.updates} updates" for config, updates in begun]
+    return "; ".join([f"{len(runs) - len(unfinished)} of {len(runs)} seeds are finished", *rest, "continue with --resume"])
+
+
+def _show_seeds(options: argparse.Namespace, learned: Sequence[Path]) -> None:
+    """Prints the table over seeds and the next commands; `learned` are the folders of this call whose run learned."""
     from msgrpo_hub.training.seeds import data_of, find_variants, seed_table
 
     folder, variants = options.output_dir, find_variants([options.output_dir])
@@ -200,8 +223,7 @@ def _show_seeds(options: argparse.Namespace) -> None:
         print_json([data_of(variant) for variant in variants])
     else:
         print(f"{seed_table(variants)}\n\nThe adapters are in {folder}/seed-N/adapter")
-    learned = [run.folder for run in variants[0].runs.values() if run.summary and "learned_nothing" not in run.summary]
-    pushes = [f"msgrpo push adapter {shlex.quote(os.path.relpath(path))} USER/NAME" for path in learned[:1]]
+    pushes = [f"msgrpo push adapter {shlex.quote(str(path))} USER/NAME" for path in learned[:1]]
     print_next(f"msgrpo curves {shlex.quote(str(folder))}", *pushes)
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from msgrpo_hub.cli import parse
+from msgrpo_hub.cli import main, parse
 from msgrpo_hub.cli.training import train_config
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.statistics import method_interval
-from msgrpo_hub.training.config import stored_config
+from msgrpo_hub.training import run
+from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.seeds import data_of, figures, find_variants, seed_lines, seed_table, siblings
+from msgrpo_hub.training.summary import read_summary
 from tests.files import hashes
 from tests.training.interrupted import assert_same_run
 from tests.training.seed_runs import LAKE, SNAKE, rewards, write_run, write_set
@@ -121,6 +125,7 @@ def test_several_seeds_and_one_seed_do_not_mix_in_a_folder(msgrpo: Command, flag
         "holds a run of one seed: name another --output-dir for several": ["--seeds", "0-2", "--output-dir", tmp_path / "one"],
         "seed-0' already holds a run: continue it with --resume": ["--seeds", "0,7", "--output-dir", tmp_path / "set"],
         "holds a run with ": ["--seeds", "0,7", "--resume", "--output-dir", tmp_path / "set"],
+        "seed-0' holds a run with ": ["--seeds", "7", "--output-dir", tmp_path / "set"],
     }
     for message, arguments in refused.items():
         done = msgrpo("train", *flags, *arguments)
@@ -133,6 +138,45 @@ def test_new_seeds_have_the_configuration_of_the_others(tmp_path: Path) -> None:
     write_set(tmp_path / "set", 2, beta=0.5)
     options = parse(["train", "--resume", "--seeds", "5-6", "--output-dir", str(tmp_path / "set")])
     assert replace(train_config(options), seed=0) == stored_config(tmp_path / "set" / "seed-0" / "config.toml")
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        (UserError("no such model"), 2, "error: seed 2: no such model; 1 of 4 seeds are finished; seed 2 has 6 of 20 updates; "),
+        (KeyboardInterrupt(), 130, "interrupted; 1 of 4 seeds are finished; seed 2 has 6 of 20 updates; "),
+        (KeyboardInterrupt(signal.SIGTERM), 143, "ended by SIGTERM; 1 of 4 seeds are finished; seed 2 has 6 of 20 updates; "),
+    ],
+)
+def test_seeds_that_end_early_say_in_one_line_which_and_how_many_are_finished(
+    end: BaseException, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_set(tmp_path / "set", 2)
+
+    def train(config: TrainConfig, output_dir: Path, **_: object) -> dict[str, Any]:
+        if config.seed == 2:
+            raise end
+        return read_summary(output_dir / "summary.json")
+
+    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(RunFolder, "updates", lambda folder: 6 * (folder.path.name == "seed-2"))
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--resume", "--seeds", "1-4", "--output-dir", str(tmp_path / "set")])
+    assert (ended.value.code, capsys.readouterr().err) == (code, f"{said}continue with --resume\n")
+
+
+def test_the_adapter_to_push_is_one_that_this_call_trained_and_that_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_set(tmp_path / "set", 2)
+
+    def train(config: TrainConfig, output_dir: Path, **_: object) -> dict[str, Any]:
+        write_run(output_dir, config.seed)
+        return read_summary(output_dir / "summary.json") | ({"learned_nothing": "no reward"} if config.seed == 5 else {})
+
+    monkeypatch.setattr(run, "train", train)
+    main(["train", "--resume", "--seeds", "5-6", "--output-dir", str(folder)])
+    assert capsys.readouterr().err.endswith(f"      msgrpo push adapter {folder}/seed-6 USER/NAME\n")
 
 
 @pytest.mark.slow
