@@ -248,6 +248,20 @@ def resolve(name: str, largest: int | None = None) -> Sources:
     return Sources(base=found.source, base_commit=_commit(found), adapter=own.source, adapter_commit=_commit(own))
 
 
+def base_bytes(name: str, dtype: str = "auto") -> int:
+    """The memory of a base's weights in a number type, from its list of files and its configuration.
+
+    Arguments and errors as for `resolve`; `auto` is the type that the weights are stored in.
+    """
+    sources = resolve(name)
+    listing = list_files(sources.base, None if is_folder(sources.base) else sources.base_commit)
+    stored = sum(listing.sizes.get(file, 0) for file in _weight_names(listing))
+    config = _read(listing, CONFIG)
+    kind = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    size = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+    return stored if dtype == "auto" else stored * size[dtype] // size.get(kind, 4)
+
+
 def commit_of(source: str, revision: str | None) -> str:
     """The current commit of a revision; without a network, the commit in the cache; for a folder, its content hash."""
     return _commit(list_files(source, revision))
@@ -282,8 +296,7 @@ def fetch(found: Listing) -> Fetched:
             chat_template_kwargs=play.chat_template_kwargs if play else {},
         )
     config = _read(found, CONFIG)
-    sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
-    names = weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
+    names = _weight_names(found)
     _check_size(found, names, LARGEST_BASE)
     check_config(config, found.source, sum(found.sizes[name] for name in names), found.original)
     others = _check_files(found, (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX))
@@ -291,6 +304,11 @@ def fetch(found: Listing) -> Fetched:
     for name in names:
         read_header(folder / name, found.source)
     return Fetched(source=found.source, commit=found.commit, folder=folder)
+
+
+def _weight_names(found: Listing) -> list[str]:
+    sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
+    return weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
 
 
 def read_settings(found: Listing) -> dict[str, Any]:

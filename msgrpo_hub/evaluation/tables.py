@@ -17,6 +17,7 @@ from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL, board_means
 from msgrpo_hub.evaluation.suites import repeats_of, run_seeds, suite_names
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
 from msgrpo_hub.games import distinct_boards, is_remote, make_game, splits_of
+from msgrpo_hub.players.registry import kind_of
 
 Row = Sequence[str]
 
@@ -42,9 +43,6 @@ DETECTABLE = (
 REPEATS = "run to run: standard deviation of the mean reward when the same boards are played again"
 
 FEW_PARSED = "under half of its replies parsed: the verdict is mostly about doing nothing"
-
-_MODELS = ("language model", "endpoint")
-
 
 # ---- numbers and layout
 
@@ -275,12 +273,12 @@ def near_draws(results: Sequence[Result]) -> list[str]:
 def acting(result: Result) -> dict[str, str]:
     """Column of `HEADS` → how the player of a run samples. Other players than models have no such settings."""
     identity = result.config["identity"]
-    if identity.get("kind") not in _MODELS:
+    if not (kind := kind_of(identity)).sampled:
         return dict.fromkeys(HEADS, NONE)
     limits = [f"{name.replace('_', '-')} {identity[name]}" for name in ("top_k", "top_p") if name in identity]
     temperature = NONE if identity.get("temperature") is None else f"{identity['temperature']:g}"
     temperature = "actions scored" if identity.get("mode") == "score" else ", ".join([temperature, *limits])
-    engine = "server" if identity["kind"] == "endpoint" else str(identity.get("engine", "not recorded"))
+    engine = "server" if kind.served else str(identity.get("engine", "not recorded"))
     limit = identity.get("max_new_tokens")
     return dict(zip(HEADS, (temperature, NONE if limit is None else str(limit), result.prompt_format, engine), strict=True))
 
@@ -296,7 +294,7 @@ def eval_command(results: Sequence[Result], output_dir: str) -> str:
 
     The runs may be untrusted: the command contains only numbers, and names of built-in suites and prompt formats.
     """
-    models = [result for result in results if result.config["identity"].get("kind") in _MODELS]
+    models = [result for result in results if kind_of(result.config["identity"]).sampled]
     [(suite, _)] = Counter(result.config["suite"] for result in models or results).most_common(1) or [("standard", 0)]
     given: Counter[tuple[str, ...]] = Counter()
     for result in models:

@@ -22,7 +22,7 @@ from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repea
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import misfit
 from msgrpo_hub.games import is_remote, make_game
-from msgrpo_hub.players.registry import identity_problems
+from msgrpo_hub.players.registry import identity_problems, kind_of
 from msgrpo_hub.rollout import reply_status
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
@@ -157,9 +157,9 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
             messages.append(f"the suite {suite.name} has no task {str(config['task'])[:80]}")
     if identity := identity_problems(str(config["player"]), config["identity"]):
         return [*messages, *identity]
-    kind, batch = config["identity"]["kind"], config["identity"].get("batch_size")
-    if kind in ("language model", "entry point") and not is_count(batch):  # they may round by the batch
-        messages.append(f"its identity is incomplete: {kind} without a valid batch_size")
+    kind, batch = kind_of(config["identity"]), config["identity"].get("batch_size")
+    if kind.batched and not is_count(batch):
+        messages.append(f"its identity is incomplete: {kind.kind} without a valid batch_size")
     return messages
 
 

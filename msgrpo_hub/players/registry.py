@@ -81,6 +81,10 @@ class PlayerKind(ABC):
 
     kind: ClassVar[str]
     batched: ClassVar[bool] = False
+    served: ClassVar[bool] = False
+    """Whether a server computes its replies."""
+    sampled: ClassVar[bool] = False
+    """Whether it samples tokens, with a temperature and a limit."""
     required: ClassVar[tuple[str, ...]]
     """The fields of a valid identity; the first one holds the player's name."""
 
@@ -96,6 +100,10 @@ class PlayerKind(ABC):
     def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
         """The policy with its identity. Arguments and errors as for `identify`."""
 
+    def check_memory(self, settings: PlayerSettings) -> None:  # noqa: ARG002
+        """Raises `UserError` if its weights are larger than the free memory."""
+        return
+
     def _player(self, policy: Policy, identity: dict[str, Any], name: str = "", folder: str = "") -> Player:
         name = name or self.name
         return Player(
@@ -110,6 +118,11 @@ class PlayerKind(ABC):
     def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
         """Whether a player with this identity can have a name."""
         return bool(name == identity[cls.required[0]])
+
+    @classmethod
+    def model_id(cls, identity: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """The name of its model; empty for other players."""
+        return ""
 
 
 class ScriptedPlayer(PlayerKind):
@@ -154,6 +167,7 @@ class ServedPlayer(PlayerKind):
     """`endpoint:URL#MODEL` or `provider:NAME/MODEL`: a model behind a server."""
 
     kind = "endpoint"
+    served = sampled = True
     required = ("server", "temperature", "max_new_tokens")
 
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
@@ -184,6 +198,11 @@ class ServedPlayer(PlayerKind):
         }
         return self._player(self.policy(settings, expected_prompts), identity, shown, f"{_folder_name(shown)}/unpinned")
 
+    @classmethod
+    def model_id(cls, identity: Mapping[str, Any]) -> str:
+        kind, _, rest = str(identity.get("server")).partition(":")
+        return rest.partition("/" if kind == "provider" else "#")[2]
+
 
 class PackagedPlayer(PlayerKind):
     """A player of another package, found by its entry point."""
@@ -209,7 +228,7 @@ class ModelPlayer(PlayerKind):
     """A language model that is loaded here: `pocket`, a built-in adapter, `BASE`, `ADAPTER` or `BASE+ADAPTER`."""
 
     kind = "language model"
-    batched = True
+    batched = sampled = True
     required = (
         *("base", "base_commit", "mode", "temperature", "max_new_tokens", "chat_template", "dtype", "device"),
         *("torch", "transformers", "peft"),
@@ -276,6 +295,21 @@ class ModelPlayer(PlayerKind):
         folder = "+".join(_folder_name(source) for source, _ in parts)
         return self._player(policy, identity, shown, f"{folder}/{sources.commits}")
 
+    def check_memory(self, settings: PlayerSettings) -> None:
+        from msgrpo_hub.downloads.fetching import base_bytes
+        from msgrpo_hub.models.devices import free_memory
+
+        needed, free = base_bytes(self.name, settings.dtype), free_memory(settings.device)
+        if needed > free and not settings.load_in_4bit and settings.device_map == "none":
+            raise UserError(
+                f"the weights of {self.name!r} need {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: expected "
+                "a smaller model, --dtype bfloat16, --load-in-4bit or --device-map auto"
+            )
+
+    @classmethod
+    def model_id(cls, identity: Mapping[str, Any]) -> str:
+        return str(identity.get("adapter") or identity.get("base"))
+
     @classmethod
     def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
         """`BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision; a full commit must equal the identity's."""
@@ -289,6 +323,11 @@ KINDS: dict[str, type[PlayerKind]] = {
     player.kind: player for player in (ScriptedPlayer, DqnPlayer, PackagedPlayer, ServedPlayer, ModelPlayer)
 }
 """The kind in an identity → its class."""
+
+
+def kind_of(identity: Mapping[str, Any]) -> type[PlayerKind]:
+    """The class of the player of a stored identity; `PlayerKind` if it is unknown."""
+    return KINDS.get(str(identity.get("kind")), PlayerKind)
 
 
 def find_player(name: str) -> PlayerKind:

@@ -88,7 +88,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
     # 1) the base of each task, first if it was chosen or plays, then the others by their scores
     groups, bases = same_episodes(results), []
     for group in groups:
-        models = [result for result in group if result.config["identity"].get("kind") == "language model"]
+        models = [result for result in group if "base" in result.config["identity"]]
         base = next(
             chain(
                 (result for result in group if name(result) == baseline),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.estimate import Estimate, Price, estimate, estimate_table
 from msgrpo_hub.evaluation.runner import evaluate
 from msgrpo_hub.evaluation.suites import Suite
@@ -99,6 +100,20 @@ def test_tokens_of_a_model_are_those_of_its_own_tokenizer(tiny_model: Path, tmp_
     assert 0 < row.reply_tokens * row.episodes <= 8 * row.calls
     assert row.seconds
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(file.stat().st_size for file in tiny_model.glob("*.safetensors"))
+    monkeypatch.setattr("msgrpo_hub.models.devices.free_memory", lambda _: size + 1)
+    assert estimated(str(tiny_model), tmp_path, EIGHT).tasks
+    monkeypatch.setattr("msgrpo_hub.models.devices.free_memory", lambda _: size - 1)
+    monkeypatch.setattr(LanguageModel, "from_pretrained", None)
+    with pytest.raises(UserError, match=r"need .* GB of memory, and .* GB are free: expected a smaller model, --dtype bfloat16"):
+        estimated(str(tiny_model), tmp_path, EIGHT)
+    with pytest.raises(TypeError):  # half of the memory: it is loaded
+        estimated(str(tiny_model), tmp_path, EIGHT, replace(PLAYING, dtype="bfloat16"))
 
 
 def test_the_table_shows_the_sums_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
