@@ -88,7 +88,7 @@ def _say_disk(error: OSError) -> None:
     if not no_folder and error.errno not in DISK:
         raise error
     remedy = "name another folder" if no_folder else f"make room or allow it, then {AGAIN}"
-    print(f"error: cannot use {str(error.filename or 'a file')!r} ({os.strerror(error.errno)}): {remedy}", file=sys.stderr)
+    print(f"error: cannot use {str(error.filename or 'a file')!r} ({os.strerror(error.errno or 0)}): {remedy}", file=sys.stderr)
 
 
 def _is_closed(stream: TextIO) -> bool:

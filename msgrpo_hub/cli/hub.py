@@ -148,7 +148,7 @@ def run_push(options: argparse.Namespace) -> None:
         return
     for name in filter(None, (options.repo, given.get("rollouts"))):
         check_repo_id(name)
-    visible = {True: "private", False: "public"}.get(given.get("private"), kind.visibility)
+    visible = kind.visibility if "private" not in given else "private" if given["private"] else "public"
     print(f"pushing to {options.repo} ({visible})", file=sys.stderr)
     pushed = call("push")
     next_command = kind.next_command.format(folder=shlex.quote(str(given.get("folder"))), repo=options.repo)
