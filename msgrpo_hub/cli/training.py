@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgrpo_hub.choices import is_import
 from msgrpo_hub.cli.flags import add_fields, given_fields, read_as, read_path
@@ -19,15 +19,18 @@ from msgrpo_hub.cli.output import add_json, print_next, show
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Range, Seed
-from msgrpo_hub.training.config import CHOICES, TrainConfig, fixed_fields, from_values, load_config, preset
 from msgrpo_hub.training.presets import PRESETS, remark
-from msgrpo_hub.training.run_folder import RunFolder, seed_folders
+
+if TYPE_CHECKING:
+    from msgrpo_hub.training.config import TrainConfig
 
 MINUTES = 10.0
 """Default of --checkpoint-every."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
+    from msgrpo_hub.training.config import CHOICES, TrainConfig
+
     parser.description = (
         "Train a LoRA adapter with MS-GRPO. The configuration starts from a preset or a file, if given, and every flag below "
         "changes one field of it. Every finished update is saved; an interrupted run continues with --resume, byte for byte."
@@ -136,6 +139,9 @@ def run_train(options: argparse.Namespace) -> None:
 
 def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, TrainConfig]:
     """Folder → configuration of each seed's run. Raises `UserError` if one of them cannot start."""
+    from msgrpo_hub.training.config import fixed_fields
+    from msgrpo_hub.training.run_folder import RunFolder, seed_folders
+
     folder = options.output_dir
     if hasattr(options, "seed"):
         raise UserError("--seed and --seeds are both given: expected one of them")
@@ -159,6 +165,8 @@ def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, T
 
 def _state_of(runs: Mapping[Path, TrainConfig]) -> str:
     """How many seeds are finished, how far the others are, and what to do."""
+    from msgrpo_hub.training.run_folder import RunFolder
+
     unfinished = [(config, RunFolder(path)) for path, config in runs.items() if not RunFolder(path).summary.exists()]
     begun = [(config, updates) for config, run in unfinished if (updates := run.updates())]
     rest = [f"seed {config.seed} has {updates} of {config.updates} updates" for config, updates in begun]
@@ -187,6 +195,8 @@ def summary_text(summary: dict[str, Any], folder: Path) -> str:
 
 def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[str]:
     """The commands to try after a run: first the episode of its replay, with the same sampling."""
+    from msgrpo_hub.training.config import CHOICES
+
     typed = {name: f" --{name.replace('_', '-')} {value}" for name in CHOICES if is_import(value := str(getattr(config, name)))}
     own_format = typed.get("prompt_format", "")
     sampled = f"--seed {summary.get('replayed_test_episode', 0)} --temperature {config.eval_temperature:g}{own_format}"
@@ -202,6 +212,9 @@ def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[st
 
 def train_config(options: argparse.Namespace) -> TrainConfig:
     """The configuration of a preset or a file, or with --resume of the run itself, changed by the flags."""
+    from msgrpo_hub.training.config import TrainConfig, from_values, load_config, preset
+    from msgrpo_hub.training.run_folder import seed_folders
+
     flags = given_fields(options, TrainConfig)
     if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
         raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
