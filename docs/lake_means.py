@@ -15,7 +15,6 @@ import numpy.typing as npt
 from msgrpo_hub.games import stream
 from msgrpo_hub.games.board import canonical, grid_rows, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RandomEnds, RllmMaps
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -41,9 +40,9 @@ def lake_means(game: FrozenLake, samples: int = 1000) -> Means:
         game: a Frozen Lake without `exactly`.
         samples: the number of lakes to solve if they cannot be enumerated.
     """
-    if game.size <= ENUMERATED and not isinstance(game.maps, GivenMap | RllmMaps):
+    if game.size <= ENUMERATED and not game.maps.rows and game.maps.depth is None:
         return _enumerated(game)
-    return sampled_means(game, 1 if isinstance(game.maps, GivenMap) else samples)
+    return sampled_means(game, 1 if game.maps.rows else samples)
 
 
 def mean_of(means: list[Means]) -> Means:
@@ -55,7 +54,7 @@ def mean_of(means: list[Means]) -> Means:
 
 def _enumerated(game: FrozenLake) -> Means:
     """Exact means over all patterns of ice, goals and starts, given that a path connects start and goal."""
-    cells, total, random_ends = game.size**2, np.zeros(3), isinstance(game.maps, RandomEnds)
+    cells, total, random_ends = game.size**2, np.zeros(3), game.maps.random_ends
     patterns = (np.arange(2**cells)[None, :] >> np.arange(cells)[:, None] & 1).astype(bool)  # (C, B)
     boards = [canonical(grid_rows(game.size, game.size, {divmod(cell, game.size): "G"})) for cell in range(cells)]
     goals = [(boards.index(board), images) for board, images in Counter(boards).items()]  # one goal of each symmetry
@@ -64,8 +63,8 @@ def _enumerated(game: FrozenLake) -> Means:
         best, blind = _values(game, ice, np.repeat(np.arange(cells)[:, None] == goal, ice.shape[1], axis=1))
         reached = _reached(ice, goal, game.size)
         holes = (~ice).sum(axis=0).astype(np.float64)
-        if isinstance(game.maps, CountedHoles):
-            chances = np.where(holes == game.maps.count, 1.0, 0.0)
+        if game.maps.holes is not None:
+            chances = np.where(holes == game.maps.holes, 1.0, 0.0)
         else:  # the probability of each pattern, up to a factor; start and goal are always ice
             chances = images * game.frozen_probability ** (cells - 2 - holes) * (1 - game.frozen_probability) ** holes
         for start in set(range(cells)) - {goal} if random_ends else {0}:

@@ -13,7 +13,6 @@ from lake_means import Means, lake_means, mean_of
 
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RllmMaps
 from msgrpo_hub.games.registry import LAKES
 
 PUBLISHED = Path(__file__).with_name("published_lakes.toml")
@@ -126,11 +125,11 @@ def _ids(scale: Scale) -> str:
 
 def _map(lake: FrozenLake) -> str:
     """Size, ice and ends of a lake in words; the size of a scale of several is in its ids."""
-    if isinstance(lake.maps, GivenMap):
+    if lake.maps.rows:
         return f"{lake.size}×{lake.size}, gymnasium's fixed map"
-    if isinstance(lake.maps, CountedHoles):
-        return f"{lake.size}×{lake.size}, {lake.maps.count} holes, corner to corner"
-    if isinstance(lake.maps, RllmMaps):
+    if lake.maps.holes is not None:
+        return f"{lake.size}×{lake.size}, {lake.maps.holes} holes, corner to corner"
+    if lake.maps.ice:
         return f"ice {lake.maps.ice[0]}–{lake.maps.ice[1]}, random ends, search to depth {lake.maps.depth}"
     return f"{lake.size}×{lake.size}, ice {lake.frozen_probability}, random ends"
 

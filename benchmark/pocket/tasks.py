@@ -18,7 +18,7 @@ from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbo
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.registry import GAMES
-from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState, is_snake
+from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState
 from msgrpo_hub.pocket.thoughts import direction_to, in_words, local_view, nearest, player_cell, things, thought
 
 PLAY_REQUEST = request_text(THINK_ACTION.request, list(DIRECTIONS))
@@ -75,7 +75,7 @@ def about_the_board(variant: GameVariant, state: Any, rng: np.random.Generator) 
     legal, safe = game.legal_actions(state), game.safe_actions(state)
     yield PretrainingTask("legal", "Which moves are legal?", (" ".join(legal) or "none",))
     yield PretrainingTask("safe", "Which moves are safe?", (" ".join(safe) or "none",))
-    if is_snake(game):
+    if isinstance(game, Snake):
         yield from _about_the_snake(game, state)
     else:
         yield PretrainingTask("goal", "How far is the goal?", (direction_to(here, state.goal),))
@@ -106,7 +106,7 @@ def about_the_rules(variant: GameVariant, rng: np.random.Generator) -> Iterator[
     """Questions whose answer the system message contains."""
     yield PretrainingTask("rules", "How many turns has the game?", (str(variant.game.horizon),))
     yield PretrainingTask("rules", "Which actions are available?", (" ".join(variant.actions),))
-    if is_snake(variant.game):
+    if isinstance(variant.game, Snake):
         item = _pick(variant.game.items, rng)
         yield PretrainingTask("rules", f"What does {_article(item.name)} give?", (f"{item.reward:g}",))
         yield PretrainingTask("rules", "What does dying give?", (f"{variant.game.death_reward:g}",))
@@ -154,7 +154,7 @@ def random_variant(rng: np.random.Generator, lakes: float = 0.45) -> GameVariant
     if rng.random() < 0.15:
         available = sorted(rng.permutation(4)[: int(rng.integers(2, 4))].tolist())
         actions = tuple(actions[i] for i in available)
-    avoidable = [item.name for item in game.items] if is_snake(game) else ["holes"]
+    avoidable = [item.name for item in game.items] if isinstance(game, Snake) else ["holes"]
     avoid = _pick(avoidable, rng) if rng.random() < 0.15 else ""
     return GameVariant(game, actions, "hole" if avoid == "holes" else avoid)
 
@@ -171,7 +171,7 @@ def random_snake(rng: np.random.Generator) -> Snake:
     small = rng.random() < 0.55
     name = "Snake-Solo-v1" if small else _pick([i for i in GAMES if i.startswith("Snake") and "Solo" not in i], rng)
     game = GAMES[name]
-    assert is_snake(game)
+    assert isinstance(game, Snake)
     if rng.random() < 0.5:
         items = tuple(_random_item(item, rng) for item in game.items)
         game = replace(game, items=items, horizon=int(rng.integers(5, 41)), death_reward=float(-rng.integers(1, 6)))
@@ -185,7 +185,7 @@ def _random_item(item: Item, rng: np.random.Generator) -> Item:
 def random_state(game: Game, rng: np.random.Generator) -> Any:
     """A random state that no play produced: a random cell of the ice, or snakes of random shape."""
     start = game.initial_state(rng)
-    if not is_snake(game):
+    if not isinstance(game, Snake):
         cells = [(r, c) for r in range(game.rows) for c in range(game.columns)]
         return replace(start, player=_pick([c for c in cells if c not in start.holes and c != start.goal], rng))
     taken = {cell for cells in start.items for cell in cells}

@@ -16,7 +16,7 @@ from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import NONE, Row, aligned, short
 from msgrpo_hub.games import Game, make_game
-from msgrpo_hub.players.registry import find_player, identify
+from msgrpo_hub.players.registry import KINDS, ModelPlayer, find_player, identify
 from msgrpo_hub.players.sample_play import RecordingPolicy, prompts_of, scripted_prompts
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
@@ -92,15 +92,17 @@ def estimate(
     Raises:
         UserError: as for `evaluate`; also if the weights of a model do not fit into memory.
     """
-    kind, tasks, limit = find_player(name), known_tasks(name, suite), settings.max_new_tokens
-    kind.check_memory(settings)
+    found, tasks, limit = find_player(name), known_tasks(name, suite), settings.max_new_tokens
+    served = KINDS[found.kind].served
+    if isinstance(found, ModelPlayer):
+        found.check_memory(settings)
     player = identify(name, settings, prompts_of([make_game(task) for task in tasks], find_format(suite.prompt_format)))
     prompt_format, encoder = asked_in(player, suite), getattr(player.policy, "encoder", None)
     end, most, rows = time.monotonic() + seconds, 0, []
     for number, task in enumerate(tasks, start=1):
         missing = missing_episodes(player, suite, task, output_dir, batch_size)
         most, taken, reply = max(most, len(missing)), None, float(limit)
-        if not kind.served:
+        if not served:
             keys = [suite.episode_keys(task)[index] for index in missing]
             until = end - seconds * (1 - number / len(tasks))
             taken, measured = probe(player.policy, make_game(task), keys, batch_size, prompt_format, until)
@@ -108,15 +110,15 @@ def estimate(
         seeds = suite.seeds(task)[:COUNTED]
         prompts = scripted_prompts(make_game(task), prompt_format, SCRIPT, seeds)
         turns, read, written, dollars = len(prompts) / len(seeds), None, None, None
-        if kind.served or encoder:
+        if served or encoder:
             read, written = _tokens(prompts, encoder, reply) / len(seeds), turns * reply
             dollars = len(missing) * (read * price.tokens_in + written * price.tokens_out) / 1e6 if price else None
         tokens: dict[str, float | None] = {"prompt_tokens": read, "reply_tokens": written}
         calls = round(len(missing) * turns)
         rows.append(TaskEstimate(task=task, episodes=len(missing), calls=calls, seconds=taken, dollars=dollars, **tokens))
-    at_once = min(most, batch_size, settings.concurrency if kind.served else most)
+    at_once = min(most, batch_size, settings.concurrency if served else most)
     notes = [f"Turns and prompts: as {SCRIPT} plays the first {COUNTED} episodes of each task."]
-    if kind.served:
+    if served:
         notes.append(f"Prompt tokens: one per {CHARACTERS_PER_TOKEN:g} characters.")
         notes.append(f"Replies: of full length, {limit} tokens (--max-new-tokens); shorter ones cost less.")
         notes.append(f"Time: depends on the server, which gets {at_once} calls at a time (--concurrency).")

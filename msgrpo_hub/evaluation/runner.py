@@ -30,7 +30,7 @@ from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, re
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
-from msgrpo_hub.players.registry import Player, find_player, identify, with_refusals
+from msgrpo_hub.players.registry import Player, can_play, find_player, identify, with_refusals
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
@@ -96,8 +96,8 @@ def evaluate(
 
 def known_tasks(name: str, suite: Suite) -> list[str]:
     """The tasks of a suite that a player can play. Rejects a misspelt name before another player's long run starts."""
-    player = find_player(name)
-    tasks = [task for task in suite.tasks if player.knows(make_game(task))]
+    find_player(name)
+    tasks = [task for task in suite.tasks if can_play(name, make_game(task))]
     if not tasks:
         raise UserError(f"{name!r} can play no task of the suite {suite.name!r}: choose another player or suite")
     return tasks

@@ -155,11 +155,11 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
             )
         elif config["task"] not in suite.tasks:
             messages.append(f"the suite {suite.name} has no task {str(config['task'])[:80]}")
-    if identity := identity_problems(str(config["player"]), config["identity"]):
-        return [*messages, *identity]
-    kind, batch = kind_of(config["identity"]), config["identity"].get("batch_size")
-    if kind.batched and not is_count(batch):
-        messages.append(f"its identity is incomplete: {kind.kind} without a valid batch_size")
+    if incomplete := identity_problems(str(config["player"]), config["identity"]):
+        return [*messages, *incomplete]
+    identity, batch = config["identity"], config["identity"].get("batch_size")
+    if kind_of(identity).batched and not is_count(batch):
+        messages.append(f"its identity is incomplete: {identity['kind']} without a valid batch_size")
     return messages
 
 

@@ -5,9 +5,7 @@ A cell is (row, column), counted from (0, 0) at the top left. The order of the a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 Cell = tuple[int, int]
@@ -21,18 +19,14 @@ MOVES = "Up and Down change the row by one, Left and Right change the column by 
 CELL_RULES = ("A cell is (row, column); (0, 0) is the top left.", MOVES)
 
 
-def neighbour(cell: Cell, action: str) -> Cell:
-    """The cell one step away.
+def neighbour(cell: Cell, action: str, directions: Mapping[str, Cell] = DIRECTIONS) -> Cell:
+    """The cell that an action leads to.
 
     >>> neighbour((2, 3), "Up")
     (1, 3)
     """
-    return moved(cell, DIRECTIONS[action])
-
-
-def moved(cell: Cell, direction: Cell) -> Cell:
-    """The cell that a direction leads to."""
-    return cell[0] + direction[0], cell[1] + direction[1]
+    down, right = directions[action]
+    return cell[0] + down, cell[1] + right
 
 
 def inside(cell: Cell, rows: int, columns: int) -> bool:
@@ -60,8 +54,10 @@ def grid_rows(rows: int, columns: int, symbols: Mapping[Cell, str], empty: str =
 
 def observation(facts: Sequence[str], grid: Sequence[str], view: View) -> str:
     """The text observation: lines of coordinates, then the grid, as far as the view shows them."""
-    drawn = ["Grid:", *(" ".join(row) for row in grid)]
-    return "\n".join([*(facts if view != "grid" else []), *(drawn if view != "coordinates" else [])])
+    lines = [] if view == "grid" else [*facts]
+    if view != "coordinates":
+        lines += ["Grid:", *(" ".join(row) for row in grid)]
+    return "\n".join(lines)
 
 
 def canonical(rows: Sequence[str]) -> str:
@@ -70,26 +66,16 @@ def canonical(rows: Sequence[str]) -> str:
     >>> canonical(["@.", ".G"]) == canonical([".@", "G."]) == canonical(["G.", ".@"])
     True
     """
-    cells, width = "".join(rows), max(len(rows), len(rows[0]))
-    first = min("".join(image(cells)) for image in _images(len(rows), len(rows[0])))
-    return "\n".join(first[start : start + width] for start in range(0, len(first), width))
-
-
-@cache
-def _images(rows: int, columns: int) -> list[Callable[[str], tuple[str, ...]]]:
-    """Functions that reorder the cells of a board into its eight images; of a rectangle, the four with the longer side flat."""
-    cells = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
-    images: list[Callable[[str], tuple[str, ...]]] = []
-    for turned in (cells, cells[::-1]):
-        for _ in range(4):
-            if len(turned) == min(rows, columns):
-                images.append(itemgetter(*(cell for row in turned for cell in row)))
-            turned = [list(column) for column in zip(*turned[::-1], strict=True)]
-    return images
+    turned, images = list(rows), []
+    for _ in range(4):
+        turned = ["".join(column) for column in zip(*turned[::-1], strict=True)]
+        images += [turned, turned[::-1]]
+    flat = min(len(rows), len(rows[0]))  # the longer side of a rectangle is horizontal
+    return "\n".join(min(image for image in images if len(image) == flat))
 
 
 class SquareBoard:
-    """A game on a square board with the four directions as actions."""
+    """A game with scenes on a square board, and the four directions as actions."""
 
     size: int
     actions = tuple(DIRECTIONS)
@@ -106,11 +92,22 @@ class SquareBoard:
     def grid(self, state: Any) -> list[str]:
         raise NotImplementedError
 
+    def scene(self, state: Any) -> Any:
+        raise NotImplementedError
+
     def board(self, state: Any) -> str:
         """The symbols of a board, equal for mirrored and turned boards."""
         return canonical(self.grid(state))
 
-    def moves(self, cell: Cell, blocked: Collection[Cell] = ()) -> tuple[str, ...]:
-        """The actions that lead from a cell to a cell of the board that is not blocked."""
-        ahead = {action: neighbour(cell, action) for action in self.actions}
-        return tuple(action for action, end in ahead.items() if inside(end, self.size, self.size) and end not in blocked)
+    def legal_actions(self, state: Any) -> tuple[str, ...]:
+        """The actions that lead neither off the board nor into the player's own body."""
+        scene = self.scene(state)
+        own = {cell for body in scene.bodies[:1] for cell in body.cells}
+        ahead = {action: neighbour(scene.player, action) for action in self.actions}
+        return tuple(action for action, end in ahead.items() if inside(end, self.size, self.size) and end not in own)
+
+    def safe_actions(self, state: Any) -> tuple[str, ...]:
+        """The legal actions that enter no blocked cell."""
+        scene = self.scene(state)
+        legal = self.legal_actions(state)
+        return tuple(action for action in legal if neighbour(scene.player, action) not in scene.blocked)

@@ -8,7 +8,7 @@ action" (⊥), the player stays on its cell and does not slip.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from msgrpo_hub.games.board import CELL_RULES, Cell, SquareBoard, View, cells_text, grid_rows, inside, neighbour, observation
 from msgrpo_hub.games.game import Posture, Scene, Transition, check_turn
-from msgrpo_hub.games.lake_maps import GYMNASIUM, Maps
+from msgrpo_hub.games.lake_maps import Maps
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class FrozenLake(SquareBoard):
     exactly: bool = False
     """Whether the goal gives its reward only on the last turn; the observation then shows the turns left."""
     view: View = "full"
-    maps: Maps = GYMNASIUM
+    maps: Maps = field(default_factory=Maps)
     """How lakes are sampled: holes, start and goal."""
     success_rate: float | None = None
     """The probability that a move on slippery ice goes in the intended direction; the sides share the rest. None is 1/3."""
@@ -89,15 +89,15 @@ class FrozenLake(SquareBoard):
         )
 
     def initial_state(self, rng: np.random.Generator) -> LakeState:
-        return self._state(*self.maps.sample(self.size, self.frozen_probability, rng))
-
-    def _state(self, holes: tuple[Cell, ...], start: Cell, goal: Cell) -> LakeState:
-        return LakeState(self.size, holes, start, given_goal=None if goal == (self.size - 1, self.size - 1) else goal)
+        holes, start, goal = self.maps.sample(self.size, self.frozen_probability, rng)
+        state = LakeState(self.size, holes, start)
+        return state if goal == state.goal else replace(state, given_goal=goal)
 
     @cached_property
     def common_boards(self) -> frozenset[str]:
         """Boards with more than a tenth of the probability: the lake without holes is 24 % of Slippery."""
-        return frozenset(self.board(self._state(*lake)) for lake in self.maps.common(self.size))
+        lakes = self.maps.common(self.size)
+        return frozenset(self.board(LakeState(self.size, holes, start, given_goal=goal)) for holes, start, goal in lakes)
 
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
         """P(s', r | s, a) as (probability, transition) pairs: one pair without slipping, three on slippery ice."""
@@ -140,18 +140,10 @@ class FrozenLake(SquareBoard):
     def scene(self, state: LakeState) -> Scene:
         posture: Posture = "goal" if state.player == state.goal else "hole" if state.terminal else ""
         under = {"goal": "G", "hole": "O"}.get(posture, ".")
-        goal, blocked = frozenset([state.goal]), frozenset(self._deadly(state))
-        return Scene(player=state.player, under=under, posture=posture, wanted=goal - blocked, blocked=blocked)
-
-    def _deadly(self, state: LakeState) -> tuple[Cell, ...]:
-        """The cells never to enter."""
-        return (*state.holes, state.goal) if self.goal_reward < 0 else state.holes
-
-    def legal_actions(self, state: LakeState) -> tuple[str, ...]:
-        return self.moves(state.player)
-
-    def safe_actions(self, state: LakeState) -> tuple[str, ...]:
-        return self.moves(state.player, self._deadly(state))
+        goal, blocked = frozenset([state.goal]), frozenset(state.holes)
+        if self.goal_reward < 0:
+            goal, blocked = frozenset(), blocked | goal
+        return Scene(player=state.player, under=under, posture=posture, wanted=goal, blocked=blocked)
 
     def succeeded(self, state: LakeState) -> bool:
         if self.goal_reward < 0:

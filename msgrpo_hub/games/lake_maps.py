@@ -14,110 +14,57 @@ Lake = tuple[tuple[Cell, ...], Cell, Cell]
 """The holes in reading order, the start and the goal."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Maps:
-    """gymnasium's `generate_random_map`: from the top left to the bottom right."""
+    """How a game samples its lakes: by default with gymnasium's `generate_random_map`, from the top left to the bottom right."""
+
+    rows: tuple[str, ...] = ()
+    """Always this lake, in gymnasium's letters."""
+    holes: int | None = None
+    """The number of holes; all arrangements with a path are equally likely (TextArena)."""
+    random_ends: bool = False
+    """Start and goal are any two cells, sampled with the holes until a path connects them (RAGEN, ROLL, VAGEN)."""
+    ice: tuple[float, float] | None = None
+    """The probability that a cell is ice is uniform between these (rLLM, Trinity-RFT)."""
+    depth: int | None = None
+    """A depth-first search for the path gives up this far from the start, so it refuses some lakes (rLLM, Trinity-RFT)."""
 
     def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
         """Samples a lake of `size` × `size` cells whose goal can be reached; a cell is ice with probability `frozen`."""
-        return _lake(random_map(size, frozen, seed=int(rng.integers(2**31))))
+        start, goal = 0, size * size - 1
+        if self.rows or (self.holes is None and not self.random_ends):
+            rows = self.rows or random_map(size, frozen, seed=int(rng.integers(2**31)))
+            holes, starts, goals = ([divmod(i, size) for i, cell in enumerate("".join(rows)) if cell == kind] for kind in "HSG")
+            return tuple(holes), starts[0], goals[0]
+        if self.ice:
+            frozen = float(rng.uniform(*self.ice))
+        while True:
+            if self.holes is not None:
+                ice = np.ones(size * size, bool)
+                ice[1 + rng.choice(size * size - 2, self.holes, replace=False)] = False
+            else:
+                ice = rng.random(size * size) < frozen
+                start, goal = rng.choice(size * size, 2, replace=False).tolist()
+                ice[[start, goal]] = True
+            lake = ice.tolist(), size, start, goal
+            if is_connected(*lake) if self.depth is None else is_found(*lake, self.depth):
+                return (
+                    tuple(divmod(cell, size) for cell in np.flatnonzero(~ice).tolist()),
+                    divmod(start, size),
+                    divmod(goal, size),
+                )
 
     def common(self, size: int) -> Sequence[Lake]:
-        """The lakes with about a tenth of the probability or more; they are training boards."""
-        return [((), (0, 0), (size - 1, size - 1))]
+        """The lakes with about a tenth of the probability or more; they are training boards.
 
-
-GYMNASIUM = Maps()
-
-
-@dataclass(frozen=True)
-class GivenMap(Maps):
-    """Always the same lake, from rows in gymnasium's letters."""
-
-    rows: tuple[str, ...]
-
-    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
-        return _lake(self.rows)
-
-    def common(self, size: int) -> Sequence[Lake]:  # noqa: ARG002
-        return []
-
-
-@dataclass(frozen=True)
-class CountedHoles(Maps):
-    """From the top left to the bottom right with a given number of holes; all arrangements are equally likely (TextArena)."""
-
-    count: int
-
-    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
-        while True:
-            ice = np.ones(size * size, bool)
-            ice[1 + rng.choice(size * size - 2, self.count, replace=False)] = False
-            if is_connected(ice.tolist(), size, 0, size * size - 1):
-                return _holes(ice, size), (0, 0), (size - 1, size - 1)
-
-    def common(self, size: int) -> Sequence[Lake]:  # noqa: ARG002
-        return []
-
-
-@dataclass(frozen=True)
-class RandomEnds(Maps):
-    """Start and goal are any two cells, sampled with the holes until a path connects them (RAGEN, ROLL, VAGEN)."""
-
-    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:
-        while True:
-            ice = rng.random(size * size) < frozen
-            start, goal = rng.choice(size * size, 2, replace=False).tolist()
-            ice[[start, goal]] = True
-            if self.accepts(ice.tolist(), size, start, goal):
-                return _holes(ice, size), divmod(start, size), divmod(goal, size)
-
-    def accepts(self, ice: list[bool], size: int, start: int, goal: int) -> bool:
-        """Whether a lake is used."""
-        return is_connected(ice, size, start, goal)
-
-    def common(self, size: int) -> Sequence[Lake]:
-        """All lakes of 2 × 2 cells: six are too few to divide, so all splits share them."""
+        With random ends, these are all lakes of 2 × 2 cells: six are too few to divide, so all splits share them.
+        """
+        if self.rows or self.holes is not None:
+            return []
+        if not self.random_ends:
+            return [((), (0, 0), (size - 1, size - 1))]
         lakes = permutations([(0, 0), (0, 1), (1, 0), (1, 1)]) if size == 2 else ()
         return [(lake[2 : 2 + holes], lake[0], lake[1]) for lake in lakes for holes in range(3)]
-
-
-@dataclass(frozen=True)
-class RllmMaps(RandomEnds):
-    """Random ends, a random share of ice, and a depth-first search that gives up on long paths (rLLM, Trinity-RFT)."""
-
-    ice: tuple[float, float] = (0.6, 0.85)
-    """The probability that a cell is ice is uniform between these."""
-    depth: int = 8
-    """The search does not continue from cells further along its path, so it refuses some lakes with a short path."""
-
-    def sample(self, size: int, frozen: float, rng: np.random.Generator) -> Lake:  # noqa: ARG002
-        return super().sample(size, float(rng.uniform(*self.ice)), rng)
-
-    def accepts(self, ice: list[bool], size: int, start: int, goal: int) -> bool:
-        frontier, seen = [(divmod(start, size), 0)], set()
-        while frontier:
-            cell, steps = frontier.pop()
-            if steps > self.depth or cell in seen:
-                continue
-            seen.add(cell)
-            for action in ("Down", "Right", "Up", "Left"):
-                near = neighbour(cell, action)
-                if near == divmod(goal, size):
-                    return True
-                if inside(near, size, size) and ice[near[0] * size + near[1]]:
-                    frontier.append((near, steps + 1))
-        return False
-
-
-def _holes(ice: np.ndarray, size: int) -> tuple[Cell, ...]:
-    return tuple(divmod(cell, size) for cell in np.flatnonzero(~ice).tolist())
-
-
-def _lake(rows: Sequence[str]) -> Lake:
-    """The lake of a map in gymnasium's letters."""
-    cells = {letter: [(r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == letter] for letter in "SGH"}
-    return tuple(cells["H"]), cells["S"][0], cells["G"][0]
 
 
 def random_map(size: int, frozen_probability: float, seed: int) -> list[str]:
@@ -149,3 +96,20 @@ def is_connected(ice: list[bool], size: int, start: int, goal: int) -> bool:
         near = reached << size | reached >> size | (reached & not_last) << 1 | (reached & not_first) >> 1
         reached |= near & open_cells
     return bool(reached >> goal & 1)
+
+
+def is_found(ice: list[bool], size: int, start: int, goal: int, depth: int) -> bool:
+    """Whether rLLM's depth-first search finds the goal. It does not continue from cells further than `depth` along its path."""
+    frontier, seen = [(divmod(start, size), 0)], set()
+    while frontier:
+        cell, steps = frontier.pop()
+        if steps > depth or cell in seen:
+            continue
+        seen.add(cell)
+        for action in ("Down", "Right", "Up", "Left"):
+            near = neighbour(cell, action)
+            if near == divmod(goal, size):
+                return True
+            if inside(near, size, size) and ice[near[0] * size + near[1]]:
+                frontier.append((near, steps + 1))
+    return False

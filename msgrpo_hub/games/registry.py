@@ -9,7 +9,7 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import check
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
-from msgrpo_hub.games.lake_maps import CountedHoles, GivenMap, RandomEnds, RllmMaps
+from msgrpo_hub.games.lake_maps import Maps
 from msgrpo_hub.games.snake import APPLE, Item, Snake
 from msgrpo_hub.games.table_game import CliffWalking, TableGame, Taxi
 from msgrpo_hub.games.variants import make_variant
@@ -50,9 +50,11 @@ _OTHER_WORDS: list[FrozenLake] = [
 ]
 """The lake in other words, with words that say nothing, and with a goal to avoid: to train on beside the lake itself."""
 
-_4x4 = GivenMap(("SFFF", "FHFH", "FFFH", "HFFG"))
-_8x8 = GivenMap(("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"))
-_ENDS, _SIZES = RandomEnds(), range(2, 10)
+_4x4 = Maps(rows=("SFFF", "FHFH", "FFFH", "HFFG"))
+_8x8 = Maps(rows=("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"))
+_ENDS = Maps(random_ends=True)
+_RLLM = Maps(random_ends=True, ice=(0.6, 0.85), depth=8)
+_DEEP, _SIZES = replace(_RLLM, depth=50), range(2, 10)
 
 _PUBLISHED: list[FrozenLake] = [
     FrozenLake("FrozenLake-Gymnasium-4x4-v1", slippery=True, horizon=100, maps=_4x4),
@@ -62,36 +64,50 @@ _PUBLISHED: list[FrozenLake] = [
     FrozenLake("FrozenLake-RAGEN2-Slippery-v1", frozen_probability=0.9, slippery=True, success_rate=0.8, horizon=10, maps=_ENDS),
     FrozenLake("FrozenLake-ROLL-v1", horizon=10, maps=_ENDS),
     FrozenLake("FrozenLake-VAGEN-v1", horizon=25, maps=_ENDS),
-    FrozenLake("FrozenLake-TextArena-v1", horizon=100, maps=CountedHoles(3)),
-    FrozenLake("FrozenLake-TextArena-Hardcore-v1", size=5, horizon=100, maps=CountedHoles(6)),
-    *(FrozenLake(f"FrozenLake-rLLM-{n}x{n}-v1", size=n, horizon=10, maps=RllmMaps()) for n in _SIZES),
-    *(FrozenLake(f"FrozenLake-rLLM-Slippery-{n}x{n}-v1", size=n, slippery=True, horizon=10, maps=RllmMaps()) for n in _SIZES),
-    *(FrozenLake(f"FrozenLake-rLLM-Cookbook-{n}x{n}-v1", size=n, horizon=2 * n, maps=RllmMaps(depth=50)) for n in _SIZES),
+    FrozenLake("FrozenLake-TextArena-v1", horizon=100, maps=Maps(holes=3)),
+    FrozenLake("FrozenLake-TextArena-Hardcore-v1", size=5, horizon=100, maps=Maps(holes=6)),
+    *(FrozenLake(f"FrozenLake-rLLM-{n}x{n}-v1", size=n, horizon=10, maps=_RLLM) for n in _SIZES),
+    *(FrozenLake(f"FrozenLake-rLLM-Slippery-{n}x{n}-v1", size=n, slippery=True, horizon=10, maps=_RLLM) for n in _SIZES),
+    *(FrozenLake(f"FrozenLake-rLLM-Cookbook-{n}x{n}-v1", size=n, horizon=2 * n, maps=_DEEP) for n in _SIZES),
 ]
 """Frozen Lake with the settings of other projects. The guide names their sources, and what their games have besides."""
-
-_TABLES: list[TableGame] = [CliffWalking("CliffWalking-Gymnasium-v1", horizon=20), Taxi("Taxi-Gymnasium-v1", horizon=30)]
-"""gymnasium ends Taxi after 200 turns and CliffWalking never; these horizons leave time for optimal play."""
 
 GAMES: dict[str, Game] = {game.id: game for game in _GAMES}
 """Id → game, for the games that suites and tables use."""
 LAKES: dict[str, FrozenLake] = {game.id: game for game in _PUBLISHED}
 """Id → published lake."""
-TABLE_GAMES: dict[str, TableGame] = {game.id: game for game in _TABLES}
-"""Id → game of gymnasium's toy text."""
+TABLE_GAMES: dict[str, TableGame] = {
+    game.id: game for game in (CliffWalking("CliffWalking-Gymnasium-v1", horizon=20), Taxi("Taxi-Gymnasium-v1", horizon=30))
+}
+"""Id → game of gymnasium's toy text. gymnasium ends Taxi after 200 turns and CliffWalking never; these leave time to win."""
 FURTHER: dict[str, Game] = {**{game.id: game for game in _OTHER_WORDS}, **LAKES, **TABLE_GAMES}
 """Id → game that is in no suite."""
 
 
 def make_game(game_id: str) -> Game:
-    """The game of an id, or of `ID:VARIANT` (see `variants.py`). Raises `UserError` for an unknown id, naming the nearest one.
+    """The game of an id, or of `ID:VARIANT` (see `variants.py`).
+
+    Raises:
+        UserError: the id is unknown; the message names the nearest one. Or the game of another package cannot be used.
 
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8
     """
     check("game_id", game_id, str)
     name, colon, variant = game_id.partition(":")
-    game = GAMES.get(name) or FURTHER.get(name) or _game_of_another_package(name)
+    game = GAMES.get(name) or FURTHER.get(name)
+    if game is None:
+        points = entry_points(group=GROUP)
+        if name not in points.names:
+            raise unknown("game", name, [*GAMES, *sorted(points.names)], "(`msgrpo games` lists all)", further=FURTHER)
+        try:
+            loaded = points[name].load()
+        except (ImportError, AttributeError) as error:
+            where = points[name].value
+            raise UserError(f"cannot import the game {name!r} ({where}: {error}): repair or uninstall its package") from error
+        game = loaded() if isinstance(loaded, type) else loaded
+        if game.id != name:
+            raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")
     return make_variant(game, variant) if colon else game
 
 
@@ -103,19 +119,3 @@ def game_ids() -> list[str]:
 def all_games() -> dict[str, Game]:
     """Id → game, for `game_ids`."""
     return {game_id: make_game(game_id) for game_id in game_ids()}
-
-
-def _game_of_another_package(name: str) -> Game:
-    """The game of an entry point, whose id must be the name of the entry point."""
-    points = entry_points(group=GROUP)
-    if name not in points.names:
-        raise unknown("game", name, [*GAMES, *sorted(points.names)], "(`msgrpo games` lists all)", further=FURTHER)
-    try:
-        loaded = points[name].load()
-    except (ImportError, AttributeError) as error:
-        where = points[name].value
-        raise UserError(f"cannot import the game {name!r} ({where}: {error}): repair or uninstall its package") from error
-    game: Game = loaded() if isinstance(loaded, type) else loaded
-    if game.id != name:
-        raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")
-    return game

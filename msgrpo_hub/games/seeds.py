@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache, cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import Number, Seed, check
+from msgrpo_hub.fields import Number, Seed, checked
 from msgrpo_hub.games.game import Game, is_remote
 from msgrpo_hub.games.registry import make_game
 from msgrpo_hub.games.variants import base_game
 
 Split = Literal["train", "validation", "test"]
 Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout"]
-_PURPOSES: tuple[Purpose, ...] = ("initial_state", "dynamics", "sampling", "drawing", "dropout")
+_PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 SHARES: dict[Split, float] = {"train": 0.6, "validation": 0.2, "test": 0.2}
 """Split → its share of the hashes."""
@@ -113,16 +113,14 @@ class Splits:
 
 
 @cache
-def _splits(game_id: str) -> Splits:
-    return Splits(make_game(game_id))
-
-
 def splits_of(game_id: str) -> Splits:
     """The boards of a registered game, divided; a variant shares the boards of its game."""
-    return _splits(game_id.partition(":")[0])
+    own = game_id.partition(":")[0]
+    return Splits(make_game(own)) if own == game_id else splits_of(own)
 
 
-def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
+@checked
+def episode_seed(game_id: str, split: Split, index: Number, run: Seed = 0) -> int:
     """A 63-bit seed for episode `index` of a split, whose board belongs to that split; `run` separates training runs.
 
     Variants share their game's seeds. If a game has too few boards to divide, all splits share them.
@@ -133,8 +131,6 @@ def episode_seed(game_id: str, split: Split, index: int, run: int = 0) -> int:
     >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
     False
     """
-    for name, value, hint in (("game_id", game_id, str), ("split", split, Split), ("index", index, Number), ("run", run, Seed)):
-        check(name, value, hint)
     return _episode_seed(game_id, split, index, run)
 
 

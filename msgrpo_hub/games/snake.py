@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeGuard
 
 import numpy as np
 
 from msgrpo_hub.games.board import CELL_RULES, Cell, SquareBoard, View, cells_text, grid_rows, inside, neighbour, observation
-from msgrpo_hub.games.game import Body, Game, Scene, Transition, check_turn
+from msgrpo_hub.games.game import Body, Scene, Transition, check_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,6 @@ class Item:
     count: int
     reward: float
     grows: bool = True
-
-    @property
-    def rule(self) -> str:
-        longer = " and makes you one cell longer" if self.grows else ""
-        return f"{'An' if self.name[0] in 'aeiou' else 'A'} {self.name} gives {self.reward:g}{longer}; then it appears elsewhere."
 
 
 APPLE = Item("apple", "A", 5, 1.0)
@@ -96,7 +90,11 @@ class Snake(SquareBoard):
         return (
             *CELL_RULES,
             f"A wall, your body or another snake kills you: that gives {self.death_reward:g} and ends the game.",
-            *(item.rule for item in self.items),
+            *(
+                f"{'An' if item.name[0] in 'aeiou' else 'A'} {item.name} gives {item.reward:g}"
+                f"{' and makes you one cell longer' if item.grows else ''}; then it appears elsewhere."
+                for item in self.items
+            ),
             *([opponent] if self.has_opponent else []),
             *(["Items roll one cell Down each turn."] if self.down_hill else []),
             f"The game ends after {self.horizon} turns.",
@@ -197,20 +195,9 @@ class Snake(SquareBoard):
             contested=frozenset(neighbour(head, action) for head in state.opponent[:1] for action in self.actions),
         )
 
-    def legal_actions(self, state: SnakeState) -> tuple[str, ...]:
-        return self.moves(state.snake[0], state.snake)
-
-    def safe_actions(self, state: SnakeState) -> tuple[str, ...]:
-        return self.moves(state.snake[0], (*state.snake, *state.opponent))
-
     def succeeded(self, state: SnakeState) -> bool:
         """Whether the player is alive at the end."""
         return state.alive
-
-
-def is_snake(game: Game) -> TypeGuard[Snake]:
-    """Whether a game is Snake."""
-    return isinstance(game, Snake)
 
 
 def _moved(body: tuple[Cell, ...], head: Cell, eaten: Item | None) -> tuple[Cell, ...]:

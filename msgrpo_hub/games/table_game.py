@@ -5,7 +5,7 @@ A subclass of `TableGame` adds another environment: its words and its drawing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,9 +15,6 @@ import numpy as np
 
 from msgrpo_hub.games.board import CELL_RULES, Cell, View, cells_text, grid_rows, observation
 from msgrpo_hub.games.game import Transition, check_turn
-
-Outcome = tuple[float, Any, float, bool]
-"""(probability, next position, reward, whether the episode ends), as in gymnasium's `P`."""
 
 
 @cache
@@ -29,25 +26,23 @@ def _environment(path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A position of an environment, and the number of turns played."""
+    """A position of an environment, the number of turns played, and whether the episode has ended, which is a success."""
 
-    position: Any
+    position: int
     turn: int = 0
+    ended: bool = False
 
 
 @dataclass(frozen=True)
 class TableGame:
-    """A game with gymnasium's table. A position is gymnasium's number of a state.
-
-    For a table from elsewhere, a subclass overrides `start` and `table`.
-    """
+    """A game with the table of an environment. A position is the environment's number of a state."""
 
     id: str
     horizon: int
     view: View = "full"
 
     environment: ClassVar[str]
-    """`module:class` of an environment with `P` and `initial_state_distrib`."""
+    """`module:class` of an environment with `P` and `initial_state_distrib`, as those of gymnasium."""
     rows: ClassVar[int]
     columns: ClassVar[int]
     actions: ClassVar[tuple[str, ...]]
@@ -70,44 +65,29 @@ class TableGame:
         legend = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in self.symbols.items())
         return *self.facts, f"The game ends after {self.horizon} turns.", f"In the grid {legend}."
 
-    def start(self, rng: np.random.Generator) -> Any:
-        """Samples the position of a new episode."""
-        chances = _environment(self.environment).initial_state_distrib
-        return int(rng.choice(len(chances), p=chances))
-
-    def table(self, position: Any, action: str) -> Sequence[Outcome]:
-        """The outcomes of an action."""
-        outcomes = _environment(self.environment).P[position][self.actions.index(action)]
-        return [(chance, int(after), float(reward), bool(ended)) for chance, after, reward, ended in outcomes]
-
-    def ended(self, position: Any) -> bool:
-        """Whether the episode ends, with success, in a position."""
-        raise NotImplementedError
-
-    def lines(self, position: Any) -> list[str]:
-        """A position in words, one fact a line."""
-        raise NotImplementedError
-
-    def drawn(self, position: Any) -> list[str]:
-        """The grid of a position."""
+    def shown(self, position: int) -> tuple[list[str], list[str]]:
+        """A position in words, one fact a line, and its grid."""
         raise NotImplementedError
 
     def initial_state(self, rng: np.random.Generator) -> TableState:
-        return TableState(self.start(rng))
+        chances = _environment(self.environment).initial_state_distrib
+        return TableState(int(rng.choice(len(chances), p=chances)))
 
     def board(self, state: TableState) -> str:
-        """The start in words."""
-        return "\n".join(self.lines(state.position))
+        return "\n".join(self.shown(state.position)[0])
 
     def outcomes(self, state: TableState, action: str | None) -> list[tuple[float, Transition[TableState]]]:
         """P(s', r | s, a) as (probability, transition) pairs, from the table."""
-        check_turn(self, action, self.ended(state.position) or state.turn >= self.horizon)
-        turn = state.turn + 1
-        idle: list[Outcome] = [(1.0, state.position, self.idle_reward, False)]
-        return [
-            (chance, Transition(TableState(after, turn), reward, ended, not ended and turn >= self.horizon))
-            for chance, after, reward, ended in (idle if action is None else self.table(state.position, action))
-        ]
+        check_turn(self, action, state.ended or state.turn >= self.horizon)
+        table: list[tuple[float, int, float, bool]] = [(1.0, state.position, self.idle_reward, False)]
+        if action is not None:
+            table = _environment(self.environment).P[state.position][self.actions.index(action)]
+        outcomes = []
+        for chance, position, reward, ended in table:
+            after = TableState(int(position), state.turn + 1, bool(ended))
+            last = after.turn >= self.horizon
+            outcomes.append((chance, Transition(after, float(reward), after.ended, last and not after.ended)))
+        return outcomes
 
     def step(self, state: TableState, action: str | None, rng: np.random.Generator) -> Transition[TableState]:
         outcomes = self.outcomes(state, action)
@@ -115,23 +95,24 @@ class TableGame:
         return outcomes[int(rng.choice(len(outcomes), p=chances)) if len(outcomes) > 1 else 0][1]
 
     def observe(self, state: TableState) -> str:
-        return observation(self.lines(state.position), self.drawn(state.position), self.view)
+        return observation(*self.shown(state.position), self.view)
 
     def grid(self, state: TableState) -> list[str]:
-        return self.drawn(state.position)
+        return self.shown(state.position)[1]
 
     def legal_actions(self, state: TableState) -> tuple[str, ...]:
         """The actions that can change the position."""
-        at = state.position
-        return tuple(action for action in self.actions if any(after != at for _, after, _, _ in self.table(at, action)))
+        ways = _environment(self.environment).P[state.position]
+        return tuple(name for way, name in enumerate(self.actions) if any(after != state.position for _, after, *_ in ways[way]))
 
     def safe_actions(self, state: TableState) -> tuple[str, ...]:
         """The legal actions that cannot give the lowest reward."""
-        worst = {action: min(reward for _, _, reward, _ in self.table(state.position, action)) for action in self.actions}
-        return tuple(action for action in self.legal_actions(state) if worst[action] > self.reward_range[0])
+        ways, legal = _environment(self.environment).P[state.position], self.legal_actions(state)
+        worst = {name: min(reward for _, _, reward, _ in ways[way]) for way, name in enumerate(self.actions)}
+        return tuple(name for name in legal if worst[name] > self.reward_range[0])
 
     def succeeded(self, state: TableState) -> bool:
-        return self.ended(state.position)
+        return state.ended
 
 
 @dataclass(frozen=True)
@@ -154,16 +135,10 @@ class CliffWalking(TableGame):
     goal: ClassVar[Cell] = (3, 11)
     cliff: ClassVar[tuple[Cell, ...]] = tuple((3, column) for column in range(1, 11))
 
-    def ended(self, position: int) -> bool:
-        return divmod(position, self.columns) == self.goal
-
-    def lines(self, position: int) -> list[str]:
+    def shown(self, position: int) -> tuple[list[str], list[str]]:
         you = divmod(position, self.columns)
-        return [f"You: {cells_text([you])}", f"Goal: {cells_text([self.goal])}", f"Cliff: {cells_text(self.cliff)}"]
-
-    def drawn(self, position: int) -> list[str]:
-        symbols = {**dict.fromkeys(self.cliff, "C"), self.goal: "G", divmod(position, self.columns): "@"}
-        return grid_rows(self.rows, self.columns, symbols)
+        lines = [f"You: {cells_text([you])}", f"Goal: {cells_text([self.goal])}", f"Cliff: {cells_text(self.cliff)}"]
+        return lines, grid_rows(self.rows, self.columns, {**dict.fromkeys(self.cliff, "C"), self.goal: "G", you: "@"})
 
 
 @dataclass(frozen=True)
@@ -202,34 +177,22 @@ class Taxi(TableGame):
     def return_range(self) -> tuple[float, float]:
         return -10.0 * self.horizon, 19.0  # a delivery takes at least two turns: -1, then 20
 
-    def _decoded(self, position: int) -> tuple[Cell, str, str]:
-        """The cell of the taxi, the passenger's stand ("" in the taxi), and the destination."""
-        position, destination = divmod(position, 4)
-        taxi, passenger = divmod(position, 5)
-        stands = [*self.stands, ""]
-        return divmod(taxi, 5), stands[passenger], stands[destination]
-
-    def ended(self, position: int) -> bool:
-        _, passenger, destination = self._decoded(position)
-        return passenger == destination
-
-    def lines(self, position: int) -> list[str]:
-        taxi, passenger, destination = self._decoded(position)
-        at = f"at {passenger} {cells_text([self.stands[passenger]])}" if passenger else "in the taxi"
+    def shown(self, position: int) -> tuple[list[str], list[str]]:
+        rest, destination = divmod(position, 4)
+        cell, passenger = divmod(rest, 5)  # gymnasium's encoding: the cell, the passenger's stand or the taxi, the destination
+        taxi, at = divmod(cell, 5), [*self.stands, ""][passenger]
+        name, goal = list(self.stands.items())[destination]
         stands = " ".join(f"{name} {cells_text([cell])}" for name, cell in self.stands.items())
-        walls = [f"({row}, {column})" for row, columns in self.walls.items() for column in columns]
-        return [
+        walls = [(row, column) for row, columns in self.walls.items() for column in columns]
+        lines = [
             f"Taxi: {cells_text([taxi])}",
-            f"Passenger: {at}",
-            f"Destination: {destination} {cells_text([self.stands[destination]])}",
+            f"Passenger: {f'at {at} {cells_text([self.stands[at]])}' if at else 'in the taxi'}",
+            f"Destination: {name} {cells_text([goal])}",
             f"Stands: {stands}",
-            f"Walls on the right of: {' '.join(walls)}",
+            f"Walls on the right of: {cells_text(walls)}",
         ]
-
-    def drawn(self, position: int) -> list[str]:
-        taxi, passenger, destination = self._decoded(position)
-        symbols = {cell: name for name, cell in self.stands.items()} | {self.stands[destination]: "D"}
-        symbols |= ({self.stands[passenger]: "P"} if passenger else {}) | {taxi: "@"}
-        edges = [["|" if c in self.walls.get(r, ()) else ":" for c in range(5)] for r in range(5)]
+        symbols = {cell: name for name, cell in self.stands.items()} | {goal: "D"}
+        symbols |= ({self.stands[at]: "P"} if at else {}) | {taxi: "@"}
         rows = grid_rows(5, 5, symbols)
-        return ["".join(cell + edge for cell, edge in zip(rows[r], edges[r], strict=True))[: self.columns] for r in range(5)]
+        edges = [["|" if (r, c) in walls else ":" for c in range(5)] for r in range(5)]
+        return lines, ["".join(map("".join, zip(rows[r], edges[r], strict=True)))[: self.columns] for r in range(5)]

@@ -7,16 +7,16 @@ rewards. A player that reads the rules scores the same; a player that follows a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.games.board import MOVES, Cell, View, cells_text
+from msgrpo_hub.games.board import MOVES, Cell, cells_text, grid_rows
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game, HasScene, Scene, Transition, check_turn, return_range
 from msgrpo_hub.games.snake import Snake
@@ -24,7 +24,7 @@ from msgrpo_hub.games.snake import Snake
 _CELL = re.compile(r"\((\d+), (\d+)\)")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
-Place = Callable[[Cell, tuple[int, int]], Cell]
+Place = Callable[[Cell, int, int], Cell]
 """(cell of a game, rows and columns of its board) → displayed cell."""
 
 
@@ -35,7 +35,7 @@ class Variant:
         self,
         game: HasScene,
         id: str,
-        place: Place = lambda cell, shape: cell,  # noqa: ARG005
+        place: Place = lambda cell, rows, columns: cell,  # noqa: ARG005
         names: Mapping[str, str] = _NOTHING,
         glyphs: Mapping[str, str] = _NOTHING,
         moves: str = MOVES,
@@ -59,13 +59,13 @@ class Variant:
         """
         self.game, self.id, self.names, self.glyphs, self.sentence = game, id, names, glyphs, sentence
         self.horizon, self.reward_range, self.return_range = game.horizon, game.reward_range, return_range(game)
-        self._place, shape = place, (game.rows, game.columns)
-        corners = [place((0, 0), shape), place((game.rows - 1, game.columns - 1), shape)]
-        self.rows, self.columns = max(row for row, _ in corners) + 1, max(column for _, column in corners) + 1
+        self.initial_state, self.succeeded = game.initial_state, game.succeeded
+        self.placed: Callable[[Cell], Cell] = lambda cell: place(cell, game.rows, game.columns)
+        (row, column), (last_row, last_column) = self.placed((0, 0)), self.placed((game.rows - 1, game.columns - 1))
+        self.rows, self.columns = max(row, last_row) + 1, max(column, last_column) + 1
 
         renamed = [names.get(action, action) for action in game.actions]
         self.actions = game.actions if {*renamed} == {*game.actions} else tuple(renamed)
-        row, column = self.placed((0, 0))
         ends = {names.get(action, action): self.placed(way) for action, way in game.directions.items()}
         self.directions = {name: (end[0] - row, end[1] - column) for name, end in ends.items()}
 
@@ -76,13 +76,6 @@ class Variant:
         told = [*told[:-1], *([sentence] if sentence else []), legend if glyphs else told[-1]]
         self.instructions = game.instructions if instructions is None else instructions
         self.rules = tuple(told) if rules is None else rules
-
-    def placed(self, cell: Cell) -> Cell:
-        """The displayed cell of a cell of the game."""
-        return self._place(cell, (self.game.rows, self.game.columns))
-
-    def initial_state(self, rng: np.random.Generator) -> Any:
-        return self.game.initial_state(rng)
 
     def step(self, state: Any, action: str | None, rng: np.random.Generator) -> Transition[Any]:
         check_turn(self, action, ended=False)
@@ -100,12 +93,9 @@ class Variant:
         return "\n".join([*lines, *(["Grid:", *(" ".join(row) for row in self.grid(state))] if grid else [])])
 
     def grid(self, state: Any) -> list[str]:
-        displayed = [["."] * self.columns for _ in range(self.rows)]
-        for r, row in enumerate(self.game.grid(state)):
-            for c, symbol in enumerate(row):
-                i, j = self.placed((r, c))
-                displayed[i][j] = self.glyphs.get(symbol, symbol)
-        return ["".join(row) for row in displayed]
+        cells = [((r, c), symbol) for r, row in enumerate(self.game.grid(state)) for c, symbol in enumerate(row)]
+        displayed = {self.placed(cell): self.glyphs.get(symbol, symbol) for cell, symbol in cells}
+        return grid_rows(self.rows, self.columns, displayed)
 
     def scene(self, state: Any) -> Scene:
         scene = self.game.scene(state)
@@ -120,18 +110,12 @@ class Variant:
         )
 
     def legal_actions(self, state: Any) -> tuple[str, ...]:
-        return self._displayed(self.game.legal_actions(state))
-
-    def safe_actions(self, state: Any) -> tuple[str, ...]:
-        return self._displayed(self.game.safe_actions(state))
-
-    def _displayed(self, actions: Iterable[str]) -> tuple[str, ...]:
-        """The displayed names of some actions, in the order of `actions`."""
-        names = {self.names.get(action, action) for action in actions}
+        names = {self.names.get(action, action) for action in self.game.legal_actions(state)}
         return tuple(name for name in self.actions if name in names)
 
-    def succeeded(self, state: Any) -> bool:
-        return self.game.succeeded(state)
+    def safe_actions(self, state: Any) -> tuple[str, ...]:
+        names = {self.names.get(action, action) for action in self.game.safe_actions(state)}
+        return tuple(name for name in self.actions if name in names)
 
 
 def base_game(game: Game) -> Game:
@@ -161,19 +145,6 @@ def display_symbol(game: Game, symbol: str) -> str:
     return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
 
 
-def _mirrored(cell: Cell, shape: tuple[int, int]) -> Cell:
-    return cell[0], shape[1] - 1 - cell[1]
-
-
-def _rotated(cell: Cell, shape: tuple[int, int]) -> Cell:
-    """A quarter turn counterclockwise: rows become columns."""
-    return shape[1] - 1 - cell[1], cell[0]
-
-
-def _with_view(game: FrozenLake | Snake, id: str, view: View) -> Game:
-    return replace(game, id=id, view=view)
-
-
 _COMPASS = {"Left": "West", "Down": "South", "Right": "East", "Up": "North"}
 _COMPASS_RULE = "North changes the row by -1, South by 1; West changes the column by -1, East by 1."
 _TURNED = {"Left": "Down", "Down": "Right", "Right": "Up", "Up": "Left"}
@@ -186,13 +157,24 @@ _DOWN_MOVED = ("rotated", "compass", "permuted-actions")
 """Variants in which the word Down does not mean the next row."""
 
 VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
-    "reflected": lambda game, id: Variant(game, id, _mirrored, {"Left": "Right", "Right": "Left"}),
-    "rotated": lambda game, id: Variant(game, id, _rotated, _TURNED),
+    "reflected": lambda game, id: Variant(
+        game,
+        id,
+        lambda cell, rows, columns: (cell[0], columns - 1 - cell[1]),  # noqa: ARG005
+        {"Left": "Right", "Right": "Left"},
+    ),
+    "rotated": lambda game, id: Variant(
+        game,
+        id,
+        lambda cell, rows, columns: (columns - 1 - cell[1], cell[0]),  # noqa: ARG005  (a quarter turn counterclockwise)
+        _TURNED,
+    ),
     "compass": lambda game, id: Variant(game, id, names=_COMPASS, moves=_COMPASS_RULE),
     "permuted-actions": lambda game, id: Variant(game, id, names=_TURNED, moves=_TURNED_RULE),
     "other-symbols": lambda game, id: Variant(game, id, glyphs=_GLYPHS),
     "irrelevant-sentence": lambda game, id: Variant(game, id, sentence="The weather is nice today."),
-    **{view: partial(_with_view, view=view) for view in get_args(View) if view != "full"},
+    "coordinates": lambda game, id: replace(game, id=id, view="coordinates"),
+    "grid": lambda game, id: replace(game, id=id, view="grid"),
 }
 """Name → (game, id of the variant) → the variant."""
 

@@ -22,7 +22,7 @@ from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.hub.adapter_card import task_results, task_score
 from msgrpo_hub.hub.leaderboard import RUNS, Leaderboard, place
 from msgrpo_hub.hub.uploading import check_repo_id
-from msgrpo_hub.players.registry import kind_of
+from msgrpo_hub.players.registry import model_id
 from msgrpo_hub.storage.files import disk_errors, write_atomically
 
 
@@ -30,7 +30,7 @@ def model_of(result: Result) -> str | None:
     """`ORG/NAME` of the model that played; None for a scripted player or a local model."""
     identity = result.config["identity"]
     try:
-        return check_repo_id(kind_of(identity).model_id(identity))
+        return check_repo_id(model_id(identity))
     except UserError:
         return None
 

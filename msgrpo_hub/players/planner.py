@@ -8,8 +8,6 @@ opponent is a probability per cell and turn.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.board import DIRECTIONS, Cell, inside, neighbour
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.snake import Item, Snake, SnakeState, is_snake
+from msgrpo_hub.games.snake import Snake, SnakeState
 from msgrpo_hub.games.solving import TIE
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +36,7 @@ def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # 
 
     Raises `UserError` for a game other than Snake.
     """
-    if not is_snake(game):
+    if not isinstance(game, Snake):
         other = "optimal" if is_solvable(game) else "random-safe"
         raise UserError(f"the planner plays only Snake, not {game.id}: use the player {other!r} instead of 'planner'")
     values = move_values(game, state)
@@ -65,31 +63,28 @@ def move_values(game: Snake, state: SnakeState) -> Floats:
         value = _best_ahead(_ahead(entering, game.death_reward))
     row, column = state.snake[0]
     values = _ahead(entering, game.death_reward)[:, -1, row, column]
-    trapped = [not _can_go_on(game, state, neighbour(state.snake[0], action)) for action in game.actions]
-    return values + game.death_reward * np.array(trapped)
+    food = {cell for item, cells in zip(game.items, state.items, strict=True) if item.grows for cell in cells}
+    for way, action in enumerate(game.actions):
+        cell = neighbour(state.snake[0], action)
+        moves = min(len(state.snake) + (cell in food), game.horizon - state.turn - 1)
+        if not _can_go_on(game, state.snake, cell, {*state.opponent}, food, moves):
+            values[way] += game.death_reward
+    return values
 
 
-def _can_go_on(game: Snake, state: SnakeState, cell: Cell) -> bool:
-    """Whether the snake, once on a cell, can still make as many moves as it has cells, or survive to the end of the game.
+def _can_go_on(
+    game: Snake, body: tuple[Cell, ...], cell: Cell, others: Collection[Cell], food: Collection[Cell], moves: int
+) -> bool:
+    """Whether a snake that enters a cell can then make this many moves without a wall, itself, or `others`, which do not move.
 
     The plan uses the current body only, and might lead into a dead end that the body closes.
     """
-    food = {cell for item, cells in zip(game.items, state.items, strict=True) if item.grows for cell in cells}
-    body = _moved(state.snake, cell, food)
-    return _can_move(game, body, {*state.opponent}, food - {cell}, min(len(body), game.horizon - state.turn - 1))
-
-
-def _can_move(game: Snake, body: tuple[Cell, ...], others: Collection[Cell], food: Collection[Cell], moves: int) -> bool:
-    """Whether a snake can make this many moves without hitting a wall, itself, or `others`, which do not move."""
     if not moves:
         return True
-    ahead = [cell for action in game.actions if inside(cell := neighbour(body[0], action), game.rows, game.columns)]
-    free = [cell for cell in ahead if cell not in body and cell not in others]
-    return any(_can_move(game, _moved(body, cell, food), others, food, moves - 1) for cell in free)
-
-
-def _moved(body: tuple[Cell, ...], head: Cell, food: Collection[Cell]) -> tuple[Cell, ...]:
-    return (head, *(body if head in food else body[:-1]))
+    body = (cell, *(body if cell in food else body[:-1]))
+    ahead = [end for action in game.actions if inside(end := neighbour(cell, action), game.rows, game.columns)]
+    free = [end for end in ahead if end not in body and end not in others]
+    return any(_can_go_on(game, body, end, others, food, moves - 1) for end in free)
 
 
 def _ahead(entering: Floats, outside: float) -> Floats:
@@ -109,38 +104,40 @@ def _best_ahead(ahead: Floats) -> Floats:
     return np.stack([np.maximum(pair, other) for pair, other in pairs])
 
 
-@dataclass(frozen=True)
 class _Board:
     """One state, with predictions for the following turns (turn 1 is the move to choose)."""
 
-    game: Snake
-    state: SnakeState
-
-    @cached_property
-    def items(self) -> list[tuple[Item, Cell]]:
-        return [(item, cell) for item, cells in zip(self.game.items, self.state.items, strict=True) for cell in cells]
-
-    @cached_property
-    def wanted(self) -> list[int]:
+    def __init__(self, game: Snake, state: SnakeState) -> None:
+        self.game, self.state, self.bodies = game, state, {*state.snake, *state.opponent}
+        self.items = [(item, cell) for item, cells in zip(game.items, state.items, strict=True) for cell in cells]
+        (row, column), *_ = state.snake
+        near = sorted((abs(r - row) + abs(c - column), k) for k, (item, (r, c)) in enumerate(self.items) if item.reward > 0)
+        self.wanted = sorted(k for _, k in near[:PLANNED])
         """Indices of the nearest items with a positive reward."""
-        (row, column), *_ = self.state.snake
-        good = [(abs(r - row) + abs(c - column), k) for k, (item, (r, c)) in enumerate(self.items) if item.reward > 0]
-        return sorted(k for _, k in sorted(good)[:PLANNED])
-
-    @cached_property
-    def bodies(self) -> set[Cell]:
-        return {*self.state.snake, *self.state.opponent}
+        chance = np.zeros((game.horizon - state.turn + len(state.snake) + 1, game.size, game.size))
+        ahead = [neighbour(state.opponent[0], action) for action in game.actions] if state.opponent else []
+        open_cells = [cell for cell in ahead if inside(cell, game.size, game.size) and cell not in state.opponent]
+        for row, column in open_cells:
+            chance[1, row, column] = 1 / len(open_cells)
+        exits = _neighbour_sum(np.ones((game.size, game.size)))
+        for turn in range(2, len(chance)):
+            chance[turn] = _neighbour_sum(chance[turn - 1] / exits)
+        self.entered: Floats = chance.cumsum(axis=0)
+        """The expected number of times the opponent's head has entered each cell after t turns: (T, S, S), zero for t = 0."""
 
     def entering(self, turn: int, value: Floats) -> Floats:
         """Q_t from V_t, both (D, W, S, S)."""
-        entered, visited, hit = self._opponent(turn)
+        # The probabilities that the opponent's head enters each cell now, that it did before, and that it hits the player there.
+        before, so_far, until = self.entered[[turn - 1, turn, turn + len(self.state.snake)]]
+        entered, visited, hit = so_far - before, np.minimum(before, 1), np.minimum(until - so_far, 1)
         later = value * (1 - hit)
-        entering = later.copy()
+        entering: Floats = later.copy()
         bonus = 1 + HASTE * (self.game.horizon - self.state.turn - turn)
         for k, (item, cell) in enumerate(self.items):
             for way, (row, column) in self._where(cell, turn):
                 if k in self.wanted:
-                    present, eaten = self._with_and_without(k, entering)[0], self._with_and_without(k, later)[1]
+                    sets = (len(DIRECTIONS), -1, 2, 2 ** self.wanted.index(k), *value.shape[2:])  # axis 2: without k, with k
+                    present, eaten = entering.reshape(sets)[:, :, 1], later.reshape(sets)[:, :, 0]
                     gain = item.reward * bonus * (1 - visited[row, column])
                     present[way, ..., row, column] = gain + eaten[way, ..., row, column]
                 elif item.reward < 0:
@@ -152,51 +149,21 @@ class _Board:
                 entering[..., row, column] = self.game.death_reward
         return entering
 
-    def _with_and_without(self, k: int, values: Floats) -> tuple[Floats, Floats]:
-        """Views of the sets with item k, and of the same sets without it; each (D, W', W'', S, S)."""
-        split = values.reshape(len(DIRECTIONS), -1, 2, 2 ** self.wanted.index(k), *values.shape[2:])
-        return split[:, :, 1], split[:, :, 0]
-
     def _where(self, cell: Cell, turn: int) -> Iterator[tuple[Any, Cell]]:
-        """Where an item will lie, as (last moves, cell); a head right below stops a rolling item."""
+        """Where an item will be, as (last moves, cell): it rolls to the last row, or onto items there, unless held."""
         if not self.game.down_hill:
             yield slice(None), cell
             return
-        now, before = self._rolled(cell, turn), self._rolled(cell, turn - 1)
-        yield slice(None), now
-        if before != now:
-            yield list(DIRECTIONS).index("Up"), before
-
-    def _rolled(self, cell: Cell, turns: int) -> Cell:
-        """The cell of an item after some turns of rolling, down to the last row or onto the items there."""
         below = sum(row > cell[0] and column == cell[1] for _, (row, column) in self.items)
-        held = turns > 0 and neighbour(cell, "Down") in self.bodies
-        return min(cell[0] + turns - held, self.game.size - 1 - below), cell[1]
-
-    def _opponent(self, turn: int) -> tuple[Floats, Floats, Floats]:
-        """Per cell, the probability that the opponent's head enters it on a turn, before, or while the player is there."""
-        length, sums = len(self.state.snake), self._entered
-        so_far = sums[turn]
-        return so_far - sums[turn - 1], np.minimum(sums[turn - 1], 1), np.minimum(sums[turn + length] - so_far, 1)
-
-    @cached_property
-    def _entered(self) -> Floats:
-        """The expected number of times the opponent's head has entered each cell after t turns: (T, S, S), zero for t = 0."""
-        size, opponent = self.game.size, self.state.opponent
-        chance = np.zeros((self.game.horizon - self.state.turn + len(self.state.snake) + 1, size, size))
-        ahead = [neighbour(opponent[0], action) for action in self.game.actions] if opponent else []
-        open_cells = [cell for cell in ahead if inside(cell, size, size) and cell not in opponent]
-        for row, column in open_cells:
-            chance[1, row, column] = 1 / len(open_cells)
-        exits = _neighbour_sum(np.ones((size, size)))
-        for turn in range(2, len(chance)):
-            chance[turn] = _neighbour_sum(chance[turn - 1] / exits)
-        sums: Floats = chance.cumsum(0)
-        return sums
+        held, last = neighbour(cell, "Down") in self.bodies, self.game.size - 1 - below
+        now, before = (min(cell[0] + turns - (turns > 0 and held), last) for turns in (turn, turn - 1))
+        yield slice(None), (now, cell[1])
+        if before != now:
+            yield list(DIRECTIONS).index("Up"), (before, cell[1])
 
 
 def _neighbour_sum(cells: Floats) -> Floats:
     """The sum over the neighbours of each cell: (S, S)."""
-    padded, (rows, columns) = np.pad(cells, 1), cells.shape
-    total: Floats = sum((padded[1 + r : 1 + r + rows, 1 + c : 1 + c + columns] for r, c in DIRECTIONS.values()), np.zeros(()))
-    return total
+    ahead: Floats = _ahead(np.broadcast_to(cells, (len(DIRECTIONS), 1, *cells.shape)), 0.0)
+    sums: Floats = ahead[:, 0].sum(axis=0)
+    return sums

@@ -14,9 +14,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
@@ -26,7 +26,6 @@ from msgrpo_hub.downloads.names import (
     built_in_adapters,
     content_hash,
     exists,
-    is_folder,
     named,
     public_name,
     split_adapter,
@@ -41,9 +40,6 @@ from msgrpo_hub.players.scripted import KNOWS as KNOWS
 from msgrpo_hub.players.scripted import SAMPLING as SAMPLING
 from msgrpo_hub.players.scripted import SCRIPTED as SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
-
-if TYPE_CHECKING:
-    from msgrpo_hub.downloads.fetching import Sources
 
 VERSION = 1
 """Version of the scripted players, raised when one of them changes how it plays."""
@@ -72,25 +68,43 @@ class Player:
     """Whether it computes the replies of a batch together, so that the batch affects rounding."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The properties that all players of a kind share."""
+
+    required: tuple[str, ...] = ()
+    """The fields of a valid identity; the first one holds the player's name."""
+    batched: bool = False
+    """Whether it computes the replies of a batch together."""
+    served: bool = False
+    """Whether a server computes its replies."""
+    sampled: bool = False
+    """Whether it samples tokens, with a temperature and a limit."""
+
+
+KINDS: dict[str, Kind] = {
+    "scripted": Kind(required=("player", "version")),
+    "dqn": Kind(required=("weights",)),
+    "entry point": Kind(required=("player", "package", "version"), batched=True),  # it may compute its replies together
+    "endpoint": Kind(required=("server", "temperature", "max_new_tokens"), served=True, sampled=True),
+    "language model": Kind(
+        required=(
+            *("base", "base_commit", "mode", "temperature", "max_new_tokens", "chat_template", "dtype", "device"),
+            *("torch", "transformers", "peft"),
+        ),
+        batched=True,
+        sampled=True,
+    ),
+}
+"""The kind in an identity → its properties."""
+
+
 @dataclass(frozen=True)
 class PlayerKind(ABC):
-    """A kind of player, with the name of one."""
+    """A player by the name that the user gave."""
 
     name: str
-    """The name that the user gave."""
-
-    kind: ClassVar[str]
-    batched: ClassVar[bool] = False
-    served: ClassVar[bool] = False
-    """Whether a server computes its replies."""
-    sampled: ClassVar[bool] = False
-    """Whether it samples tokens, with a temperature and a limit."""
-    required: ClassVar[tuple[str, ...]]
-    """The fields of a valid identity; the first one holds the player's name."""
-
-    def knows(self, game: Game) -> bool:  # noqa: ARG002
-        """Whether the player can play a game."""
-        return True
+    kind: str
 
     @abstractmethod
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:
@@ -100,75 +114,36 @@ class PlayerKind(ABC):
     def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
         """The policy with its identity. Arguments and errors as for `identify`."""
 
-    def check_memory(self, settings: PlayerSettings) -> None:  # noqa: ARG002
-        """Raises `UserError` if its weights are larger than the free memory."""
-        return
 
-    def _player(self, policy: Policy, identity: dict[str, Any], name: str = "", folder: str = "") -> Player:
-        name = name or self.name
-        return Player(
-            name=name,
-            policy=policy,
-            identity={"kind": self.kind, **identity},
-            folder=folder or f"{_folder_name(name)}/v{identity.get('version', 1)}",
-            batched=self.batched,
-        )
-
-    @classmethod
-    def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
-        """Whether a player with this identity can have a name."""
-        return bool(name == identity[cls.required[0]])
-
-    @classmethod
-    def model_id(cls, identity: Mapping[str, Any]) -> str:  # noqa: ARG003
-        """The name of its model; empty for other players."""
-        return ""
-
-
-class ScriptedPlayer(PlayerKind):
-    """A player of `SCRIPTED`."""
-
-    kind = "scripted"
-    required = ("player", "version")
-
-    def knows(self, game: Game) -> bool:
-        return self.name not in KNOWS or bool(KNOWS[self.name](base_game(game)))
+class CodePlayer(PlayerKind):
+    """A player that is no model: one of `SCRIPTED`, `dqn:FOLDER`, or one of another package, found by its entry point."""
 
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
-        return ScriptedPolicy(SCRIPTED[self.name])
+        if self.kind == "scripted":
+            return ScriptedPolicy(SCRIPTED[self.name])
+        if self.kind == "dqn":
+            return load_dqn(self.name.removeprefix("dqn:"))
+        policy: Policy = entry_points(group=GROUP)[self.name].load()()
+        return policy
 
     def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
-        return self._player(self.policy(settings, expected_prompts), {"player": self.name, "version": VERSION})
-
-
-class DqnPlayer(PlayerKind):
-    """`dqn:FOLDER`: trained Q-networks."""
-
-    kind = "dqn"
-    required = ("weights",)
-
-    def knows(self, game: Game) -> bool:
-        return game.id.partition(":")[0] in trained_games(self.name.removeprefix("dqn:"))
-
-    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
-        return load_dqn(self.name.removeprefix("dqn:"))
-
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
-        folder = Path(self.name.removeprefix("dqn:"))
-        shown = f"dqn:{folder.name}" if folder.is_absolute() else self.name
-        return self._player(self.policy(settings, expected_prompts), {"weights": content_hash(folder)}, shown)
-
-    @classmethod
-    def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:  # noqa: ARG003
-        return name.startswith("dqn:")
+        policy, shown = self.policy(settings, expected_prompts), self.name
+        identity: dict[str, Any] = {"kind": self.kind, "player": self.name}
+        if self.kind == "scripted":
+            identity["version"] = VERSION
+        elif self.kind == "dqn":
+            folder = Path(self.name.removeprefix("dqn:"))
+            identity = {"kind": self.kind, "weights": content_hash(folder)}
+            shown = f"dqn:{folder.name}" if folder.is_absolute() else self.name
+        else:
+            package = entry_points(group=GROUP)[self.name].dist
+            identity |= {"package": package.name, "version": package.version} if package else {"package": "", "version": ""}
+        results = f"{_folder_name(shown)}/v{identity.get('version', 1)}"
+        return Player(name=shown, policy=policy, identity=identity, folder=results, batched=kind_of(identity).batched)
 
 
 class ServedPlayer(PlayerKind):
     """`endpoint:URL#MODEL` or `provider:NAME/MODEL`: a model behind a server."""
-
-    kind = "endpoint"
-    served = sampled = True
-    required = ("server", "temperature", "max_new_tokens")
 
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
         if settings.mode == "score":
@@ -190,69 +165,33 @@ class ServedPlayer(PlayerKind):
     def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
         shown = without_secrets(self.name)
         identity = {
+            "kind": self.kind,
             "server": shown,
             "temperature": settings.temperature,
             "max_new_tokens": settings.max_new_tokens,
             **_not_default(settings.chat_template_kwargs, settings.top_k, settings.top_p),
             **({"extra_body": settings.extra_body} if settings.extra_body else {}),
         }
-        return self._player(self.policy(settings, expected_prompts), identity, shown, f"{_folder_name(shown)}/unpinned")
-
-    @classmethod
-    def model_id(cls, identity: Mapping[str, Any]) -> str:
-        kind, _, rest = str(identity.get("server")).partition(":")
-        return rest.partition("/" if kind == "provider" else "#")[2]
-
-
-class PackagedPlayer(PlayerKind):
-    """A player of another package, found by its entry point."""
-
-    kind = "entry point"
-    batched = True  # it may compute its replies together
-    required = ("player", "package", "version")
-
-    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
-        point = entry_point(self.name)
-        assert point is not None
-        policy: Policy = point.load()()
-        return policy
-
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
-        point = entry_point(self.name)
-        package, version = (point.dist.name, point.dist.version) if point and point.dist else ("", "")
-        identity = {"player": self.name, "package": package, "version": version}
-        return self._player(self.policy(settings, expected_prompts), identity)
+        policy = self.policy(settings, expected_prompts)
+        return Player(name=shown, policy=policy, identity=identity, folder=f"{_folder_name(shown)}/unpinned")
 
 
 class ModelPlayer(PlayerKind):
     """A language model that is loaded here: `pocket`, a built-in adapter, `BASE`, `ADAPTER` or `BASE+ADAPTER`."""
 
-    kind = "language model"
-    batched = sampled = True
-    required = (
-        *("base", "base_commit", "mode", "temperature", "max_new_tokens", "chat_template", "dtype", "device"),
-        *("torch", "transformers", "peft"),
-    )
-
     def policy(
-        self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None, sources: Sources | None = None
+        self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None, pinned: str | None = None
     ) -> Policy:
-        """The policy alone, at the commits of its sources if they are given."""
+        """The policy alone; `pinned` is the name with the commits of its sources."""
         from msgrpo_hub.models.language_model import LanguageModel  # loads torch only when needed
         from msgrpo_hub.models.scoring import ScorePolicy
 
-        if sources:
-            base, revision = sources.base, None if is_folder(sources.base) else sources.base_commit
-            own = sources.adapter and not is_folder(sources.adapter)
-            adapter = f"{sources.adapter}@{sources.adapter_commit}" if own else sources.adapter
-        else:
-            (base, adapter), revision = split_adapter(self.name), None
+        base, adapter = split_adapter(pinned or self.name)
         same = [field.name for field in fields(LoadOptions)]
         same += ["temperature", "max_new_tokens", "chat_template_kwargs", "top_k", "top_p"]
         model = LanguageModel.from_pretrained(
             base,
             adapter or None,
-            revision,
             expected_prompts=expected_prompts,
             prompt_format=settings.chosen_format,
             chat_template=settings.chat_template or None,
@@ -266,7 +205,7 @@ class ModelPlayer(PlayerKind):
         from msgrpo_hub.models.language_model import probe_prompt
 
         sources = resolve(self.name)
-        policy = self.policy(settings, expected_prompts, sources)
+        policy = self.policy(settings, expected_prompts, sources.pinned)
         model: Any = getattr(policy, "language_model", policy)  # a policy that scores has one
         if sources.adapter and model.adapter_effect() == 0:
             raise UserError(
@@ -275,6 +214,7 @@ class ModelPlayer(PlayerKind):
         sampled = settings.mode == "generate"
         prompts = expected_prompts(model.prompt_format) if expected_prompts else [probe_prompt(model)]
         identity = {
+            "kind": self.kind,
             **sources.identity(),
             "mode": settings.mode,
             "temperature": model.temperature if sampled else None,
@@ -293,9 +233,10 @@ class ModelPlayer(PlayerKind):
         parts = named(self.name)
         shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in parts)
         folder = "+".join(_folder_name(source) for source, _ in parts)
-        return self._player(policy, identity, shown, f"{folder}/{sources.commits}")
+        return Player(name=shown, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}", batched=True)
 
     def check_memory(self, settings: PlayerSettings) -> None:
+        """Raises `UserError` if its weights are larger than the free memory."""
         from msgrpo_hub.downloads.fetching import base_bytes
         from msgrpo_hub.models.devices import free_memory
 
@@ -306,29 +247,6 @@ class ModelPlayer(PlayerKind):
                 "a smaller model, --dtype bfloat16, --load-in-4bit or --device-map auto"
             )
 
-    @classmethod
-    def model_id(cls, identity: Mapping[str, Any]) -> str:
-        return str(identity.get("adapter") or identity.get("base"))
-
-    @classmethod
-    def fits(cls, name: str, identity: Mapping[str, Any]) -> bool:
-        """`BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision; a full commit must equal the identity's."""
-        at, base, adapter = "(?:@[^@+]+)?", *(re.escape(str(identity.get(field, ""))) for field in ("base", "adapter"))
-        form = rf"(?:{base}{at}\+)?{adapter}{at}" if adapter else base + at
-        revisions = re.findall(r"@([0-9a-f]{40})(?:\+|$)", name)
-        return bool(re.fullmatch(form, name)) and set(revisions) <= {identity["base_commit"], identity.get("adapter_commit")}
-
-
-KINDS: dict[str, type[PlayerKind]] = {
-    player.kind: player for player in (ScriptedPlayer, DqnPlayer, PackagedPlayer, ServedPlayer, ModelPlayer)
-}
-"""The kind in an identity → its class."""
-
-
-def kind_of(identity: Mapping[str, Any]) -> type[PlayerKind]:
-    """The class of the player of a stored identity; `PlayerKind` if it is unknown."""
-    return KINDS.get(str(identity.get("kind")), PlayerKind)
-
 
 def find_player(name: str) -> PlayerKind:
     """Parses the name of a player.
@@ -337,16 +255,23 @@ def find_player(name: str) -> PlayerKind:
         UserError: the name is close to that of a known player, but not equal.
     """
     if name in SCRIPTED:
-        return ScriptedPlayer(name)
+        return CodePlayer(name, "scripted")
     prefix, separator, _ = name.partition(":")
     if separator and prefix in ("dqn", "endpoint", "provider"):
-        return DqnPlayer(name) if prefix == "dqn" else ServedPlayer(name)
-    if entry_point(name):
-        return PackagedPlayer(name)
-    names = [*SCRIPTED, POCKET, *built_in_adapters(), *entry_points(group=GROUP).names]
+        return CodePlayer(name, "dqn") if prefix == "dqn" else ServedPlayer(name, "endpoint")
+    if name in (packaged := entry_points(group=GROUP).names):
+        return CodePlayer(name, "entry point")
+    names = [*SCRIPTED, POCKET, *built_in_adapters(), *packaged]
     if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not exists(name):
         raise unknown("player", name, names)
-    return ModelPlayer(name)
+    return ModelPlayer(name, "language model")
+
+
+def can_play(name: str, game: Game) -> bool:
+    """Whether a player knows a game: `optimal` plays only solvable games, and a DQN only those it was trained on."""
+    if name.startswith("dqn:"):
+        return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
+    return name not in KNOWS or KNOWS[name](base_game(game))
 
 
 @checked
@@ -381,14 +306,17 @@ def with_refusals(player: Player) -> Player:
     return replace(player, identity=player.identity | ({"refused": refused} if refused else {}))
 
 
-def entry_point(name: str) -> EntryPoint | None:
-    """The entry point of a player that another package adds, if any."""
-    return next(iter(entry_points(group=GROUP, name=name)), None)
+def kind_of(identity: Mapping[str, Any]) -> Kind:
+    """The kind of the player of a stored identity; one without properties if it is unknown."""
+    return KINDS.get(str(identity.get("kind")), Kind())
 
 
-def can_play(name: str, game: Game) -> bool:
-    """Whether a player knows a game: `optimal` plays only solvable games, and a DQN only those it was trained on."""
-    return find_player(name).knows(game)
+def model_id(identity: Mapping[str, Any]) -> str:
+    """The name of the model of a stored identity; empty for other players."""
+    if kind_of(identity).served:
+        provider, _, rest = str(identity.get("server")).partition(":")
+        return rest.partition("/" if provider == "provider" else "#")[2]
+    return str(identity.get("adapter") or identity.get("base")) if kind_of(identity).sampled else ""
 
 
 def identity_problems(name: str, identity: object) -> list[str]:
@@ -401,8 +329,10 @@ def identity_problems(name: str, identity: object) -> list[str]:
     """
     if not isinstance(identity, Mapping) or identity.get("kind") not in list(KINDS):
         return [f"its identity does not say what kind of player it is: expected one of {', '.join(KINDS)}"]
-    kind, invalid = KINDS[identity["kind"]], list[str]()
-    for field in (*kind.required, *(("adapter", "adapter_commit") if {"adapter", "adapter_commit"} & identity.keys() else ())):
+    # 1) Each field is there and valid.
+    kind, invalid = identity["kind"], list[str]()
+    adapter_fields = ("adapter", "adapter_commit") if {"adapter", "adapter_commit"} & identity.keys() else ()
+    for field in (*KINDS[kind].required, *adapter_fields):
         value, scored = identity.get(field), identity.get("mode") == "score"
         if field in ("weights", "base_commit", "adapter_commit"):
             valid = isinstance(value, str) and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", value) is not None
@@ -410,12 +340,20 @@ def identity_problems(name: str, identity: object) -> list[str]:
             least = int(field == "max_new_tokens")
             valid = value is None if scored else type(value) in (int, float) and value >= least  # type: ignore[operator]
         else:
-            valid = value == VERSION if kind is ScriptedPlayer and field == "version" else isinstance(value, str) and bool(value)
+            valid = value == VERSION if (kind, field) == ("scripted", "version") else isinstance(value, str) and bool(value)
         invalid += [] if valid else [field]
     if invalid:
-        return [f"its identity is incomplete: {kind.kind} without a valid {', '.join(invalid)}"]
-    if not kind.fits(name, identity):
-        return [f"the player is called {name[:80]!r}, but its identity is that of another player of kind {kind.kind}"]
+        return [f"its identity is incomplete: {kind} without a valid {', '.join(invalid)}"]
+    # 2) The name is one of such a player: `BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision.
+    if kind == "language model":
+        at, base, adapter = "(?:@[^@+]+)?", *(re.escape(str(identity.get(field, ""))) for field in ("base", "adapter"))
+        form = rf"(?:{base}{at}\+)?{adapter}{at}" if adapter else base + at
+        commits = set(re.findall(r"@([0-9a-f]{40})(?:\+|$)", name))
+        fits = re.fullmatch(form, name) and commits <= {identity["base_commit"], identity.get("adapter_commit")}
+    else:
+        fits = name.startswith("dqn:") if kind == "dqn" else name == identity[KINDS[kind].required[0]]
+    if not fits:
+        return [f"the player is called {name[:80]!r}, but its identity is that of another player of kind {kind}"]
     return []
 
 

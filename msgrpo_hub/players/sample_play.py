@@ -60,9 +60,5 @@ def longest_prompts(games: Iterable[Game], prompt_format: PromptFormat) -> list[
         seeds = [episode_seed(game.id, "test", index) for index in range(_EPISODES)]
         players = [player for player in _PLAYERS if can_play(player, game)]
         of_game = [prompt for player in players for prompt in scripted_prompts(game, prompt_format, player, seeds)]
-        prompts += nlargest(_LONGEST, of_game, key=_characters)
+        prompts += nlargest(_LONGEST, of_game, key=lambda prompt: sum(len(text) for _, text in prompt.contents))
     return prompts
-
-
-def _characters(prompt: Prompt) -> int:
-    return sum(len(text) for _, text in prompt.contents)

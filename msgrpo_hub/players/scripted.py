@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from msgrpo_hub.agent.policy import Chooser
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
-from msgrpo_hub.games.board import Cell, inside, moved
-from msgrpo_hub.games.game import HasScene, Scene, has_scene, is_solvable
-from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.games.board import inside, neighbour
+from msgrpo_hub.games.game import has_scene, is_solvable
+from msgrpo_hub.games.snake import Snake
 from msgrpo_hub.games.solving import soonest_optimal_actions
 from msgrpo_hub.players.planner import choose_planner
 
@@ -39,50 +40,38 @@ def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # n
     """
     if not has_scene(game):
         raise UserError(f"the player 'greedy' does not know {game.id}: use 'random-safe' instead")
+    # 1) The moves to choose from, by the cells that they enter.
     scene, safe = game.scene(state), game.safe_actions(state)
-    ahead = {action: moved(scene.player, game.directions[action]) for action in game.actions}
+    ahead = {action: neighbour(scene.player, action, game.directions) for action in game.actions}
     careful = [action for action in safe if ahead[action] not in scene.contested] or safe or game.actions
     moves = {ahead[action]: action for action in careful}
-    return _path_to(scene, moves, game) or next(iter(moves.values()))
-
-
-def _path_to(scene: Scene, moves: Mapping[Cell, str], game: HasScene) -> str | None:
-    """The action that starts a shortest path to a wanted cell around the blocked ones, or None; `moves`: cell → action."""
+    # 2) The one that starts a shortest path to a wanted cell around the blocked ones.
     queue = deque(moves.items())
     seen = {scene.player, *scene.blocked, *moves}
     while queue:
         here, first = queue.popleft()
         if here in scene.wanted:
             return first
-        cells = [moved(here, game.directions[action]) for action in game.actions]
-        ahead = [cell for cell in cells if inside(cell, game.rows, game.columns) and cell not in seen]
-        seen.update(ahead)
-        queue.extend((cell, first) for cell in ahead)
-    return None
-
-
-def _uniform(actions: Sequence[str], rng: np.random.Generator) -> str:
-    return actions[int(rng.integers(len(actions)))]
+        cells = [neighbour(here, action, game.directions) for action in game.actions]
+        free = [cell for cell in cells if inside(cell, game.rows, game.columns) and cell not in seen]
+        seen.update(free)
+        queue.extend((cell, first) for cell in free)
+    return next(iter(moves.values()))
 
 
 def choose_silent(game: Game, state: Any, rng: np.random.Generator) -> None:
     """The player `silent`: replies nothing. Doing nothing can score, because it touches no poisoned apple."""
 
 
-def choose_random(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The player `random`: uniform over all actions."""
-    return _uniform(game.actions, rng)
+def choose_random(game: Game, state: Any, rng: np.random.Generator, among: Literal["all", "legal", "safe"] = "all") -> str:
+    """The players `random`, `random-legal` and `random-safe`: uniform over these actions, or over all if there are none."""
+    actions = game.legal_actions(state) if among == "legal" else game.safe_actions(state) if among == "safe" else ()
+    actions = actions or game.actions
+    return actions[int(rng.integers(len(actions)))]
 
 
-def choose_random_legal(game: Game, state: Any, rng: np.random.Generator) -> str:
-    """The player `random-legal`: uniform over the legal actions, or over all if none is legal."""
-    return _uniform(game.legal_actions(state) or game.actions, rng)
-
-
-def choose_random_safe(game: Game, state: Any, rng: np.random.Generator) -> str:
-    """The player `random-safe`: uniform over the safe actions, or over all if none is safe."""
-    return _uniform(game.safe_actions(state) or game.actions, rng)
-
+choose_random_legal = partial(choose_random, among="legal")
+choose_random_safe = partial(choose_random, among="safe")
 
 SCRIPTED: dict[str, Chooser] = {
     "silent": choose_silent,
@@ -97,5 +86,9 @@ SCRIPTED: dict[str, Chooser] = {
 SAMPLING = frozenset({"random", "random-legal", "random-safe"})
 """Scripted players that sample their actions; the others always answer one state in the same way."""
 
-KNOWS: dict[str, Callable[[Game], bool]] = {"greedy": has_scene, "planner": is_snake, "optimal": is_solvable}
+KNOWS: dict[str, Callable[[Game], bool]] = {
+    "greedy": has_scene,
+    "planner": lambda game: isinstance(game, Snake),
+    "optimal": is_solvable,
+}
 """Scripted players that know only some games → whether they know a game."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgrpo_hub.games.board import Cell, cells_text, neighbour
 from msgrpo_hub.games.game import Game, has_scene
-from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.games.snake import Snake
 
 
 def things(game: Game, state: Any) -> dict[Cell, str]:
@@ -56,7 +56,7 @@ def nearest(here: Cell, cells: Sequence[Cell]) -> Cell:
 def thought(game: Game, state: Any, seen: Mapping[str, str] | None = None) -> str:
     """The thought before an action: the local view, or `seen` in its place, and in Snake the nearest food of any kind."""
     view = in_words(seen or local_view(game, state))
-    if not is_snake(game):
+    if not isinstance(game, Snake):
         return view
     food = {cell: item.name for item, cells in zip(game.items, state.items, strict=True) for cell in cells if item.grows}
     if not food:

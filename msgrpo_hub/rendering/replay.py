@@ -15,7 +15,7 @@ from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import Game, base_game, display_name, make_game
-from msgrpo_hub.games.board import Cell, inside, moved
+from msgrpo_hub.games.board import Cell, inside, neighbour
 from msgrpo_hub.games.game import HasScene, has_scene, is_solvable
 from msgrpo_hub.games.solving import soonest_optimal_actions
 from msgrpo_hub.games.variants import display_symbol
@@ -76,7 +76,7 @@ def _death(game: HasScene, before: Any, action: str | None) -> str:
     if action is None:
         return "died"
     me, *_ = game.scene(before).bodies
-    ahead = moved(me.cells[0], game.directions[action])
+    ahead = neighbour(me.cells[0], action, game.directions)
     if not inside(ahead, game.rows, game.columns):
         return "ran into the wall"
     return "bit itself" if ahead in me.cells else "ran into the other snake"

@@ -16,7 +16,7 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.games.board import inside, neighbour
-from msgrpo_hub.games.snake import is_snake
+from msgrpo_hub.games.snake import Snake
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.acting import with_move
@@ -84,7 +84,7 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(co
 def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_asks_the_model_for_no_thoughts(config: TrainConfig) -> None:
     snake = replace(config, game="Snake-Standard-v1", teacher="greedy", teacher_thoughts=True, max_new_tokens=200)
     trainer, game = trainer_of(snake), make_game("Snake-Standard-v1")
-    assert is_snake(game)
+    assert isinstance(game, Snake)
     groups = trainer.played_by(trainer.teacher, trainer.starts.of_update(1), 1)  # type: ignore[arg-type]
     told = 0
     for group in groups:
