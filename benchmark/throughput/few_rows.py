@@ -22,7 +22,7 @@ from benchmark.throughput.limit import best_seconds
 from benchmark.throughput.machine import clock
 from benchmark.throughput.rows import Key, Row, asked
 from benchmark.throughput.shapes import SHAPES, model_folder
-from msgrpo_hub.models import attention
+from msgrpo_hub.models import forward
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.weights import few_rows_by_one_dnn
 
@@ -72,7 +72,7 @@ def decoding(replies: int, repeats: int, models: Path) -> Row:
     acting = engine.choose(prompts[0], 1 + TOKENS).acting
     for _ in range(repeats):
         for name, around in arounds.items():
-            with patch.object(attention, "few_rows_by_one_dnn", around), acting():
+            with patch.object(forward, "few_rows_by_one_dnn", around), acting():
                 seconds(2)  # copies the weights, once for a set of episodes
                 of_prompts = seconds(1)
                 spent[name].append(seconds(1 + TOKENS) - of_prompts)

@@ -25,7 +25,7 @@ from msgrpo_hub import rollout
 from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.models import engine, sampling
 from msgrpo_hub.models.attention import RowCache
-from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.forward import FastForward
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training import trainer as training
 

@@ -20,7 +20,6 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.weights import few_rows_by_one_dnn
 
 # Shapes: U rows, H query heads, J key heads, Q queries, P shared keys, L own keys, D head dimension.
 
@@ -82,7 +81,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
+    mask: Tensor,
     shared: tuple[Tensor, Tensor] | None,
     scaling: float | None,
     softcap: float | None,
@@ -115,69 +114,42 @@ def attend(
             key, value = (
                 torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
             )
-            if mask is not None and shared_mask is not None:
-                mask = torch.cat([shared_mask, mask], -1)
-            elif mask is not None:
-                mask = functional.pad(mask, (shared[0].shape[1], 0))
-        if sinks is not None and mask is not None:  # a key and value of zeros, whose score is the mask's
+            before = (shared[0].shape[1], 0)
+            mask = functional.pad(mask, before) if shared_mask is None else torch.cat([shared_mask, mask], -1)
+        if sinks is not None:  # a key and value of zeros, whose score is the mask's
             key, value = (functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
             column = sinks[None, :, None, None].expand(rows, heads, queries, 1).to(mask.dtype)
             mask = torch.cat([mask.expand(rows, heads, -1, -1), column], -1)
         key, value = (states.repeat_interleave(heads // groups, 1) for states in (key, value))
         return functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
     grouped = query.reshape(rows, groups, -1, size) * (size**-0.5 if scaling is None else scaling)  # (U, J, H/J·Q, D)
-    own = _capped(grouped @ key.transpose(2, 3), softcap)
-    if mask is not None:
-        own = own + _of_heads(mask, heads // groups)
-    scores = [own]
+    scores, masks = [grouped @ key.transpose(2, 3)], [cast(Tensor | None, mask)]
     if shared is not None:
         keys, values = shared
         flat = grouped.transpose(0, 1).reshape(groups, -1, size)  # (J, U·H/J·Q, D)
-        common = _capped(flat @ keys.transpose(1, 2), softcap).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
-        if shared_mask is not None:
-            common = common + _of_heads(shared_mask, heads // groups)
-        scores = [common, own]
+        common = (flat @ keys.transpose(1, 2)).reshape(groups, rows, -1, keys.shape[1]).transpose(0, 1)
+        scores, masks = [common, *scores], [shared_mask, mask]
+    if softcap is not None:
+        scores = [softcap * torch.tanh(part / softcap) for part in scores]
+    for k, hidden in enumerate(masks):
+        if hidden is not None:  # for the queries of several heads
+            scores[k] = scores[k] + (hidden if queries == 1 else hidden.repeat(1, 1, heads // groups, 1))
     if sinks is not None:
         column = sinks.reshape(1, groups, -1, 1).expand(rows, -1, -1, queries).reshape(rows, groups, -1, 1)
-        scores.append(column.to(own.dtype))
-    weights = (
-        torch.softmax(torch.cat(scores, -1), -1, dtype=torch.float32).to(value.dtype).split([s.shape[-1] for s in scores], -1)
-    )
-    mixed = weights[len(scores) - 1 - (sinks is not None)] @ value
+        scores.append(column.to(scores[0].dtype))
+    whole = torch.softmax(torch.cat(scores, -1), -1, dtype=torch.float32).to(value.dtype)
+    weights = whole.split([part.shape[-1] for part in scores], -1)
+    mixed = weights[len(masks) - 1] @ value
     if shared is not None:
         common_mix = weights[0].transpose(0, 1).reshape(groups, -1, keys.shape[1]) @ values
         mixed = common_mix.reshape(groups, rows, -1, size).transpose(0, 1) + mixed
     return cast(Tensor, mixed.reshape(rows, heads, queries, size))
 
 
-def _of_heads(mask: Tensor, heads: int) -> Tensor:
-    """A mask (U, 1, Q, L) for the queries of several heads, (U, 1, heads·Q, L) or what broadcasts to it."""
-    return mask if mask.shape[2] == 1 else mask.repeat(1, 1, heads, 1)
-
-
-def _capped(scores: Tensor, softcap: float | None) -> Tensor:
-    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
-
-
 def beyond_window(queries: Tensor, keys: Tensor, window: int, dtype: torch.dtype) -> Tensor:
-    """An additive mask that hides keys `window` or more positions before a query.
-
-    Args:
-        queries: (..., Q) positions.
-        keys: (..., L) positions.
-        window: number of positions that a query attends to, itself included.
-        dtype: of the scores.
-
-    Returns:
-        (..., Q, L), 0 or the type's smallest number.
-    """
+    """An additive mask (..., Q, L) that hides keys `window` or more positions before a query; (..., Q) and (..., L) positions."""
     hidden = queries[..., :, None] - keys[..., None, :] >= window
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
-
-
-def _both(mask: Tensor, window: Tensor) -> Tensor:
-    """Two additive masks as one; their sum would overflow."""
-    return torch.minimum(mask, window)
 
 
 def shared_prefix_attention(
@@ -207,7 +179,7 @@ def shared_prefix_attention(
     if sliding_window and prefix + own > sliding_window:
         slots = torch.arange(own, device=query.device)
         window = beyond_window(slots[own - query.shape[2] :], slots, sliding_window, query.dtype)
-        attention_mask = _both(attention_mask, window)
+        attention_mask = torch.minimum(attention_mask, window)  # the sum of two masks would overflow
         if shared_prefix is not None:
             places = torch.arange(prefix, device=query.device)
             shared_mask = beyond_window(shared_prefix.positions.to(query.device), places, sliding_window, query.dtype)[:, None]
@@ -246,11 +218,10 @@ def tree_attention(
     causal = torch.full((prefix, prefix), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
     shared_mask = None
     if sliding_window and tree_positions is not None and prefix + length > sliding_window:
-        causal = _both(causal, beyond_window(keys, keys, sliding_window, query.dtype))
+        causal = torch.minimum(causal, beyond_window(keys, keys, sliding_window, query.dtype))
         shared_mask = beyond_window(tree_positions, keys, sliding_window, query.dtype)[:, None] if prefix else None
-        attention_mask = _both(
-            attention_mask, beyond_window(tree_positions, tree_positions, sliding_window, query.dtype)[:, None]
-        )
+        window = beyond_window(tree_positions, tree_positions, sliding_window, query.dtype)[:, None]
+        attention_mask = torch.minimum(attention_mask, window)
     shared = (first_k[0], first_v[0]) if prefix else None
     prefix_output = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap, sinks=s_aux)
     branch_output = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
@@ -276,24 +247,6 @@ def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None
         yield
     finally:
         base.set_attn_implementation(before)
-
-
-@contextmanager
-def acting(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """Evaluation mode with attention over the shared prefix, and few rows by oneDNN; all is restored on exit.
-
-    The switches visit all modules, so that play of many turns enters the context once. A nested context does nothing.
-    """
-    if base_of(model).config._attn_implementation == ACTING:
-        yield
-        return
-    training = model.training
-    model.eval()
-    try:
-        with attention_of(model, ACTING), few_rows_by_one_dnn(model):
-            yield
-    finally:
-        model.train(training)
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:

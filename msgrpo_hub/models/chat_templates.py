@@ -16,7 +16,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import product
@@ -95,31 +96,25 @@ class ChatTemplate:
         items = [(messages, self.variables, generation_prompt) for messages in batch]
         if self.text == pocket_template():
             return [template_worker.answer(self.text, *item) for item in items]
-        try:
-            return worker(self.text).render(items)
-        except _Stopped as stopped:
-            raise UserError(f"the chat template of {self.source!r} is stopped: it {stopped}") from None
+        answers = worker(self.text).render(items)
+        if isinstance(answers, str):
+            raise UserError(f"the chat template of {self.source!r} is stopped: it {answers}")
+        return answers
 
     def thinking_off(self) -> dict[str, Scalar]:
-        """The variables in `THINKING_OFF` that change the prompt, with values that keep the model from thinking by itself."""
+        """The variables in `THINKING_OFF` that change the prompt, with the values that switch thinking off."""
         [prompt], off = self.answers([_PROMPT]), dict[str, Scalar]()
         for name, values in THINKING_OFF.items():
-            if _names(self.text, name):
+            if self.reads(name):
                 value = next((value for value in values if re.search(f"['\"]{value}['\"]", self.text)), values[-1])
                 [answer] = replace(self, variables={**self.variables, **off, name: value}).answers([_PROMPT])
                 if "value" in answer and answer != prompt:
                     prompt, off = answer, off | {name: value}
         return off
 
-    def warn_unused(self, switches: Iterable[str]) -> None:
-        """Logs a warning for each variable that the template does not contain."""
-        for name in sorted(switches):
-            if not _names(self.text, name):
-                log.warning("chat_template_kwargs: the chat template of %r never reads %r", self.source, name)
-
-
-def _names(template: str, variable: str) -> bool:
-    return re.search(rf"\b{re.escape(variable)}\b", template) is not None
+    def reads(self, variable: str) -> bool:
+        """Whether the template contains a variable."""
+        return re.search(rf"\b{re.escape(variable)}\b", self.text) is not None
 
 
 def _broken(source: str, error: str) -> UserError:
@@ -190,10 +185,6 @@ def pocket_template() -> str:
     return (pocket_path() / "chat_template.jinja").read_text(encoding="utf-8")
 
 
-class _Stopped(Exception):  # noqa: N818
-    """A template exceeded a limit; the text is a predicate."""
-
-
 class Worker:
     """A foreign template in a process, started when needed. The process ends with this object or with this process."""
 
@@ -201,13 +192,15 @@ class Worker:
         self._template, self._lock = template, threading.Lock()
         self.process: subprocess.Popen[str] | None = None
 
-    def render(self, items: Sequence[Sequence[Any]]) -> list[dict[str, str]]:
-        """One answer per item. Raises `_Stopped` if an item exceeds a limit; the next call starts a new process."""
+    def render(self, items: Sequence[Sequence[Any]]) -> list[dict[str, str]] | str:
+        """One answer per item, or the limit that an item exceeds, in words; the next call starts a new process then."""
         with self._lock:
             if self.process is None or self.process.poll() is not None:
                 self.process = _start(self._template)
                 weakref.finalize(self, _end, self.process)
             process, late = self.process, threading.Event()
+            assert process.stdin is not None
+            assert process.stdout is not None
 
             def stop() -> None:
                 late.set()
@@ -216,16 +209,28 @@ class Worker:
             watch = threading.Timer(PATIENCE + SECONDS * len(items), stop)
             watch.daemon = True
             watch.start()
+            lines: list[str] | None = None
             try:
-                lines = _exchange(process, items)
+                with suppress(BrokenPipeError):
+                    process.stdin.write(json.dumps(items) + "\n")
+                    process.stdin.flush()
+                    lines = [process.stdout.readline() for _ in items]
             except BaseException:
                 process.kill()  # in the middle of a batch: the next call would read its answers
                 raise
             finally:
                 watch.cancel()
-            if lines is None:
-                raise _Stopped(_reason(process, late.is_set()))
-            return [json.loads(line) for line in lines]
+            if lines is not None and all(lines):
+                return [json.loads(line) for line in lines]
+            process.kill()
+            status = process.wait()
+            if late.is_set():
+                return f"takes more than {PATIENCE:g} s by the clock; expected a template that terminates"
+            if hasattr(signal, "SIGPROF") and status == -signal.SIGPROF:
+                return f"takes more than {SECONDS:g} s for one prompt; expected a template that terminates"
+            if status == template_worker.OUT_OF_MEMORY:
+                return f"takes more than {MEMORY // 2**20} MB of memory for one prompt; expected a smaller template"
+            return f"ends its process with status {status}; expected a Jinja template that renders messages"
 
 
 @lru_cache(maxsize=8)
@@ -249,32 +254,6 @@ def _start(template: str) -> subprocess.Popen[str]:
         )
     process.stdin.write(json.dumps(template) + "\n")
     return process
-
-
-def _exchange(process: subprocess.Popen[str], items: Sequence[Sequence[Any]]) -> list[str] | None:
-    """The lines with which a process answers a batch; None if it ends before."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(json.dumps(items) + "\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        return None
-    lines = [process.stdout.readline() for _ in items]
-    return lines if all(lines) else None
-
-
-def _reason(process: subprocess.Popen[str], late: bool) -> str:
-    """Why a process has ended."""
-    process.kill()
-    status = process.wait()
-    if late:
-        return f"takes more than {PATIENCE:g} s by the clock; expected a template that terminates"
-    if hasattr(signal, "SIGPROF") and status == -signal.SIGPROF:
-        return f"takes more than {SECONDS:g} s for one prompt; expected a template that terminates"
-    if status == template_worker.OUT_OF_MEMORY:
-        return f"takes more than {MEMORY // 2**20} MB of memory for one prompt; expected a smaller template"
-    return f"ends its process with status {status}; expected a Jinja template that renders messages"
 
 
 def _end(process: subprocess.Popen[str]) -> None:

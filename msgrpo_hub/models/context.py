@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from transformers import PretrainedConfig
 
@@ -13,8 +13,6 @@ from msgrpo_hub.models.encoding import PromptEncoder
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "max_seq_length", "seq_length")
 """Settings that hold the number of positions, by family."""
-_WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
-"""Settings that limit how far back a layer attends."""
 
 
 def context_limit(config: PretrainedConfig) -> int | None:
@@ -38,8 +36,7 @@ def context_limit(config: PretrainedConfig) -> int | None:
     return int(min(2**62, *(max(stated, reach) for reach in reached)))  # a factor may be infinite
 
 
-@dataclass(frozen=True, kw_only=True)
-class PromptLength:
+class PromptLength(NamedTuple):
     """The length of a prompt whose history has replies of unknown length."""
 
     fixed: int
@@ -47,73 +44,48 @@ class PromptLength:
     replies: int
     """Past replies in the prompt."""
 
-    def tokens(self, reply: int) -> int:
-        """Tokens of the prompt if each past reply has `reply` tokens."""
-        return self.fixed + self.replies * reply
-
 
 def prompt_lengths(encoder: PromptEncoder, prompts: Sequence[Prompt]) -> list[PromptLength]:
     """The length of each prompt; its history holds the short replies of a scripted player."""
     past = [[text for role, text in prompt.contents if role == "assistant"] for prompt in prompts]
-    tokens = encoder.count({text for texts in past for text in texts})
+    tokens = encoder.count(text for texts in past for text in texts)
     return [
-        PromptLength(fixed=len(ids) - sum(tokens[text] for text in texts), replies=len(texts))
+        PromptLength(len(ids) - sum(tokens[text] for text in texts), len(texts))
         for ids, texts in zip(encoder.encode(prompts), past, strict=True)
     ]
 
 
-def check_expected(encoder: PromptEncoder, prompts: Sequence[Prompt], limit: int | None, max_new_tokens: int, name: str) -> None:
-    """Checks that expected prompts and replies of full length, past replies included, fit into the context of a model.
+def check_context(
+    encoder: PromptEncoder, prompts: Sequence[Prompt], lengths: Sequence[PromptLength], limit: int | None, reply: int, name: str
+) -> None:
+    """Checks that prompts and replies of full length, past replies included, fit into the context of a model.
 
     Args:
         encoder: of the model's tokenizer.
-        prompts: prompts of scripted play.
+        prompts: the prompts.
+        lengths: their lengths.
         limit: number of positions of the model; None if it has no limit.
-        max_new_tokens: largest number of tokens per reply.
+        reply: largest number of tokens per reply.
         name: of the model, for the message.
 
     Raises:
         UserError: the context is too short; the message names a remedy.
     """
-    if limit is None or not prompts:
+    fixed, replies = max(lengths, default=PromptLength(0, 0), key=lambda length: length.fixed + length.replies * reply)
+    if limit is None or not lengths or fixed + (replies + 1) * reply <= limit:
         return
-    lengths = prompt_lengths(encoder, prompts)
-    index = max(range(len(prompts)), key=lambda i: lengths[i].tokens(max_new_tokens))
-    prompt = prompts[index]
-    replies = encoder.count({prompt.prompt_format.reply(action) for action in prompt.game.actions})
-    _check(prompt, lengths[index], limit, max_new_tokens, name, shortest=1 + max(replies.values()))  # with an end token
-
-
-def check_lengths(prompts: Sequence[Prompt], tokens: Sequence[int], limit: int | None, max_new_tokens: int, name: str) -> None:
-    """Checks that encoded prompts leave room for a reply of full length. Arguments and errors as for `check_expected`."""
-    if limit is None or not tokens or max(tokens) + max_new_tokens <= limit:
-        return
-    longest = max(range(len(prompts)), key=lambda i: tokens[i])
-    _check(prompts[longest], PromptLength(fixed=tokens[longest], replies=0), limit, max_new_tokens, name, shortest=1)
-
-
-def _check(prompt: Prompt, length: PromptLength, limit: int, max_new_tokens: int, name: str, *, shortest: int) -> None:
-    """Raises `UserError` if the prompt and a reply do not fit; `shortest` is the length of the shortest useful reply."""
-    if length.tokens(max_new_tokens) + max_new_tokens <= limit:
-        return
-    fits = (limit - length.fixed) // (length.replies + 1)
-    past = f" and {length.replies} past replies" if length.replies else ""
-    if fits >= shortest:
+    prompt = prompts[lengths.index((fixed, replies))]
+    fits = (limit - fixed) // (replies + 1)
+    past = f" and {replies} past replies" if replies else ""
+    shortest = encoder.count(prompt.prompt_format.reply(action) for action in prompt.game.actions)
+    if fits > max(shortest.values()):  # with an end token
         raise UserError(
-            f"a prompt of {length.fixed} tokens{past} and a reply of up to {max_new_tokens} do not fit into the {limit} "
-            f"positions of {name!r}: expected replies of at most {fits} tokens (--max-new-tokens {fits}) or a "
-            "model with a longer context"
+            f"a prompt of {fixed} tokens{past} and a reply of up to {reply} do not fit into the {limit} positions of {name!r}: "
+            f"expected replies of at most {fits} tokens (--max-new-tokens {fits}) or a model with a longer context"
         )
     shown = prompt.prompt_format
     less = f", or a prompt format with less history than {shown.name!r} (--prompt-format)" if shown.history else ""
     raise UserError(
-        f"a prompt of {length.fixed} tokens{past} leaves no room for a reply in the {limit} positions of {name!r}: "
+        f"a prompt of {fixed} tokens{past} leaves no room for a reply in the {limit} positions of {name!r}: "
         f"expected a model with a longer context{less}"
     )
-
-
-def smallest_window(config: PretrainedConfig) -> int:
-    """The smallest number of positions that a layer of the model may attend to; 0 if its configuration names no window."""
-    stated = config.get_text_config().to_dict()
-    values = (stated.get(name) for name in _WINDOWS)
-    return min((value for value in values if isinstance(value, int) and value > 0), default=0)

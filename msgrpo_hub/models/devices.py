@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,12 @@ def to_device(values: npt.NDArray[Any], device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
+def sixteen_bits(model: Any) -> AbstractContextManager[Any]:
+    """Autocast for a 16-bit base on a CUDA GPU, which computes the float32 matrices of LoRA much more slowly."""
+    low = model.dtype in (torch.bfloat16, torch.float16) and model.device.type == "cuda" and torch.cuda.is_available()
+    return torch.autocast("cuda", model.dtype) if low else nullcontext()
+
+
 def check_device(device: str) -> None:
     """Raises `UserError` if this machine lacks a device.
 
@@ -52,14 +58,9 @@ def check_device(device: str) -> None:
 
 
 def choose_device(wanted: str, parameters: int) -> str:
-    """The device that a model runs on. Where `auto` has a choice, the log says which it took and why.
+    """The device for a model with this many parameters: `auto`, `cpu`, or this machine's GPU, as in `cuda:1`.
 
-    Args:
-        wanted: `auto`, `cpu`, or the type of this machine's GPU, also with an index, as in `cuda:1`.
-        parameters: number of parameters of the model.
-
-    Raises:
-        UserError: the machine has no such device.
+    Where `auto` has a choice, the log says which it took and why. Raises `UserError` if the machine has no such device.
     """
     check_device(wanted)
     if wanted != "auto":

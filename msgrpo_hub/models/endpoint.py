@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Event, Lock
@@ -100,7 +101,7 @@ class EndpointPolicy:
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        """One reply per prompt, in order; the seed of request i comes from `rngs[i]` alone.
+        """One reply per prompt, in order; the seed of request i comes from `rngs[i]` only.
 
         Raises:
             Interrupted: the server refuses a request for good. It holds the replies received so far.
@@ -126,11 +127,8 @@ class EndpointPolicy:
             UserError: the server refuses the key, the model or the settings.
         """
         if not self._recorded:
-            try:
+            with suppress(RequestError):
                 self._ask(_QUESTION, 0, self.timeout)
-            except RequestError as error:
-                if not error.is_temporary:
-                    raise self._error(error) from error
             self._recorded = True
         return sorted(self._refused)
 
@@ -141,8 +139,6 @@ class EndpointPolicy:
             try:
                 return self._ask(messages, seed, min(self.timeout, deadline - time.monotonic()))
             except RequestError as error:
-                if not error.is_temporary:
-                    raise self._error(error) from error
                 failure, pause = error, pause_after(attempt, self.backoff, error.wait)
             too_long = time.monotonic() + pause >= deadline
             if pause >= LONG_PAUSE and attempt < self.attempts:
@@ -159,7 +155,8 @@ class EndpointPolicy:
         """One reply. If the server refuses something in `REFUSALS`, the request is changed and repeated.
 
         Raises:
-            RequestError: no reply.
+            RequestError: no reply, and a later attempt may succeed.
+            UserError: no reply, and the same request fails again.
         """
         if self.provider and not key_for(self.url):
             raise UserError(f"cannot play {self.name!r}: no Hugging Face token found; run `hf auth login`, or set HF_TOKEN")
@@ -170,12 +167,20 @@ class EndpointPolicy:
                 output = request("POST", self.url, body, timeout=timeout)
                 break
             except RequestError as error:
-                complaint = _complaint(error.body) if error.status in (400, 422, 500, 501) else ""
+                complaint = error.body if error.status in (400, 422, 500, 501) else ""
+                with suppress(ValueError, RecursionError):  # some servers quote the request as `input`
+                    complaint = str(json.loads(complaint, object_hook=lambda fields: fields | {"input": None}))
                 named = [name for name, (pattern, _) in REFUSALS.items() if re.search(pattern, complaint, re.IGNORECASE)]
                 change = next((name for name in named if self._body(messages, seed, refused | {name}) != body), None)
-                if change is None or self._recorded:
+                if change and not self._recorded:
+                    refused.add(change)
+                    continue
+                if error.is_temporary:
                     raise
-                refused.add(change)
+                remedy = "check the URL, the name of the model and the settings, then run the same command again"
+                if error.status in (401, 403):
+                    remedy = f"expected a key with access, in HF_TOKEN for Hugging Face and in {KEY_VARIABLE} for other servers"
+                raise UserError(f"cannot play {self.name!r} ({error.what} {error.message}): {remedy}") from error
         reply = read_reply(output, lambda text: without_secrets_of(self.url, text))
         with self._lock:
             for name in sorted(refused - self._refused):
@@ -193,12 +198,6 @@ class EndpointPolicy:
             "max_completion_tokens" if "max_tokens" in refused else "max_tokens": self.max_new_tokens,
             **self.extra_body,
         }
-
-    def _error(self, error: RequestError) -> UserError:
-        remedy = "check the URL, the name of the model and the settings, then run the same command again"
-        if error.status in (401, 403):
-            remedy = f"expected a key with access, in HF_TOKEN for Hugging Face and in {KEY_VARIABLE} for other servers"
-        return UserError(f"cannot play {self.name!r} ({error.what} {error.message}): {remedy}")
 
 
 def make_endpoint(
@@ -252,13 +251,12 @@ def read_reply(output: Any, shown: Any = str) -> Completion:
         shown: makes a response fit for an error message.
 
     Raises:
-        RequestError: the response contains no reply, or one that the server broke off.
+        RequestError: the response contains no reply, or the server broke the reply off.
     """
+    parts = None
     match output:
         case {"choices": [{"message": {**message}} as choice, *_]}:
             parts = _parts(message.get("content"))
-        case _:
-            parts = None
     if parts is None:
         quoted = (output.strip().partition("\n")[0] or "an empty body") if isinstance(output, str) else json.dumps(output)
         raise RequestError("no chat completion", message=shown(quoted))
@@ -293,11 +291,3 @@ def _parts(content: Any) -> tuple[str, str] | None:
             return None
         texts[part.get("type") in ("thinking", "reasoning")] += nested[1]
     return texts[True], texts[False]
-
-
-def _complaint(text: str) -> str:
-    """An error message, without the request that some servers quote in it as `input`."""
-    try:
-        return str(json.loads(text, object_hook=lambda values: {k: v for k, v in values.items() if k != "input"}))
-    except (ValueError, RecursionError):
-        return text

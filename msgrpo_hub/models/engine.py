@@ -10,8 +10,7 @@ Plain sampling with the same generators gives the same tokens: sample i takes on
 and the token is the inverse of the cumulative distribution at that number. Rounding can change only samples near a boundary of
 that distribution, and each reply counts them (`NEAR`).
 
-A forward computes the model. The fast one shares prefixes and serves models with softmax attention; the plain one serves every
-other causal language model. A comparison with uncached forward passes decides (`engine_check`).
+A comparison with uncached forward passes decides which forward computes the model (`forward`, `engine_check`).
 
 Sampling changes the model while it lasts (its attention and, merged, its weights), so threads that use one model take turns.
 """
@@ -21,7 +20,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
 from weakref import WeakKeyDictionary
@@ -33,13 +32,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
-from msgrpo_hub.models.context import smallest_window
 from msgrpo_hub.models.devices import on_threads, to_device
 from msgrpo_hub.models.engine_check import choose_forward
-from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.forward import FastForward, PlainForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
-from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.weights import merged, weights_version
 
@@ -51,40 +48,35 @@ CAPACITY = 2**30
 NOT_CACHED = -2
 """The index of a node that exceeded the capacity. A full cache stays full, so no descendant is cached either."""
 
+_WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
+"""Settings that limit how far back a layer attends."""
+
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 """Base model → the lock of all engines that compute with it."""
 
 
 class LogitCache:
-    """A tree of partial replies with the logits at each node.
-
-    Args:
-        capacity: size limit of the logits, in bytes; 0 caches nothing.
-    """
+    """A tree of partial replies with the logits at each node; `capacity` limits the logits, in bytes, and 0 caches nothing."""
 
     def __init__(self, capacity: int = 0) -> None:
-        self.capacity = capacity
-        self._nodes: dict[Node, int] = {}
+        self.capacity, self.nodes = capacity, dict[Node, int]()
         self._logits: Tensor | None = None  # (nodes, vocabulary), allocated by the first `add`
-
-    def __contains__(self, node: Node) -> bool:
-        return node in self._nodes
 
     def get(self, nodes: Sequence[Node]) -> tuple[list[int], Tensor]:
         """The index of each node and its logits, (nodes, vocabulary)."""
         assert self._logits is not None
-        indices = [self._nodes[node] for node in nodes]
+        indices = [self.nodes[node] for node in nodes]
         return indices, self._logits[indices]
 
     def add(self, nodes: Sequence[Node], logits: Tensor) -> list[int]:
         """Stores the logits of new nodes, (nodes, vocabulary), up to the capacity. Returns the indices of all these nodes."""
         if self._logits is None:
             self._logits = logits.new_empty(self.capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
-        start = len(self._nodes)
-        new = [row for row, node in enumerate(nodes) if node not in self._nodes][: len(self._logits) - start]
+        start = len(self.nodes)
+        new = [row for row, node in enumerate(nodes) if node not in self.nodes][: len(self._logits) - start]
         self._logits[start : start + len(new)] = logits if len(new) == len(logits) else logits[new]
-        self._nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
-        return [self._nodes.get(node, NOT_CACHED) for node in nodes]
+        self.nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
+        return [self.nodes.get(node, NOT_CACHED) for node in nodes]
 
 
 @dataclass
@@ -112,6 +104,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._lock = _LOCKS.setdefault(base_of(self.model), RLock())
+        stated = base_of(self.model).config.get_text_config().to_dict()
+        windows = (value for name in _WINDOWS if isinstance(value := stated.get(name), int) and value > 0)
+        self._window = min(windows, default=0)
 
     def sample(
         self,
@@ -129,7 +124,13 @@ class Engine:
         with self._computing(prompts, max_new_tokens) as forward:
             waiting = self._replay_cached(replies, np.arange(len(prompts)))
             while len(waiting):
-                waiting = self._in_order(prompts, waiting)
+                # Equal prompts are side by side, so that they share rows. With a cache, one reply to every prompt comes first,
+                # then a second: the others then find most of their logits cached.
+                before, key_of = Counter[TokenIds](), {}
+                for i in waiting.tolist():
+                    key_of[i] = (before[prompts[i]] if self._cache.capacity else 0, prompts[i])
+                    before[prompts[i]] += 1
+                waiting = np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
                 batch = forward.batches([prompts[i] for i in waiting], self.max_rows)[0]
                 self._sample_batch(forward, replies, waiting[batch])
                 waiting = self._replay_cached(replies, np.delete(waiting, batch))
@@ -190,18 +191,17 @@ class Engine:
         `shares_prefixes` decides how the batch must be built.
         """
         assert self._forward is not None
-        split_head = self._forward.split_head
-        return token_log_probs(self.model, batch, temperature, tree=isinstance(self._forward, FastForward), split_head=split_head)
+        tree, split_head = self._forward.shares_prefixes, self._forward.split_head
+        return token_log_probs(self.model, batch, temperature, tree=tree, split_head=split_head)
 
     def shares_prefixes(self, prompt: TokenIds, new_tokens: int) -> bool:
         """Whether training computes trees of sequences that share prefixes; otherwise each sequence is a row."""
-        return isinstance(self.choose(prompt, new_tokens), FastForward)
+        return self.choose(prompt, new_tokens).shares_prefixes
 
-    @contextmanager
-    def learning(self) -> Iterator[None]:
+    def learning(self) -> AbstractContextManager[None]:
         """Switches to the attention of training. Gradient checkpointing needs it in the backward pass too."""
-        with attention_of(self.model, TRAINING) if isinstance(self._forward, FastForward) else nullcontext():
-            yield
+        trees = self._forward is not None and self._forward.shares_prefixes
+        return attention_of(self.model, TRAINING) if trees else nullcontext()
 
     @property
     def forward_rows(self) -> int:
@@ -214,28 +214,15 @@ class Engine:
         Raises:
             UserError: no forward agrees with the model's uncached pass, or the requested one does not.
         """
-        window = smallest_window(base_of(self.model).config)
-        slides = bool(window) and len(prompt) + new_tokens > window
+        slides = 0 < self._window < len(prompt) + new_tokens
         with self._lock:
             if self._forward is None or (slides and not self._checked_window):
                 rows = self.forward_rows
-                self._forward = choose_forward(self.model, self.kind, prompt, window + 2 if slides else 0)
+                self._forward = choose_forward(self.model, self.kind, prompt, self._window + 2 if slides else 0)
                 self._checked_window, self._forward.rows, self._weights = slides, rows, ()
                 if self._playing is not None:
                     self._playing.enter_context(self._forward.acting())
             return self._forward
-
-    def _in_order(self, prompts: Sequence[TokenIds], waiting: IntArray) -> IntArray:
-        """The order of sampling: equal prompts side by side, so that they share rows.
-
-        With a cache, one reply to every prompt comes first, then a second: the others then find most of their logits cached.
-        """
-        before = Counter[TokenIds]()
-        key_of = {}
-        for i in waiting.tolist():
-            key_of[i] = (before[prompts[i]] if self._cache.capacity else 0, prompts[i])
-            before[prompts[i]] += 1
-        return np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
 
     def _replay_cached(self, replies: Replies, live: IntArray) -> IntArray:
         """Extends the replies with these indices from cached logits as far as possible. Returns the unfinished ones."""
@@ -243,7 +230,7 @@ class Engine:
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         stuck: list[IntArray] = []
         for position in itertools.count():
-            known = np.array([node in self._cache for node in nodes], bool)
+            known = np.array([node in self._cache.nodes for node in nodes], bool)
             stuck.append(live[~known[rows]])
             live, rows = live[known[rows]], (known.cumsum() - 1)[rows[known[rows]]]
             if not len(live):
@@ -262,6 +249,7 @@ class Engine:
         """
         prompts, rows = distinct([replies.prompts[i] for i in live])
         logits, cache = forward.prefill(prompts)
+        logits = logits[:, -1]
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         for position in itertools.count():
             indices = self._cache.add(nodes, logits)

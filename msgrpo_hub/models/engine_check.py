@@ -35,11 +35,9 @@ from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import attention_of, base_of
-from msgrpo_hub.models.direct_decoder import is_direct
-from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.forward import FastForward, PlainForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
-from msgrpo_hub.models.plain_forward import PlainForward
 from msgrpo_hub.models.sampling import TokenIds, not_finite
 from msgrpo_hub.storage.files import write_json
 
@@ -61,20 +59,25 @@ Forward = FastForward | PlainForward
 log = logging.getLogger(__name__)
 
 
+_SLOWER = {
+    "plain": "several times slower",
+    "plain without cache": "many times slower, since its cache is inexact and each token computes all before it",
+}
+
+
 @dataclass(frozen=True)
 class Choice:
     """A forward without its model."""
 
-    fast: bool
-    option: bool
-    """`direct` of the fast forward, `cached` of the plain one."""
+    name: str
+    """`fast`, `plain` or `plain without cache`."""
     split_head: bool = True
     why: str = ""
     """Why it is not the fastest forward."""
 
     def forward(self, model: Model) -> Forward:
         """A new forward of this kind."""
-        made = FastForward(model, self.option) if self.fast else PlainForward(model, self.option)
+        made = FastForward(model) if self.name == "fast" else PlainForward(model, cached=self.name == "plain")
         made.split_head = self.split_head
         return made
 
@@ -97,11 +100,12 @@ def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: i
     Raises:
         UserError: no allowed forward agrees with the model's uncached passes.
     """
-    chosen = _CHOSEN.setdefault(model, {})
-    key = kind, at_least > 0
+    chosen, key, known = _CHOSEN.setdefault(model, {}), (kind, at_least > 0), None
     if key not in chosen:
         stored = _result_file(model, kind, at_least) if _size(model) >= SMALL else None
-        known = _read(stored) if stored else None
+        if stored:
+            with suppress(OSError, ValueError, TypeError):  # no result, or a damaged one
+                known = Choice(**json.loads(stored.read_text(encoding="utf-8")))
         chosen[key] = known or _compare(model, kind, prompt, at_least)
         if stored and not known:
             with suppress(OSError):  # a read-only home: the model is compared again next time
@@ -113,15 +117,15 @@ def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: i
 
 
 def _compare(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> Choice:
-    """The first forward, in the order of speed, that computes what the model's uncached passes compute."""
-    low = model.dtype in (torch.bfloat16, torch.float16)
-    if _size(model) >= SMALL:
+    """The first forward, in the order of speed, with the log-probabilities of the model's uncached passes."""
+    large, low = _size(model) >= SMALL, model.dtype in (torch.bfloat16, torch.float16)
+    if large:
         log.info("comparing the engine with the passes of %r, once for these weights and versions", base_of(model).name_or_path)
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            small = _miniature(model, prompt) if _size(model) >= SMALL or low else None
+            small = _miniature(model, prompt) if large or low else None
             references = [_Reference.of(*(small or (model, prompt)), at_least)]
             if small and low:
                 references.append(_Reference.of(model, prompt[:SHORT], 0))
@@ -132,29 +136,30 @@ def _compare(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) ->
 
 def _first_exact(model: Model, kind: EngineName, references: Sequence[_Reference]) -> Choice:
     """The first forward, in the order of speed, that computes all references."""
-
-    def disagreement(choice: Choice) -> tuple[str, bool]:
-        found = [reference.disagreement(choice) for reference in references]
-        return next((problem for problem, _ in found if problem), ""), all(split_head for _, split_head in found)
-
-    problem = ""
-    if kind != "plain":
-        for direct in (True, False) if is_direct(model) else (False,):
+    config, refused, problem = base_of(model).config, "", ""
+    kinds = set(config.get_text_config().to_dict().get("layer_types") or ())
+    other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention", "attention"})
+    for name in _SLOWER if kind == "plain" else ("fast", *_SLOWER):
+        found = [(f"it has {', '.join(other)} layers", True)]
+        if not other or name != "fast":
+            found = [reference.disagreement(Choice(name)) for reference in references]
+        problem = next((text for text, _ in found if text), "")
+        if not problem:
+            why = f"{config.model_type!r} samples and trains by the plain engine ({refused}): exact, but {_SLOWER.get(name)}"
+            return Choice(name, all(split_head for _, split_head in found), why if refused else "")
+        if name == "fast":
             refused = problem
-            problem, split_head = (other, True) if (other := _other_layers(model)) else disagreement(Choice(True, direct))
-            if not problem:
-                why = f"{_type(model)} samples by its modules, since the faster path failed: {refused}" if refused else ""
-                return Choice(True, direct, split_head, why)
         if kind == "fast":
             raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
-    for cached in (True, False):
-        plain_problem, split_head = disagreement(Choice(False, cached))
-        if not plain_problem:
-            why_slow = "many times slower, since its cache is inexact and each token computes all before it"
-            cost = "several times slower" if cached else why_slow
-            why = f"{_type(model)} samples and trains by the plain engine ({problem}): exact, but {cost}" if problem else ""
-            return Choice(False, cached, split_head, why)
-    raise _unsupported(model, plain_problem, "use a causal language model")
+    raise _unsupported(model, problem, "use a causal language model")
+
+
+def _unsupported(model: Model, problem: str, advice: str) -> UserError:
+    return UserError(f"models of type {base_of(model).config.model_type!r} are not supported ({problem}): {advice}")
+
+
+def _size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 # ---- the stored result
@@ -178,32 +183,6 @@ def _result_file(model: Model, kind: EngineName, at_least: int) -> Path:
     return folder / "msgrpo_hub" / "engines" / f"{digest.hexdigest()[:32]}.json"
 
 
-def _read(stored: Path) -> Choice | None:
-    try:
-        return Choice(**json.loads(stored.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _other_layers(model: Model) -> str:
-    """The kinds of layers in its configuration that are not softmax attention, in a few words; empty without any."""
-    kinds = set(base_of(model).config.get_text_config().to_dict().get("layer_types") or ())
-    other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention", "attention"})
-    return f"it has {', '.join(other)} layers" if other else ""
-
-
-def _unsupported(model: Model, problem: str, advice: str) -> UserError:
-    return UserError(f"models of type {_type(model)} are not supported ({problem}): {advice}")
-
-
-def _type(model: Model) -> str:
-    return repr(getattr(base_of(model).config, "model_type", "unknown"))
-
-
-def _size(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 # ---- a float32 copy of the first layers
 
 
@@ -218,7 +197,12 @@ def _miniature(model: Model, prompt: TokenIds) -> tuple[Model, TokenIds] | None:
     layers = next((m for m in base.modules() if isinstance(m, nn.ModuleList) and len(m) == text.num_hidden_layers), None)
     if layers is None or getattr(base, "is_quantized", False) or getattr(base, "hf_device_map", None):
         return None
-    kinds = [_kind(layer, text.to_dict(), index) for index, layer in enumerate(layers)]
+    kinds: list[object] = []  # what distinguishes layers: their modules, and their entries in the lists of the configuration
+    lists = [value for value in text.to_dict().values() if isinstance(value, list) and len(value) == len(layers)]
+    for index, layer in enumerate(layers):
+        modules = [(name, type(part)) for name, part in layer.named_modules()]
+        entries = repr([value[index] for value in lists])
+        kinds.append((modules, entries, getattr(getattr(layer, "self_attn", None), "sliding_window", None)))
     count = max(2, 1 + max(kinds.index(kind) for kind in kinds)) if _size(model) >= SMALL else len(layers)
     memo: dict[int, Any] = {}
     tokens = sorted(set(prompt))
@@ -250,13 +234,6 @@ def _miniature(model: Model, prompt: TokenIds) -> tuple[Model, TokenIds] | None:
     return small, prompt
 
 
-def _kind(layer: nn.Module, config: dict[str, Any], index: int) -> tuple[object, ...]:
-    """What distinguishes the computation of a layer: its modules, and its entries in the lists of the configuration."""
-    modules = tuple((name, type(part)) for name, part in layer.named_modules())
-    said = [value[index] for value in config.values() if isinstance(value, list) and len(value) == config["num_hidden_layers"]]
-    return (*modules, repr(said), getattr(getattr(layer, "self_attn", None), "sliding_window", None))
-
-
 # ---- the comparison
 
 
@@ -271,6 +248,8 @@ class _Reference:
     sequences: tuple[TokenIds, TokenIds, TokenIds]
     log_p: Tensor
     """(3, 3, V) of each sequence: after p or q, after one token more, and after two."""
+    of_tokens: Tensor
+    """(3, 2) log p of the last two tokens of each sequence."""
 
     @classmethod
     def of(cls, model: Model, prompt: TokenIds, at_least: int) -> _Reference:
@@ -293,7 +272,8 @@ class _Reference:
             raise _unsupported(model, "in float16 its own forward pass overflows", "use --dtype bfloat16 or float32")
         if log_p.isnan().any():
             raise not_finite()
-        reference = cls(model, sequences, log_p)
+        last = torch.tensor([sequence[-2:] for sequence in sequences], device=log_p.device)
+        reference = cls(model, sequences, log_p, log_p[:, :2].gather(2, last[..., None])[..., 0])
         if problem := reference.differs(_difference(log_p[0, 0], log_p[1, 0])):
             raise _unsupported(
                 model, f"later tokens change earlier ones by {problem}: it is not causal", "use a causal language model"
@@ -310,7 +290,7 @@ class _Reference:
         return "" if difference <= allowed else f"{difference:.2g}"
 
     def disagreement(self, choice: Choice) -> tuple[str, bool]:
-        """Describes the first result of a forward that differs from uncached passes; empty if none does. Also `split_head`."""
+        """The first result of a forward that differs from uncached passes, in words; empty if none does. Also `split_head`."""
         forward = choice.forward(self.model)
         for what, check in (("sampling", self._sampling), ("scoring", self._scoring), ("training", self._training)):
             try:
@@ -334,7 +314,7 @@ class _Reference:
                 mine = [k for k, prompt in enumerate(prompt_of) if prompt in batch]
                 forked = [batch.index(prompt_of[k]) for k in mine]
                 rows.select(np.array(forked))
-                steps = [logits[forked]]
+                steps = [logits[forked, -1]]
                 steps += [rows.step(np.array([self.sequences[k][place] for k in mine])) for place in (-2, -1)]
                 ours = torch.log_softmax(torch.stack(steps, 1).float(), -1)
                 worst = max(worst, *map(_difference, ours.flatten(0, 1), self.log_p[mine].flatten(0, 1)))
@@ -347,24 +327,18 @@ class _Reference:
             forward.share([prompt for prompt, _ in pairs])
             for batch in forward.batches([prompt for prompt, _ in pairs], 3):
                 scored |= zip(batch, forward.score([pairs[k] for k in batch]), strict=True)
-        return _difference(torch.tensor([scored[k] for k in range(3)]), self._of_tokens().cpu())
+        return _difference(torch.tensor([scored[k] for k in range(3)]), self.of_tokens.cpu())
 
     def _training(self, forward: Forward) -> float:
-        tree = isinstance(forward, FastForward)
-        pairs = [(sequence[:-2], sequence[-2:]) for sequence in self.sequences]
-        cut = len(self.sequences[2]) // 2 if tree else 0
-        batch, index = token_batch([pairs] if tree else [[pair] for pair in pairs], min(cut, len(pairs[2][0]) - 1))
+        tree, pairs = forward.shares_prefixes, [(sequence[:-2], sequence[-2:]) for sequence in self.sequences]
+        cut = min(len(self.sequences[2]) // 2, len(pairs[2][0]) - 1) if tree else 0
+        batch, index = token_batch([pairs] if tree else [[pair] for pair in pairs], cut)
         try:
             ours = token_log_probs(self.model, batch, 1.0, tree=tree)
         except (AttributeError, KeyError, TypeError):  # its head needs more of its body than the last hidden states
             forward.split_head = False
             ours = token_log_probs(self.model, batch, 1.0, tree=tree, split_head=False)
-        return _difference(ours[index], self._of_tokens().flatten())
-
-    def _of_tokens(self) -> Tensor:
-        """(3, 2) log p of the last two tokens of each sequence."""
-        last = torch.tensor([sequence[-2:] for sequence in self.sequences], device=self.log_p.device)
-        return self.log_p[:, :2].gather(2, last[..., None])[..., 0]
+        return _difference(ours[index], self.of_tokens.flatten())
 
 
 def _one_line(error: Exception) -> str:

@@ -13,7 +13,6 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import cache
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -88,10 +87,15 @@ def request(method: str, url: str, body: Any = None, *, timeout: float, direct: 
     except httpx.HTTPError as error:  # only the type: the text may quote a header
         raise RequestError(f"no response ({type(error).__name__})") from error
     if not response.is_success:
+        message = response.text
+        with suppress(ValueError, RecursionError):
+            match response.json():  # of vLLM or FastAPI
+                case {"error": {"message": str(text)}} | {"message": str(text)} | {"detail": str(text)}:
+                    message = text
         raise RequestError(
             f"HTTP {response.status_code}",
             status=response.status_code,
-            message=without_secrets_of(url, _message(response.text)),
+            message=without_secrets_of(url, message),
             body=response.text,
             wait=seconds_to_wait(response.headers.get("Retry-After", "")),
         )
@@ -120,15 +124,6 @@ def key_for(url: str) -> str:
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"{KEY_VARIABLE} holds a character that a key cannot have: expected the key of the server")
     return key
-
-
-def _message(text: str) -> str:
-    """The message inside an error response of vLLM or FastAPI; other text unchanged."""
-    with suppress(ValueError, RecursionError):
-        match json.loads(text):
-            case {"error": {"message": str(message)}} | {"message": str(message)} | {"detail": str(message)}:
-                return message
-    return text
 
 
 def without_secrets_of(url: str, text: str) -> str:
@@ -181,16 +176,10 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item], worker
     for a server.
     """
     futures: list[Future[Result]] = [Future() for _ in items]
-    waiting: SimpleQueue[tuple[Future[Result], Item]] = SimpleQueue()
-    for entry in zip(futures, items, strict=True):
-        waiting.put(entry)
+    waiting = iter([*zip(futures, items, strict=True)])  # threads may share the iterator of a list
 
     def work() -> None:
-        while True:
-            try:
-                future, item = waiting.get_nowait()
-            except Empty:
-                return
+        for future, item in waiting:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(function(item))

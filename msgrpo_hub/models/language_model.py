@@ -17,23 +17,20 @@ from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.inspection import Scalar
-from msgrpo_hub.downloads.names import POCKET, pocket_path, split_revision
+from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.fields import Count, Range, check_fields
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models.adapters import load_adapter
-from msgrpo_hub.models.base_weights import load_base
-from msgrpo_hub.models.context import check_lengths, context_limit
+from msgrpo_hub.models.context import PromptLength, check_context, context_limit, prompt_lengths
 from msgrpo_hub.models.devices import check_device, default_threads
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, TopK, TopP
-from msgrpo_hub.models.loading import open_model
+from msgrpo_hub.models.loading import load_base, open_model
 from msgrpo_hub.models.sampling import TokenIds
 
 log = logging.getLogger(__name__)
-
-__all__ = ["POCKET", "LanguageModel", "end_tokens", "pocket_path", "split_revision"]
 
 
 @dataclass
@@ -46,7 +43,7 @@ class LanguageModel:
         temperature: sampling temperature; 0 is greedy.
         max_new_tokens: largest number of tokens per reply; a truncated reply has `finish="length"`.
         max_rows: largest number of samples per batch; bounds memory and does not affect results, beyond rounding.
-        name: what the model was loaded from.
+        name: the source of the model.
         prompt_format: the format stored with the adapter; None if none is stored.
         chat_template_kwargs: variables of the chat template, such as `enable_thinking`.
         top_k: number of tokens that are sampled from; 0 is all.
@@ -115,7 +112,7 @@ class LanguageModel:
             prompt_format: overrides the format stored with the adapter.
             expected_prompts: the model's prompt format, or None → long prompts of the games to be played; they are checked
                 against the model's context before the weights are loaded.
-            chat_template_kwargs: variables of the chat template, such as `enable_thinking`; override the adapter's.
+            chat_template_kwargs: variables of the chat template; override the adapter's.
             top_k: number of tokens that are sampled from; 0 is all.
             top_p: probability of the tokens that are sampled from; 1 is all.
 
@@ -132,7 +129,9 @@ class LanguageModel:
             chat_template_kwargs=chat_template_kwargs,
         )
         if expected_prompts:
-            files.check_context(expected_prompts(files.prompt_format), max_new_tokens)
+            prompts, limit = expected_prompts(files.prompt_format), context_limit(files.config)
+            base = POCKET if files.base.folder == pocket_path() else files.base.source
+            check_context(files.encoder, prompts, prompt_lengths(files.encoder, prompts), limit, max_new_tokens, base)
         model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit, device_map=device_map)
         loaded = cls(
             load_adapter(model, files.adapter) if files.adapter else model,
@@ -183,12 +182,13 @@ class LanguageModel:
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of prompts, through the chat template. Raises `UserError` if a prompt and a reply may not fit."""
         encoded = self.encoder.encode(prompts)
-        check_lengths(prompts, list(map(len, encoded)), self.context_limit, self.max_new_tokens, self.name)
+        lengths = [PromptLength(len(ids), 0) for ids in encoded]
+        check_context(self.encoder, prompts, lengths, self.context_limit, self.max_new_tokens, self.name)
         return encoded
 
     def render(self, prompts: Sequence[Prompt]) -> list[str]:
         """The prompts as texts, through the chat template."""
-        return self.encoder.render(prompts)
+        return self.encoder.template.render([prompt.messages for prompt in prompts])
 
     def adapter_effect(self) -> float:
         """The largest difference, in nats, that the adapter makes to the next-token log-probabilities after `probe_prompt`."""
@@ -209,7 +209,7 @@ def probe_prompt(agent: LanguageModel) -> Prompt:
 
 
 def end_tokens(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a reply according to the model's files: the tokenizer's and those of the generation config."""
+    """The tokens that end a reply according to the tokenizer and the generation config."""
     config = model.generation_config
     configured = config.eos_token_id if config is not None else None
     ends = configured if isinstance(configured, list) else [configured]

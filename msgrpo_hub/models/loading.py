@@ -1,21 +1,32 @@
-"""A model before its weights are loaded: fetched files of base and adapter, tokenizer, chat template, context and size.
+"""Loads the parts of a model: fetched files of base and adapter, tokenizer, chat template, and the weights of the base.
 
 `downloads` has checked the files; nothing here accesses the network.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
-from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from transformers.utils.logging import disable_progress_bar
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+from transformers.utils.logging import disable_progress_bar as hide_progress_bars
 
-from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import (
     ADAPTER_WEIGHTS,
@@ -29,20 +40,18 @@ from msgrpo_hub.downloads.fetching import (
     read_settings,
 )
 from msgrpo_hub.downloads.inspection import Scalar, read_header
-from msgrpo_hub.downloads.names import POCKET, content_hash, located, no_model, pocket_path, split_revision
+from msgrpo_hub.downloads.names import content_hash, located, no_model, split_revision
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.models.chat_templates import THINKING_OFF, read_template, template_of
-from msgrpo_hub.models.context import check_expected, context_limit
+from msgrpo_hub.models.chat_templates import THINKING_OFF, read_template
+from msgrpo_hub.models.devices import choose_device, gpu
 from msgrpo_hub.models.encoding import PromptEncoder
+from msgrpo_hub.models.load_options import DeviceMap, Dtype
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
 log = logging.getLogger(__name__)
 
-
-def hide_progress_bars() -> None:
-    """Switches off transformers' progress bars for loading weights; download progress bars stay."""
-    disable_progress_bar()
+__all__ = ["ModelFiles", "hide_progress_bars", "load_base", "open_model", "unusable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +67,8 @@ class ModelFiles:
     """The chosen format, else the one stored with the adapter, else None."""
     chat_template_kwargs: Mapping[str, Scalar]
     """Variables of the chat template: the chosen ones override those stored with the adapter; else thinking is off."""
-    template_source: str
-    """The file or the model that the chat template came from."""
-
-    @cached_property
-    def encoder(self) -> PromptEncoder:
-        """Encodes prompts as the loaded model does."""
-        return PromptEncoder(self.tokenizer, self.chat_template_kwargs, self.template_source)
-
-    @property
-    def name(self) -> str:
-        """The name of the base, for messages."""
-        return POCKET if self.base.folder == pocket_path() else self.base.source
-
-    def check_context(self, prompts: Sequence[Prompt], max_new_tokens: int) -> None:
-        """Raises `UserError` if the model's context is too short for these prompts and their replies."""
-        check_expected(self.encoder, prompts, context_limit(self.config), max_new_tokens, self.name)
+    encoder: PromptEncoder
+    """Encodes prompts as the loaded model does."""
 
 
 def open_model(
@@ -87,24 +82,32 @@ def open_model(
 ) -> ModelFiles:
     """Fetches a model and loads its tokenizer, without its weights. Arguments and errors as `LanguageModel.from_pretrained`."""
     base, added = _fetch_both(repo_or_path, revision, adapter)
-    prompt_format = prompt_format or (_stored_format(added) if added else None)
-    tokenizer, config = load_tokenizer(base)
-    base_tokenizer, base_template, template_source = tokenizer, tokenizer.chat_template, chat_template or base.source
+    if added and added.prompt_format is not None and not prompt_format:
+        try:
+            prompt_format = find_format(added.prompt_format)  # a stored name never imports code
+        except UserError as error:
+            raise UserError(f"the prompt format of the adapter {added.source!r} is not available: {error}") from error
+    tokenizer, config = _load_tokenizer(base)
+    base_tokenizer, base_template, source = tokenizer, tokenizer.chat_template, chat_template or base.source
     if added:
         tokenizer = _adapter_tokenizer(added, tokenizer, config)
     own = ["tokenizer"] if tokenizer is not base_tokenizer else []
     if chat_template:
         tokenizer.chat_template = read_template(chat_template)
     elif added and tokenizer.chat_template != base_template:
-        template_source = added.source
+        source = added.source
         own += ["chat template"] if base_template else []
     switches = (added.chat_template_kwargs if added else {}) | dict(chat_template_kwargs or {})
-    template = template_of(tokenizer, template_source, switches)
-    template.warn_unused(switches)
+    encoder = PromptEncoder(tokenizer, switches, source)
+    for name in sorted(switches):
+        if not encoder.template.reads(name):
+            log.warning("chat_template_kwargs: the chat template of %r never reads %r", source, name)
     if added and own:
         log.warning("the adapter %r has its own %s, used in place of the base's", added.source, " and ".join(own))
-    if not (added and added.prompt_format) and not switches.keys() & THINKING_OFF.keys() and (off := template.thinking_off()):
+    chosen = (added and added.prompt_format) or switches.keys() & THINKING_OFF.keys()
+    if not chosen and (off := encoder.template.thinking_off()):
         switches |= off
+        encoder = PromptEncoder(tokenizer, switches, source)
         log.warning(
             "%s: the model's own thinking is limited with %s, because replies are short; --chat-template-kwargs changes it",
             base.source,
@@ -117,15 +120,14 @@ def open_model(
         config=config,
         prompt_format=prompt_format,
         chat_template_kwargs=switches,
-        template_source=template_source,
+        encoder=encoder,
     )
 
 
 def _fetch_both(name: str, revision: str | None, adapter: str | None) -> tuple[Fetched, Fetched | None]:
     """Fetches a base and optionally an adapter, each at its own commit. An adapter's settings name the commit of its base.
 
-    Raises:
-        UserError: one of them cannot be fetched, or is not the kind of model it was passed as.
+    Raises `UserError` if one of them cannot be fetched, or is not the kind of model it was passed as.
     """
     name, revision = split_revision(name, revision)
     listing = list_files(source := located(name), revision)
@@ -153,7 +155,7 @@ def _fetch_both(name: str, revision: str | None, adapter: str | None) -> tuple[F
     return fetched, fetch(listing)
 
 
-def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedConfig]:
+def _load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedConfig]:
     """Loads the tokenizer and the model's configuration, without weights."""
     try:
         config = AutoConfig.from_pretrained(found.folder, **LOCAL)
@@ -170,15 +172,10 @@ def load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedC
 def _adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: PretrainedConfig) -> PreTrainedTokenizerBase:
     """The tokenizer and chat template of an adapter: each is the adapter's own if it has one.
 
-    TRL and Unsloth save a tokenizer with every adapter. One that equals the base's counts as none.
+    TRL and Unsloth save a tokenizer with every adapter. A tokenizer equal to the base's is not used.
 
-    Args:
-        found: the adapter.
-        base: the tokenizer of its base; its chat template may be replaced.
-        config: the configuration of its base.
-
-    Raises:
-        UserError: the tokenizer cannot be loaded, or has tokens that the base has no embedding for.
+    The chat template of the base's tokenizer may be replaced. Raises `UserError` if the tokenizer cannot be loaded, or has
+    tokens that the base has no embedding for.
     """
     if not any((found.folder / name).exists() for name in VOCABULARIES):
         if (template := found.folder / TEMPLATE).exists():
@@ -187,7 +184,7 @@ def _adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: Pr
     try:
         own = AutoTokenizer.from_pretrained(found.folder, config=config, **LOCAL)
         own.chat_template = own.get_chat_template() if own.chat_template else base.chat_template
-    except Exception as error:  # as in load_tokenizer
+    except Exception as error:  # as for the tokenizer of the base
         raise UserError(
             f"cannot load the tokenizer beside the adapter {found.source!r} ({' '.join(str(error).split())[:300]}): expected its "
             "files as the library saves them, or none"
@@ -216,14 +213,58 @@ def _relevant_state(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
     return {name: part for name, part in state.items() if name not in ("truncation", "padding", "post_processor")}, special
 
 
-def _stored_format(found: Fetched) -> PromptFormat | None:
-    """The prompt format stored with an adapter, or None. A stored name never imports code."""
-    if found.prompt_format is None:
-        return None
+def load_base(
+    found: Fetched,
+    config: PretrainedConfig,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    *,
+    load_in_4bit: bool = False,
+    device_map: DeviceMap = "none",
+) -> PreTrainedModel:
+    """Loads the weights of a base and names the model after its source.
+
+    `LoadOptions` explains the options. Raises `UserError` if the files are not a model that generates text, or the options
+    do not fit together or this machine.
+    """
+    if device_map == "auto" and device != "auto":
+        raise UserError(f"device = {device!r} with a device map, which places the layers itself: expected one of them")
+    if load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError("loading in 4 bits needs bitsandbytes, which is not installed: run `pip install 'msgrpo-hub[quantized]'`")
+    text, image_text = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING, type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if not (text or image_text):
+        raise unusable(found, ValueError(f"transformers knows no language model of type {config.model_type!r}"))
+    options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **LOCAL}
+    for name in ("attn_implementation", "experts_implementation"):  # None is transformers' own choice
+        given = getattr(config, f"_{name}")
+        options[name] = given if given in ("eager", "sdpa") else None
+        if given != options[name]:
+            log.warning("%r asks for %s = %r: loaded with 'sdpa' or 'eager' instead", found.source, name, given)
+    if device_map == "auto":
+        options["device_map"] = "auto"
+    if load_in_4bit:  # the other weights and the products have the given type, by default bfloat16, as in QLoRA
+        computed = options["dtype"] = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)
+        settings: Any = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=computed)
+        placed = (gpu() or "cpu") if device == "auto" else device  # a quantised model is large
+        options = {"device_map": {"": placed}, "quantization_config": settings, **options}
+    kind = AutoModelForCausalLM if text else AutoModelForImageTextToText
     try:
-        return find_format(found.prompt_format)
-    except UserError as error:
-        raise UserError(f"the prompt format of the adapter {found.source!r} is not available: {error}") from error
+        loaded: Any = kind.from_pretrained(found.folder, config=config, **options)
+    except Exception as error:  # as for the tokenizer
+        raise unusable(found, error) from error
+    model, report = loaded
+    if report["missing_keys"]:  # transformers would initialise them at random
+        raise unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers have no weights"))
+    if model.device.type == "meta":
+        raise UserError(f"no layer of {found.source!r} fits into memory: expected a smaller model, or one in fewer bits")
+    model.name_or_path = model.config._name_or_path = found.source
+    if load_in_4bit:
+        for layer in model.modules():
+            if hasattr(layer, "support_avx512bf16_for_cpu"):  # sampling would repack weights, which then cannot be trained
+                cast(Any, layer).support_avx512bf16_for_cpu = False
+    elif device_map == "none":
+        model = model.to(choose_device(device, model.num_parameters()))
+    return cast(PreTrainedModel, model.eval().requires_grad_(False))
 
 
 def unusable(found: Fetched, error: Exception) -> UserError:

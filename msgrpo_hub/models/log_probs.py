@@ -9,7 +9,6 @@ backward pass, so that no two chunks exist at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
+from msgrpo_hub.models.devices import sixteen_bits
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.token_tree import IntArray, TokenTree, build_tree, prefix_inputs, tree_inputs
 
@@ -99,41 +99,28 @@ def token_log_probs(
             assert not batch.prefix
             output = part(input_ids=tree_inputs(batch.trees, model.device)["input_ids"], use_cache=False)
 
-    def of_logits(logits: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
-        return torch.log_softmax(logits.float() / (temperature or 1.0), -1)[rows, targets]
-
     if not split_head:
-        return of_logits(output.logits.flatten(0, 1)[slots], rows, targets)
+        logits = output.logits.flatten(0, 1)[slots].float()
+        return torch.log_softmax(logits / (temperature or 1.0), -1)[rows, targets]
     hidden = output.last_hidden_state.flatten(0, 1)[slots]
     size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))
     chosen, log_probs = [], []
+
+    def of_chunk(chunk: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
+        logits = _head(base, output, chunk).float()
+        return torch.log_softmax(logits / (temperature or 1.0), -1)[rows, targets]
+
     for number, chunk in enumerate(hidden.split(size)):
         mine = (rows // size == number).nonzero()[:, 0]
         chosen.append(mine)
-        given = chunk, rows[mine] - number * size, targets[mine]
-        log_probs.append(checkpoint(lambda h, r, t: of_logits(_head(base, output, h), r, t), *given, use_reentrant=False))
+        log_probs.append(checkpoint(of_chunk, chunk, rows[mine] - number * size, targets[mine], use_reentrant=False))
     return torch.cat(log_probs)[torch.cat(chosen).argsort()]
-
-
-def sixteen_bits(model: PreTrainedModel | PeftModel) -> AbstractContextManager[Any]:
-    """Autocast for a 16-bit base on a CUDA GPU, which computes the float32 matrices of LoRA much more slowly."""
-    low = model.dtype in (torch.bfloat16, torch.float16) and model.device.type == "cuda" and torch.cuda.is_available()
-    return torch.autocast("cuda", model.dtype) if low else nullcontext()
-
-
-class _FixedOutput(nn.Module):
-    """Replaces the body of a model and returns a given output."""
-
-    def __init__(self, output: Any) -> None:
-        super().__init__()
-        self.output = output
-
-    def forward(self, *_: Any, **__: Any) -> Any:
-        return self.output
 
 
 def _head(base: PreTrainedModel, body_output: Any, hidden: Tensor) -> Tensor:
     """The logits of some hidden states, (tokens, vocabulary), with everything this model does to them (such as softcapping).
+
+    Calls the model with a body that returns the given states.
 
     Args:
         base: a causal language model.
@@ -142,7 +129,9 @@ def _head(base: PreTrainedModel, body_output: Any, hidden: Tensor) -> Tensor:
     """
     name, body, output = base.base_model_prefix, base.base_model, copy(body_output)
     output["last_hidden_state"] = hidden[None]
-    setattr(base, name, _FixedOutput(output))
+    fixed = nn.Module()
+    fixed.forward = lambda *_, **__: output
+    setattr(base, name, fixed)
     try:
         logits: Tensor = base(inputs_embeds=hidden[None], use_cache=False).logits
     finally:

@@ -95,40 +95,28 @@ class Replies:
                 raise not_finite()
             column[:, drawn] = found
         tokens = column[0, live].astype(np.int64)
-        ended = self._is_end(tokens) | (position + 1 == self.max_new_tokens)
+        ended = (tokens[:, None] == self._ends).any(1) | (position + 1 == self.max_new_tokens)
         return tokens, np.flatnonzero(~ended)
-
-    def _is_end(self, tokens: IntArray) -> npt.NDArray[np.bool_]:
-        ends: npt.NDArray[np.bool_] = (tokens[:, None] == self._ends).any(1)
-        return ends
 
     def samples(self) -> list[Sample]:
         """The replies. All of them have ended."""
         if not self._columns:
             return []
         tokens, log_probs, entropies, near = np.stack(self._columns, axis=2)  # each (replies, positions)
-        lengths = (tokens >= 0).sum(1)
-        last = tokens[np.arange(len(lengths)), lengths - 1]
-        return [
-            Sample(
-                prompt_ids=prompt,
-                token_ids=tuple(ids[:length]),
-                log_probs=tuple(values[:length]),
-                entropies=tuple(spread[:length]),
-                finish="stop" if stopped else "length",
-                near_draws=draws,
+        samples = []
+        for prompt, *row, draws in zip(self.prompts, tokens, log_probs, entropies, near, strict=True):
+            ids, log_p, spread = (values[row[0] >= 0].tolist() for values in row)
+            samples.append(
+                Sample(
+                    prompt_ids=prompt,
+                    token_ids=tuple(map(int, ids)),
+                    log_probs=tuple(log_p),
+                    entropies=tuple(spread),
+                    finish="stop" if ids[-1] in self._ends else "length",
+                    near_draws=int((draws > 0).sum()),
+                )
             )
-            for prompt, ids, values, spread, length, stopped, draws in zip(
-                self.prompts,
-                tokens.astype(np.int64).tolist(),
-                log_probs.tolist(),
-                entropies.tolist(),
-                lengths.tolist(),
-                self._is_end(last).tolist(),
-                (near > 0).sum(1).tolist(),
-                strict=True,
-            )
-        ]
+        return samples
 
 
 def not_finite() -> UserError:
@@ -174,8 +162,8 @@ def draw_tokens(
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
         temperature: divides the logits; 0 selects the most likely token.
-        top_k: number of tokens to keep, see `keep_likely`; 0 keeps all.
-        top_p: probability of the tokens to keep; 1 keeps all.
+        top_k: see `keep_likely`.
+        top_p: see `keep_likely`.
 
     Returns:
         Tokens, their log-probabilities, the entropies of the distributions in nats, and whether the sample was within `NEAR` of a
@@ -219,12 +207,7 @@ def _draw(
 
 
 def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """The inverse of the cumulative distributions.
-
-    Args:
-        p: (rows, vocabulary) probabilities.
-        rows: (samples,) the row of each sample.
-        uniforms: (samples,) float64.
+    """The inverse of the cumulative distributions of p, (rows, vocabulary), at the uniforms, (samples,) in float64.
 
     Returns:
         Each sample's token, and whether the sample is within `NEAR` of an end of the token's interval, (samples,) each. 0 and the
@@ -252,7 +235,7 @@ def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
 
     Args:
         logits: divided by the temperature.
-        top_k: number of tokens to keep, and those equally likely as the last of them; 0 keeps all.
+        top_k: number of tokens to keep, and all that are as likely as the last of them; 0 keeps all.
         top_p: keeps the fewest tokens whose probabilities add up to at least this; 1 keeps all.
     """
     if top_k:

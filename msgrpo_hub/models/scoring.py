@@ -45,8 +45,7 @@ class ScorePolicy:
         if not prompts:
             return []
         candidates = [candidate_replies(prompt) for prompt in prompts]
-        # A reply is tokenised by itself and appended to the prompt's tokens. Tokenising both together could merge characters
-        # across the boundary. A generating model cannot do that.
+        # A reply is tokenised separately from its prompt, as a generating model does: no token crosses the boundary.
         texts = sorted({reply for replies in candidates for reply in replies})
         encoded = self.language_model.tokenizer(texts, add_special_tokens=False)["input_ids"]
         longest, limit = max(map(len, encoded)), self.language_model.max_new_tokens
@@ -57,15 +56,14 @@ class ScorePolicy:
         scores = self.language_model.engine.score(prompt_ids, [[tokens[reply] for reply in replies] for replies in candidates])
         completions = []
         for ids, replies, log_probs in zip(prompt_ids, candidates, scores, strict=True):
-            sums = [sum(token_log_probs) for token_log_probs in log_probs]
-            best = first_best(sums)
+            best, is_close = first_best([sum(token_log_probs) for token_log_probs in log_probs])
             completions.append(
                 Completion(
                     text=replies[best],
                     prompt_ids=ids,
                     token_ids=tokens[replies[best]],
                     log_probs=tuple(log_probs[best]),
-                    near_draws=int(is_close(sums)),
+                    near_draws=int(is_close),
                 )
             )
         return completions
@@ -82,19 +80,14 @@ def candidate_replies(prompt: Prompt) -> list[str]:
     return [prompt.prompt_format.reply(action) for action in actions]
 
 
-def first_best(scores: Sequence[float]) -> int:
-    """The index of the highest score; ties go to the first.
+def first_best(scores: Sequence[float]) -> tuple[int, bool]:
+    """The index of the highest score, the first of ties, and whether another rounding may choose another.
 
-    >>> first_best([-2.0, -1.0 - 1e-12, -1.0])
-    1
+    That is so if the two highest scores are within `NEAR` nats.
+
+    >>> first_best([-2.0, -1.0 - 1e-12, -1.0]), first_best([-2.0, -1.0, -1.1])
+    ((1, True), (1, False))
     """
-    return next(i for i, score in enumerate(scores) if score >= max(scores) - TIE)
-
-
-def is_close(scores: Sequence[float]) -> bool:
-    """Whether another rounding may choose another reply: the two highest scores are within `NEAR` nats.
-
-    >>> is_close([-2.0, -1.0, -1.00005]), is_close([-2.0, -1.0, -1.1])
-    (True, False)
-    """
-    return sum(score > max(scores) - NEAR for score in scores) > 1
+    highest = max(scores)
+    first = next(i for i, score in enumerate(scores) if score >= highest - TIE)
+    return first, sum(score > highest - NEAR for score in scores) > 1

@@ -29,7 +29,7 @@ LONGEST_PAUSE = 10.0
 """Seconds between two attempts at a server that does not answer."""
 
 TO_UNLOAD = 10.0
-"""Seconds in which a server unloads its adapters at the end of a run."""
+"""Seconds that a server has for unloading its adapters at the end of a run."""
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class VllmPool:
     def sample(
         self, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Sequence[int]
     ) -> tuple[Reply, Stretch]:
-        """A reply of the current version, and its origin. A failed request is repeated on whichever server is ready.
+        """A reply of the current version, and its origin. A failed request is repeated on a server that is ready.
 
         Raises:
             UserError: a server refuses a request or fails a check, or none was ready within the patience.
@@ -132,13 +132,7 @@ class VllmPool:
             self._changed.wait_for(lambda: not any(member.preparing for member in self._members.values()), TO_UNLOAD)
         for member in self._members.values():
             if not member.why:
-                self._unload(member, TO_UNLOAD)
-
-    @property
-    def ready(self) -> list[_Member]:
-        """The servers that have the current version."""
-        name = self._version.name if self._version else ""
-        return [member for member in self._members.values() if name and member.ready == name]
+                self._unload(member)
 
     def _take(self) -> tuple[_Member, int]:
         """The ready server with the fewest requests in flight, and how often it was prepared. Prepares servers that are due."""
@@ -147,7 +141,8 @@ class VllmPool:
             with self._changed:
                 if self._closed:
                     raise UserError("the servers were released while episodes were played: continue with --resume")
-                ready, now = self.ready, time.monotonic()
+                now, name = time.monotonic(), self._version.name if self._version else None
+                ready = [member for member in self._members.values() if member.ready == name]
                 idle = [member for member in self._members.values() if member not in ready and not member.preparing]
                 due = next((member for member in idle if member.due <= now), None)
                 if not due and ready:
@@ -186,7 +181,7 @@ class VllmPool:
             if not member.why:
                 log.warning("%s: %s, expected a vLLM server: trying again", member.server.url, why)
         except UserError:
-            self._unload(member, TO_UNLOAD)
+            self._unload(member)
             raise
         finally:
             with self._changed:
@@ -211,8 +206,8 @@ class VllmPool:
             member.ready, member.why, member.due = "", why, 0.0
             self._changed.notify_all()
 
-    def _unload(self, member: _Member, timeout: float) -> None:
-        server = replace(member.server, timeout=timeout)
+    def _unload(self, member: _Member) -> None:
+        server = replace(member.server, timeout=TO_UNLOAD)
         try:
             for name in member.loaded:
                 server.unload(name)

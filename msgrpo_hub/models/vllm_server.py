@@ -51,7 +51,7 @@ class Version:
     expected: FloatArray
     """log p of the tokens of all probes, in nats."""
     others: Mapping[str, FloatArray] = field(default_factory=dict)
-    """The same for weights that a server must not sample from, such as the base alone, by description."""
+    """The same for weights that a server must not sample from, such as the base without adapter, by description."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,8 @@ class VllmServer:
     def _complete(self, name: str, prompt: TokenIds, **settings: Any) -> Mapping[str, Any]:
         """The choice of a completion, which must repeat the name of the adapter and the token ids of the prompt."""
         defaults = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}  # override the base's generation config
-        match self._ask(
-            "POST", "/v1/completions", {"model": name, "prompt": prompt, "return_token_ids": True, **defaults, **settings}
-        ):
+        body = {"model": name, "prompt": prompt, "return_token_ids": True, **defaults, **settings}
+        match self._ask("POST", "/v1/completions", body):
             case {"model": model, "choices": [{"prompt_token_ids": [*ids]} as choice]} if model == name and tuple(ids) == prompt:
                 return dict(choice)
         raise RequestError("a completion of another model or prompt")
@@ -236,10 +235,10 @@ class Probes:
 
 
 def check_log_probs(given: FloatArray, version: Version, url: str) -> None:
-    """Compares a server's log-probabilities of the probes, (N,), with those of the version and of other weights.
+    """Compares a server's log-probabilities of the probes, (N,), with the version's and with those of other weights.
 
     Raises:
-        UserError: they are far from the version's, or closer to those of other weights.
+        UserError: they are far from the version's, or closer to other weights.
     """
     for what, other in version.others.items():
         if is_other(given, version.expected, other):
@@ -278,10 +277,7 @@ def is_other(given: FloatArray, expected: FloatArray, other: FloatArray) -> bool
 def check_temperature(at_one: Mapping[str, float], at_two: Mapping[str, float], url: str) -> None:
     """Checks that reported log-probabilities include the temperature. Raises `UserError` otherwise.
 
-    Args:
-        at_one: token → log p at temperature 1, of the most likely tokens.
-        at_two: the same at temperature 2, which must halve the differences.
-        url: of the server.
+    The arguments map the most likely tokens to log p at temperature 1 and at temperature 2, which must halve the differences.
     """
     tokens = sorted(at_one.keys() & at_two.keys(), key=lambda token: at_one[token])
     one, two = (log_probs[tokens[-1]] - log_probs[tokens[0]] if tokens else 0.0 for log_probs in (at_one, at_two))

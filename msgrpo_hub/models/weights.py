@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,24 +49,18 @@ def held(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
 
 
 @contextmanager
-def without_adapter(model: nn.Module) -> Iterator[None]:
-    """Turns the model into its base, without gradients.
+def without_adapter(model: nn.Module, kinds: tuple[type, ...] = (BaseTunerLayer, AuxiliaryTrainingWrapper)) -> Iterator[None]:
+    """Turns the model into its base, without gradients; `kinds` are the PEFT layers that are switched off.
 
     PEFT's own context also visits and freezes every matrix: with 250 layers that takes as long as a forward pass.
     """
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper)]
-    with torch.no_grad(), _off(layers):
-        yield
-
-
-@contextmanager
-def _off(layers: Sequence[Any]) -> Iterator[None]:
-    """Disables PEFT's layers; restores the enabled ones on exit."""
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
     on = [layer for layer in layers if not layer._disable_adapters]
     for layer in on:
         layer._disable_adapters = True
     try:
-        yield
+        with torch.no_grad():
+            yield
     finally:
         for layer in on:
             layer._disable_adapters = False
@@ -82,7 +76,15 @@ def merged(model: nn.Module) -> Iterator[None]:
     as an output head tied to the embedding.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    if not (isinstance(model, PeftModel) and layers and all(map(_mergeable, layers))) or _shares_weights(model, layers):
+    uses = Counter(tensor.data_ptr() for tensor in held(model.modules()))
+    mergeable = isinstance(model, PeftModel) and all(
+        type(layer) is Linear
+        and not (layer.disable_adapters or layer.merged or layer.lora_variant or any(layer.lora_bias.values()))
+        and layer.weight.dtype == torch.float32
+        and uses[layer.weight.data_ptr()] == 1
+        for layer in layers
+    )
+    if not (layers and mergeable):
         yield
         return
     originals = [layer.weight.data for layer in layers]
@@ -92,23 +94,11 @@ def merged(model: nn.Module) -> Iterator[None]:
                 layer.weight.data = weight.clone()
                 for name in (name for name in layer.active_adapters if name in layer.lora_A):
                     layer.weight.add_(layer.get_delta_weight(name))  # in place, so that `weights_version` changes
-        with _off(layers):
+        with without_adapter(model, (BaseTunerLayer,)):
             yield
     finally:
         for layer, weight in zip(layers, originals, strict=True):
             layer.weight.data = weight
-
-
-def _shares_weights(model: nn.Module, layers: Sequence[Any]) -> bool:
-    """Whether a module beside these layers has the weight of one of them."""
-    uses = Counter(tensor.data_ptr() for tensor in held(model.modules()))
-    return any(uses[layer.weight.data_ptr()] > 1 for layer in layers)
-
-
-def _mergeable(layer: Any) -> bool:
-    plain: bool = type(layer) is Linear and not layer.disable_adapters and not layer.merged
-    known: bool = plain and not layer.lora_variant and not any(layer.lora_bias.values())
-    return known and bool(layer.weight.dtype == torch.float32)
 
 
 class FewRowsLinear(nn.Linear):
@@ -156,7 +146,7 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
 
 
 def copied_bytes(model: nn.Module) -> int:
-    """The largest size of the copies of a model's weights."""
+    """The largest size of the copies of a model's weights, in bytes."""
     return min(COPIED, sum(layer.weight.nbytes for layer in _large_layers(model)))
 
 

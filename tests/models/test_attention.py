@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.models.attention import attend
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.forward import FastForward
 from tests.models.engines import END, adapted_model, sampled
 
 

@@ -114,4 +114,3 @@ def test_the_length_of_a_prompt_counts_the_replies_of_its_history_apart(folder: 
         assert length.replies == 2
         replies = [text for role, text in prompt.contents if role == "assistant"]
         assert len(encoder.encode([prompt])[0]) == length.fixed + sum(encoder.count(replies)[text] for text in replies)
-        assert length.tokens(50) == length.fixed + 100

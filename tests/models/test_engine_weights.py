@@ -13,7 +13,7 @@ import torch
 from peft import PeftModel
 
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.fast_forward import FastForward
+from msgrpo_hub.models.forward import FastForward
 from tests.models.engines import END, adapted_model, assert_same, distinct_contexts, sampled, some_prompts
 
 

@@ -77,11 +77,11 @@ def test_special_tokens_that_mark_thoughts_stay_in_the_text_of_a_reply(tokenizer
         assert parse_action(text, ACTIONS) == "Left"
 
 
-@pytest.mark.parametrize(("positions", "advice"), [(155, r"--max-new-tokens 2\b"), (150, "expected a model with a longer")])
+@pytest.mark.parametrize(("positions", "advice"), [(165, r"--max-new-tokens 12\b"), (155, "expected a model with a longer")])
 def test_a_prompt_that_does_not_fit_is_refused_every_time(
     make_folder: MakeFolder, prompts: list[Prompt], positions: int, advice: str
 ) -> None:
-    agent = load(make_folder("qwen2", max_position_embeddings=positions), max_new_tokens=8)
+    agent = load(make_folder("qwen2", max_position_embeddings=positions), max_new_tokens=16)
     for _ in range(2):
         with pytest.raises(UserError, match=f"{positions} positions") as error:
             agent.complete(prompts[:1], rngs(1))

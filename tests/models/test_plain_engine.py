@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.plain_forward import PlainForward
+from msgrpo_hub.models.forward import PlainForward
 from tests.families import tiny_model
 from tests.models.engines import END, assert_same, distinct_contexts, generators, naive_reply, plain_scores, sampled, some_prompts
 from tests.tiny import tiny_model as tiny_qwen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import cache
 
@@ -108,12 +107,6 @@ def test_the_switches_for_no_thinking_are_those_that_change_the_prompt(name: str
 def test_a_switch_is_left_alone_where_it_would_not_lessen_the_thinking(template: str, switches: dict[str, str | bool]) -> None:
     plain = "{% for message in messages %}{{ message.content }}{% endfor %}"
     assert template_of(with_template(template + plain), "m", {}).thinking_off() == switches
-
-
-def test_a_switch_that_the_template_never_reads_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        foreign("qwen3").warn_unused({"enable_thinking": False, "thinking": False})
-    assert caplog.messages == ["chat_template_kwargs: the chat template of 'qwen3' never reads 'thinking'"]
 
 
 def test_what_a_template_raises_for_a_conversation_is_quoted_in_one_line() -> None:

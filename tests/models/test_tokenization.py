@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.models.encoding import split_points, tokenize
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.models.tokenization import split_points, tokenize
 
 pytestmark = pytest.mark.lowest
 

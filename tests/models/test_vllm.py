@@ -76,8 +76,8 @@ def test_all_servers_are_prepared_at_once_and_one_that_fails_does_not_end_the_ru
     servers = [Mock(spec=VllmServer, url=str(k)) for k in range(3)]
     pool = VllmPool(servers, Mock(spec=Probes, check_server=check_server), pause=100.0)
     pool.publish(VERSION)
-    assert [member.server.url for member in pool.ready] == ["0", "1"]
-    assert all(member.in_flight == 0 for member in pool.ready)
+    assert [url for url, member in pool._members.items() if member.ready] == ["0", "1"]
+    assert all(member.in_flight == 0 for member in pool._members.values())
 
 
 @pytest.mark.parametrize("obstacle", ["offline", "proxy"])

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from msgrpo_hub.models import weights
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.fast_forward import FastForward
-from msgrpo_hub.models.plain_forward import PlainForward
+from msgrpo_hub.models.forward import FastForward, PlainForward
 from msgrpo_hub.models.weights import (
     FEWEST,
     HAS_ONE_DNN,

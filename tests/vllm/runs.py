@@ -51,7 +51,7 @@ def version_name(trainer: Trainer) -> str:
 def wait_for_all(trainer: Trainer) -> None:
     """Prepares every server: a first one is enough for a pool."""
     pool, deadline = _pool(trainer), time.monotonic() + 300
-    while len(pool.ready) < len(pool.servers):
+    while not all(member.ready for member in pool._members.values()):
         assert time.monotonic() < deadline
         pool._release(pool._take()[0])
 
