@@ -44,12 +44,11 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
     for task in _common_tasks(a, b):
         _check_comparable(a[task], b[task])
         pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(make_game(task))
-    compared = compare_tasks(pairs, zlib.crc32("".join(sorted(pairs)).encode()), bounds)
     rows = []
-    for row in compared:
+    for row in compare_tasks(pairs, zlib.crc32("".join(sorted(pairs)).encode()), bounds):
         runs = (a[row.task], b[row.task])
-        idle = tuple(name for name, run in zip(_names(*runs), runs, strict=True) if not plays(run.summary))
-        rows.append(replace(row, not_playing=idle))
+        names = player_names(runs)
+        rows.append(replace(row, not_playing=tuple(names[player_key(run)] for run in runs if not plays(run.summary))))
     return rows
 
 
@@ -76,12 +75,11 @@ def paired_values(a: Result, b: Result) -> TaskValues:
 
 
 def _one_run_per_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
-    results = find_results(Path(runs)) if isinstance(runs, (str, Path)) else list(runs)
     tasks: dict[str, Result] = {}
-    for result in results:
+    for result in find_results(Path(runs)) if isinstance(runs, (str, Path)) else runs:
         if (other := tasks.setdefault(result.task, result)) is not result:
-            named = zip((other, result), _names(other, result), strict=True)
-            first, second = (f"{run.folder} ({name}, suite {run.config['suite']})" for run, name in named)
+            names, both = player_names([other, result]), (other, result)
+            first, second = (f"{run.folder} ({names[player_key(run)]}, suite {run.config['suite']})" for run in both)
             same = player_key(other) == player_key(result)
             remedy = "each suite needs an --output-dir of its own" if same else "checkpoints of several seeds need --methods"
             raise UserError(
@@ -89,11 +87,6 @@ def _one_run_per_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
                 f"{remedy}"
             )
     return tasks
-
-
-def _names(*runs: Result) -> list[str]:
-    names = player_names(runs)
-    return [names[player_key(run)] for run in runs]
 
 
 def _common_tasks(a: Iterable[str], b: Collection[str]) -> list[str]:
@@ -122,8 +115,8 @@ def _check_comparable(first: Result, *others: Result) -> None:
 
 CHECKPOINT = ("base_commit", "adapter_commit", "weights", "server", "player")
 """Fields of an identity that another training seed changes."""
-MAY_DIFFER = (*CHECKPOINT, "base", "adapter", "device", "engine", "batch_size", "torch", "transformers", "peft")
-"""Also the names of folders or repositories, and what changes results by rounding at most."""
+MAY_DIFFER = {*CHECKPOINT, "base", "adapter", "device", "engine", "batch_size", "torch", "transformers", "peft"}
+"""Also the names of folders or repositories, and the settings that change results by rounding at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,26 +166,20 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
     return [replace(row, p_adjusted=p, verdict=verdict(row.difference, p)) for row, p in zip(alone, adjusted, strict=True)]
 
 
-def _common(result: Result) -> dict[str, Any]:
-    """What all checkpoints of a method have in common. The base is part of it if the checkpoint is an adapter."""
-    identity = identity_of(result)
-    has_adapter = "adapter_commit" in identity
-    may_differ = {*MAY_DIFFER} - ({"base_commit"} if has_adapter else set())
-    return {"a trained adapter": has_adapter} | {name: identity[name] for name in sorted(identity.keys() - may_differ)}
-
-
 def _checkpoints(folder: Path) -> dict[str, list[Result]]:
     """Task → the runs of a method's checkpoints. Raises `UserError` if they are not checkpoints of one method."""
     tasks: dict[str, dict[str, Result]] = {}
-    results = find_results(folder)
-    first = _common(results[0])
+    results, shared = find_results(folder), []
     for result in results:
-        other = _common(result)
-        for name in first | other:
-            if (a := first.get(name, "none")) != (b := other.get(name, "none")):
+        identity = identity_of(result)
+        adapter = "adapter_commit" in identity  # trained on a base, which is a part of the method
+        fixed = identity.keys() - (MAY_DIFFER - {"base_commit"} if adapter else MAY_DIFFER)
+        shared.append({"a trained adapter": adapter} | {name: identity[name] for name in sorted(fixed)})
+        for name in shared[0] | shared[-1]:
+            if (a := shared[0].get(name, "none")) != (b := shared[-1].get(name, "none")):
                 raise UserError(
                     f"{results[0].folder} and {result.folder} differ in {name} ({a} and {b}): expected checkpoints of one "
-                    "method, which differ in the training seed alone"
+                    "method, which differ only in the training seed"
                 )
         checkpoint = str([result.config["identity"].get(field) for field in CHECKPOINT])
         if tasks.setdefault(result.task, {}).setdefault(checkpoint, result) is not result:

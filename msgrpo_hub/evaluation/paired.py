@@ -20,25 +20,18 @@ from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Floats, Interval,
 
 SIZE = 0.05
 """The family-wise error rate: how often a family of comparisons of equal players gives any verdict."""
-
 POWER = 0.8
 """The probability that an effect of the detectable size is found."""
-
 MOST_OUTCOMES = 2**14
 """The largest number of sign assignments that is enumerated; beyond it, 9,999 are sampled."""
-
 EXPERIMENTS = 4_000
 """Simulated experiments for the power on returns."""
 
 Values = Sequence[float] | npt.NDArray[Any]
 """One number per episode, in the order of the seeds, shape [n]; success is 0 or 1."""
-
 TaskValues = tuple[Values, Values, Values, Values]
 """The rewards of a and of b, then their successes, all in the same order of seeds."""
-
 Verdict = Literal["better", "worse", "inconclusive"]
-
-_quantile = NormalDist().inv_cdf
 
 
 def verdict(difference: float, p_adjusted: float) -> Verdict:
@@ -56,7 +49,7 @@ class Comparison:
     difference: float
     """Mean of b − a."""
     interval: Interval | None
-    """95 % for this difference alone: Newcombe's if values can only be 0 or 1, else that of `mean_interval`."""
+    """95 % for this one difference: Newcombe's interval if values can only be 0 or 1, else `mean_interval`."""
     p: float
     """Two-sided p of the sign-flip test; for success this is McNemar's exact test."""
     p_adjusted: float
@@ -89,13 +82,7 @@ class TaskComparison:
 def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[str, Range] | None = None) -> list[TaskComparison]:
     """Compares two players on every task, with Holm's correction over all hypotheses: rewards and success of each task.
 
-    Args:
-        tasks: per task the values of both players.
-        seed: seed of the resampling.
-        bounds: per task the return range of its game.
-
-    Raises:
-        ValueError: as for `compare_paired`.
+    `bounds` has the return range of each task's game, and `seed` is for the resampling. Errors as for `compare_paired`.
     """
     pairs: dict[tuple[str, str], tuple[Values, Values, Range | None]] = {}
     for task, (a, b, success_a, success_b) in tasks.items():
@@ -131,7 +118,7 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
     differences = np.round(second - first, 9)
     if not np.isfinite(differences).all():
         raise ValueError("a paired comparison needs finite values")
-    if bounds in (None, (0.0, 1.0)) and _binary(first, second):
+    if bounds in (None, (0.0, 1.0)) and np.isin([first, second], (0, 1)).all():
         cells = [((first == one) & (second == other)).sum() for one in (1, 0) for other in (1, 0)]
         interval: Interval | None = newcombe(*map(int, cells))
     else:
@@ -150,22 +137,12 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
     )
 
 
-def _binary(a: Floats, b: Floats) -> bool:
-    return bool(np.isin([a, b], (0, 1)).all())
-
-
 def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = LEVEL) -> Interval:
     """The interval of a difference of two success rates on the same seeds (Newcombe 1998, paired data, method 10).
 
     The two Wilson intervals are combined as a root of squares, reduced by the correlation φ of a and b. A positive φ gets
-    a continuity correction.
-
-    Args:
-        both: number of seeds on which both players succeeded. The four numbers must not all be 0.
-        only_a: number of seeds on which only a succeeded.
-        only_b: number of seeds on which only b succeeded.
-        neither: number of seeds on which neither succeeded.
-        level: coverage of the interval.
+    a continuity correction. The arguments are the numbers of seeds on which both players, only a, only b and neither succeeded;
+    they must not all be 0.
 
     >>> print(newcombe(40, 3, 7, 0), newcombe(50, 0, 0, 0))
     [-0.050, 0.212] [-0.071, 0.071]
@@ -186,11 +163,7 @@ def sign_flip(differences: Values, seed: int) -> float:
 
     If the players are equal, the two results of a pair are exchangeable, so each difference is as likely with the other
     sign. p is exact for few or coarse differences (any success rates, where it is McNemar's exact test); else
-    (k + 1) / (m + 1) from m samples, never 0.
-
-    Args:
-        differences: one per pair, shape [n]; zeros have no effect.
-        seed: seed of the samples.
+    (k + 1) / (m + 1) from m samples, never 0. Differences of 0 have no effect; `seed` is for the samples.
 
     >>> round(sign_flip([1.0, 2.0, 3.0, 0.0], seed=0), 9)  # only + + + and − − − are as far from zero: 2 of 8
     0.25
@@ -219,11 +192,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     [0.06, 0.03, 0.06]
     """
     p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p)
-    adjusted = np.empty_like(p)
+    order, adjusted = np.argsort(p), np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
-    adjusted_p: list[float] = adjusted.tolist()
-    return adjusted_p
+    return list(map(float, adjusted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +204,7 @@ class Rank:
     best: int
     """1 plus the number of players that are better by the test."""
     worst: int
-    """The number of players minus those that are worse by the test."""
+    """The number of players, minus the players that are worse by the test."""
 
     def __str__(self) -> str:
         return str(self.best) if self.best == self.worst else f"{self.best}–{self.worst}"
@@ -242,10 +213,8 @@ class Rank:
 def ranks_of(rewards: Sequence[Floats]) -> list[Rank]:
     """The places that paired tests leave open to each player, with Holm's correction over all pairs.
 
-    All true places lie in these ranges with probability 0.95 (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks).
-
-    Args:
-        rewards: one array per player, in the same order of seeds, shape [n].
+    All true places are in these ranges with probability 0.95 (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks).
+    `rewards` has one array per player, in the same order of seeds, shape [n].
 
     >>> best, also_good, worst = np.ones(30), np.r_[np.ones(29), 0], np.zeros(30)
     >>> [str(rank) for rank in ranks_of([also_good, worst, best])]
@@ -270,25 +239,17 @@ def ranks_of(rewards: Sequence[Floats]) -> list[Rank]:
 
 # ---- power
 
-Power = Callable[[float], float]
-"""Effect → the probability that the test finds it."""
-
 
 def detectable(a: Floats, b: Floats, family: int) -> float | None:
     """The smallest effect, with the sign of the observed difference, that the sign-flip test finds with probability `POWER`.
 
-    The test is the one whose verdict is shown, at the strictest step of Holm's correction: p < SIZE / family. The model of the
-    pairs is:
+    The test has the level of the strictest step of Holm's correction in a family of hypotheses: p < SIZE / family. The model of
+    the pairs is:
 
     - Success: player a keeps its rate, b's rate differs by the effect, and their correlation is the observed one as far as the
       two rates allow it (0 if either never varies).
     - Returns: the effect shifts every difference, whose spread is the observed one. If most differences are 0, the effect gives
-      b a gain on more of the boards instead.
-
-    Args:
-        a: one value per seed of the baseline player, shape [n].
-        b: values of the other player on the same seeds, shape [n].
-        family: number of hypotheses in Holm's correction.
+      b a gain of the mean size on more of the boards instead.
 
     Returns:
         The effect. It has the other sign if no effect of the observed sign can be found: a player that never fails cannot be
@@ -298,9 +259,9 @@ def detectable(a: Floats, b: Floats, family: int) -> float | None:
     for direction in (sign, -sign):
         differences = (b - a) * direction
         different = np.abs(differences[differences != 0])
-        if _binary(a, b):
+        if np.isin([a, b], (0, 1)).all():
             rate = float(a.mean()) if direction > 0 else 1 - float(a.mean())
-            power, largest = _success_power(n, rate, a, b, size), 1 - rate
+            power, largest = _success_power(rate, a, b, size), 1 - rate
         elif 2 * len(different) < n:
             power, largest = _gain_power(n, different, size), float(different.mean()) if len(different) else 0.0
         else:
@@ -320,11 +281,7 @@ def detectable(a: Floats, b: Floats, family: int) -> float | None:
 def mcnemar_power(n: int, only_a: float, only_b: float, size: float) -> float:
     """The probability that McNemar's exact test on n pairs has p < size and b is the better player.
 
-    Args:
-        n: number of pairs.
-        only_a: probability that only a succeeds on a pair.
-        only_b: probability that only b succeeds.
-        size: the level that p must be under.
+    `only_a` and `only_b` are the probabilities that only this player succeeds on a pair.
 
     >>> round(mcnemar_power(50, 0.0, 0.2, 0.05), 2)
     0.95
@@ -339,19 +296,19 @@ def mcnemar_power(n: int, only_a: float, only_b: float, size: float) -> float:
     return float(binom.pmf(discordant, n, either) @ binom.sf(needed - 1, discordant, only_b / either))
 
 
-def _success_power(n: int, rate: float, a: Floats, b: Floats, size: float) -> Power:
+def _success_power(rate: float, a: Floats, b: Floats, size: float) -> Callable[[float], float]:
     correlation = float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0
 
     def power(effect: float) -> float:
         other = min(rate + effect, 1.0)
         both = rate * other + correlation * math.sqrt(rate * (1 - rate) * other * (1 - other))
         both = min(max(both, rate + other - 1, 0.0), rate, other)
-        return mcnemar_power(n, rate - both, other - both, size)
+        return mcnemar_power(len(a), rate - both, other - both, size)
 
     return power
 
 
-def _gain_power(n: int, sizes: Floats, size: float) -> Power:
+def _gain_power(n: int, sizes: Floats, size: float) -> Callable[[float], float]:
     """b gains the mean size of a difference on a share of the boards; on the others the players are equal."""
     differ = len(sizes) / n
 
@@ -362,13 +319,13 @@ def _gain_power(n: int, sizes: Floats, size: float) -> Power:
     return power
 
 
-def _shift_power(differences: Floats, size: float) -> Power:
+def _shift_power(differences: Floats, size: float) -> Callable[[float], float]:
     """Differences of n pairs from a population like the observed one, shifted to have the effect as their mean.
 
     Each experiment draws its own population from the Bayesian bootstrap (Rubin 1981), scaled so that its variance is unbiased:
-    the observed differences alone would promise too much at 50 pairs. Sign flips of n differences d have a sum with variance
-    Σ d² and kurtosis −2 Σ d⁴ / (Σ d²)²; its quantile is the first term of Cornish and Fisher's expansion (1938). All experiments
-    are drawn once, and their sums of powers are polynomials of the shift.
+    with the observed differences as the population, 50 pairs would promise too much. Sign flips of n differences d have a sum
+    with variance Σ d² and kurtosis −2 Σ d⁴ / (Σ d²)²; its quantile is the first term of Cornish and Fisher's expansion (1938).
+    All experiments are drawn once, and their sums of powers are polynomials of the shift.
     """
     n = len(differences)
     distinct, counts = np.unique(differences - differences.mean(), return_counts=True)
@@ -378,7 +335,7 @@ def _shift_power(differences: Floats, size: float) -> Power:
     drawn = rng.multinomial(n, populations).astype(np.float64)
     means = populations @ distinct
     s1, s2, s3, s4 = (drawn @ distinct**power for power in (1, 2, 3, 4))
-    z = _quantile(1 - size / 2) if size else math.inf
+    z = NormalDist().inv_cdf(1 - size / 2) if size else math.inf
 
     def power(effect: float) -> float:
         shift = effect - means

@@ -21,6 +21,22 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
+CONFIG: dict[str, Any] = {
+    **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
+    **{"prompt_format": str, "prompt_format_hash": str, "episodes": Count},
+}
+"""Type hints of the configuration of every run."""
+_SUMMARY: dict[str, Any] = {
+    **dict.fromkeys(("complete", "above_optimum"), bool),
+    **dict.fromkeys(("episodes", "failed", "steps"), int),
+    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), float),
+    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), dict | None),
+    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), float | None),
+    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), int | None),
+    "references": dict,
+}
+_SCORE: dict[str, Any] = {"mean": float, "low": float | None, "high": float | None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -46,7 +62,6 @@ class Result:
 
     @property
     def prompt_format(self) -> str:
-        """Name of the prompt format of the run."""
         return str(self.config["prompt_format"])
 
     @property
@@ -94,15 +109,13 @@ def find_results(path: Path) -> list[Result]:
     results = [load_result(folder) for folder in find_runs(path)]
     for result in results:
         figures = [result.summary[name] for name in ("reward", "success", "luck_adjusted") if result.summary.get(name)]
-        parts = [(result.config, CONFIG), (result.summary, _SUMMARY), *((figure, _SCORE) for figure in figures)]
-        for values, hints in parts:
+        for values, hints in [(result.config, CONFIG), (result.summary, _SUMMARY), *((figure, _SCORE) for figure in figures)]:
             for name, hint in hints.items():
                 if name not in values:
                     raise _unreadable(result.folder, f"no {name}")
                 if expected := misfit(values[name], hint):
                     raise _unreadable(result.folder, f"{name} is {shown(values[name])}, expected {expected}")
-        found = {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}
-        for name, count in found.items():
+        for name, count in {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}.items():
             if count != result.summary[name]:
                 raise _unreadable(result.folder, f"the tables have {count} of {result.summary[name]} {name}")
     return results
@@ -110,25 +123,6 @@ def find_results(path: Path) -> list[Result]:
 
 def _unreadable(folder: Path, why: object) -> UserError:
     return UserError(f"no readable run in {str(folder)!r} ({why}): expected the files that `msgrpo eval` writes")
-
-
-CONFIG: dict[str, Any] = {
-    **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
-    **{"prompt_format": str, "prompt_format_hash": str, "episodes": Count},
-}
-"""Type hints of the configuration of every run."""
-_SUMMARY: dict[str, Any] = {
-    **dict.fromkeys(("complete", "above_optimum"), bool),
-    **dict.fromkeys(("episodes", "failed", "steps"), int),
-    **dict.fromkeys(("unreadable_rate", "truncated_rate", "illegal_rate"), float),
-    **dict.fromkeys(("reward", "success", "luck_adjusted", "first_mistake"), dict | None),
-    **dict.fromkeys(("normalised", "regret_per_step", "optimal_decisions"), float | None),
-    **dict.fromkeys(("prompt_tokens", "reply_tokens", "decisions"), int | None),
-    "references": dict,
-}
-"""Type hints of the summary of every run."""
-_SCORE: dict[str, Any] = {"mean": float, "low": float | None, "high": float | None}
-"""Type hints of a score with its interval."""
 
 
 def run_tables(
@@ -139,11 +133,8 @@ def run_tables(
     steps: Sequence[Sequence[StepScore]],
 ) -> dict[str, pa.Table]:
     """Both tables of a run, from its configuration and its episodes with their indices and scores."""
-    prompt_format = str(config["prompt_format"])
-    rollouts = [
-        Rollout(episode=episode, index=index, prompt_format=prompt_format)
-        for index, episode in zip(indices, episodes, strict=True)
-    ]
+    prompt_format, pairs = str(config["prompt_format"]), zip(indices, episodes, strict=True)
+    rollouts = [Rollout(episode=episode, index=index, prompt_format=prompt_format) for index, episode in pairs]
     return tables(rollouts, run_origin(config), list(zip(steps, scores, strict=True)))
 
 
@@ -169,31 +160,30 @@ def run_hash(config: Mapping[str, Any]) -> str:
 
 
 def player_names(results: Sequence[Result]) -> dict[str, str]:
-    """A unique name per player and identity: the player's name, followed by what differs if several identities share it.
+    """Player key → a unique name: the player's name, followed by what differs if several identities share it.
 
     That is the folder of the player's results if each has its own, as adapters of several runs have.
     """
-    identities = {player_key(result): result for result in results}
-    names = {}
-    for key, result in identities.items():
-        same = [other for other in identities.values() if other.player == result.player]
-        folders = [_player_folder(other) for other in same]
+    players, folders, names = {player_key(result): result for result in results}, {}, {}
+    for key, result in players.items():
+        *_, folder, _, _, run = ("", "", "", *result.folder.resolve().parts)  # <player>/<commit>/<task>/<run hash>
+        folders[key] = folder if run == run_hash(result.config) else ""
+    for key, result in players.items():
+        same = [other for other in players if players[other].player == result.player]
         if len(same) == 1:
             names[key] = result.player
-        elif len(set(folders)) == len(same) and "" not in folders:
-            names[key] = f"{result.player} ({_player_folder(result)})"
-        else:
-            own = {what: str(value) for what, value in identity_of(result).items()}
-            own = {w: v[:12] if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", v) else v for w, v in own.items()}
-            differing = [w for w, v in identity_of(result).items() if any(identity_of(other).get(w) != v for other in same)]
-            names[key] = f"{result.player} ({', '.join(f'{what} {own[what]}' for what in differing)})"
+            continue
+        apart = {folders[other] for other in same}
+        if len(apart) == len(same) and "" not in apart:
+            names[key] = f"{result.player} ({folders[key]})"
+            continue
+        others, parts = [identity_of(players[other]) for other in same], []
+        for what, value in identity_of(result).items():
+            if any(other.get(what) != value for other in others):
+                short = 12 if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", str(value)) else None
+                parts.append(f"{what} {str(value)[:short]}")
+        names[key] = f"{result.player} ({', '.join(parts)})"
     return names
-
-
-def _player_folder(result: Result) -> str:
-    """The name of a player in `<player>/<commit>/<task>/<run hash>`; empty if the folder of a run is named otherwise."""
-    *_, player, _, _, run = ("", "", "", *result.folder.resolve().parts)
-    return player if run == run_hash(result.config) else ""
 
 
 def player_key(result: Result) -> str:

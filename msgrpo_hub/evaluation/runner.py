@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def known_tasks(name: str, suite: Suite) -> list[str]:
 def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
     """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
     config = run_config(player, suite, task, batch_size)
-    folder = _run_folder(player, task, config, output_dir)
+    folder = _run_folder(player, config, output_dir)
     if done := _completed(folder, config):
         return done
     if (asked := with_refusals(player)).identity != player.identity:
@@ -141,19 +142,18 @@ def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
         raise UserError(
             f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
         )
-    if not done.complete:
-        return None
-    _clear(folder)  # the call that completed the run may have been killed before this
-    return done
+    if done.complete:
+        _clear(folder)  # the call that completed the run may have been killed before this
+    return done if done.complete else None
 
 
-def _run_folder(player: Player, task: str, config: dict[str, Any], output_dir: Path) -> Path:
-    return output_dir / player.folder / task.replace(":", "-") / run_hash(config)
+def _run_folder(player: Player, config: dict[str, Any], output_dir: Path) -> Path:
+    return output_dir / player.folder / str(config["task"]).replace(":", "-") / run_hash(config)
 
 
 def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> list[int]:
     """The indices of the episodes that `run_task` would add. Reads the run's files and changes none."""
-    folder = _run_folder(player, task, run_config(player, suite, task, batch_size), output_dir)
+    folder = _run_folder(player, run_config(player, suite, task, batch_size), output_dir)
     if (folder / run_files.RESULTS).exists() and load_result(folder).complete:
         return []
     done = run_files.logged(folder / run_files.LOG)
@@ -185,96 +185,61 @@ def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH)
 
 def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
     """Plays the episodes that are not in the log yet, in batches of `batch_size`."""
-    game, log, keys = make_game(task), folder / run_files.LOG, suite.episode_keys(task)
-    failures = folder / run_files.FAILURES
+    # 1) the batches
+    game, log, keys, failures = make_game(task), folder / run_files.LOG, suite.episode_keys(task), folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
     done = run_files.read_log(log, game.id).episodes
     of_run = [index for index in range(len(keys)) if player.batched or index not in done]
     batches = [of_run[start : start + batch_size] for start in range(0, len(of_run), batch_size)]
-    with tqdm(desc=f"{player.name[-30:]} · {task}", unit="episode", total=len(keys), initial=len(done), bar_format=_BAR) as bar:
-        progress = _Progress(bar, game.horizon, [episode.reward for episode in done.values()])
-        for indices in (indices for indices in batches if not done.keys() >= set(indices)):
-            batch = _Batch(log=log, failures=failures, indices=indices, missing=set(indices) - done.keys(), progress=progress)
-            batch_keys = [keys[index] for index in indices]
-            own_format = asked_in(player, suite)
-            play_episodes(game, player.policy, batch_keys, batch.on_turn, on_episode=batch.on_episode, prompt_format=own_format)
 
+    # 2) the episodes of a batch, each logged after the turn in which it ends
+    rewards, errors = [episode.reward for episode in done.values()], Counter[str]()
+    batch, missing, ended, turn, logged_at = list[int](), set[int](), list[tuple[int, Episode]](), 0, time.monotonic()
 
-_BAR = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-
-
-@dataclass
-class _Progress:
-    """The progress bar. A live episode counts as the played share of its horizon, so the first turn gives a time left."""
-
-    bar: Any
-    horizon: int
-    rewards: list[float]
-    """Of the finished episodes."""
-    errors: set[str] = field(default_factory=set)
-
-    def failed(self, error: str) -> None:
-        """Prints an error the first time it occurs."""
-        if error not in self.errors:
-            self.bar.write(f"failed: {error}", file=sys.stderr)
-        self.errors.add(error)
-
-    def show(self, live: int, turn: int, failed: int) -> None:
-        """Updates the bar after a turn, with the number of live and of failed episodes of the batch."""
-        finished = len(self.rewards)
-        mean = f"{sum(self.rewards) / finished:.3f}" if finished else "–"
-        self.bar.set_postfix_str(f"{finished}/{self.bar.total} finished, reward {mean}, failed {failed}", refresh=False)
-        self.bar.update(finished + live * turn / self.horizon - self.bar.n)
-
-
-@dataclass(kw_only=True)
-class _Batch:
-    """Writes the episodes of a batch to the log as they end."""
-
-    log: Path
-    failures: Path
-    """Gets the episodes that a server failed to answer."""
-    indices: list[int]
-    """The episodes that are played together."""
-    missing: set[int]
-    """Episodes that are not in the log and have not ended."""
-    progress: _Progress
-    ended: list[tuple[int, Episode]] = field(default_factory=list)
-    """Episodes that ended in the current turn."""
-    logged_at: float = field(default_factory=time.monotonic)
-    turn: int = 0
-    failed: int = 0
-
-    def on_episode(self, position: int, episode: Episode) -> None:
-        """Keeps an episode that ended, unless an earlier call has logged it."""
-        index = self.indices[position]
-        if index not in self.missing:
+    def on_episode(position: int, episode: Episode) -> None:
+        index = batch[position]
+        if index not in missing:  # an earlier call has logged it
             return
-        self.missing.remove(index)
-        if episode.error:
-            self.failed += 1
-            self.progress.failed(episode.error)
-            run_files.append_failure(self.failures, index, episode)
-        else:
-            self.progress.rewards.append(episode.reward)
-            self.ended.append((index, episode))
+        missing.remove(index)
+        if not episode.error:
+            rewards.append(episode.reward)
+            ended.append((index, episode))
+            return
+        run_files.append_failure(failures, index, episode)
+        if not errors[episode.error]:
+            bar.write(f"failed: {episode.error}", file=sys.stderr)
+        errors[episode.error] += 1
 
-    def on_turn(self, live: int) -> None:  # noqa: ARG002
-        """Logs the episodes that ended in this turn."""
-        self.turn += 1
-        if self.ended:
+    def on_turn(live: int) -> None:  # noqa: ARG001
+        nonlocal turn, logged_at
+        turn += 1
+        if ended:
             now = time.monotonic()
-            run_files.append_episodes(self.log, self.ended, now - self.logged_at)
-            self.ended, self.logged_at = [], now
-        self.progress.show(len(self.missing), self.turn, self.failed)
+            run_files.append_episodes(log, ended, now - logged_at)
+            logged_at = now
+            ended.clear()
+        mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else "–"
+        words = f"{len(rewards)}/{len(keys)} finished, reward {mean}, failed {errors.total()}"
+        bar.set_postfix_str(words, refresh=False)
+        # A live episode counts as the played share of its horizon, so the first turn gives a time left.
+        bar.update(len(rewards) + len(missing) * turn / game.horizon - bar.n)
+
+    shape = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+    title = f"{player.name[-30:]} · {task}"
+    with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape) as bar:
+        for batch in batches:
+            if missing := set(batch) - done.keys():
+                turn, logged_at, chosen = 0, time.monotonic(), [keys[index] for index in batch]
+                own_format = asked_in(player, suite)
+                play_episodes(game, player.policy, chosen, on_turn, on_episode=on_episode, prompt_format=own_format)
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:
     """Scores the episodes of the log and writes the final files; the log of a complete run is deleted."""
-    game, log = make_game(config["task"]), folder / run_files.LOG
-    logged = run_files.read_log(log, game.id)
-    done, seconds = logged.episodes, logged.seconds
-    episodes = [done[index] for index in sorted(done)]
+    game = make_game(config["task"])
+    logged = run_files.read_log(folder / run_files.LOG, game.id)
+    indices, seconds = sorted(logged.episodes), logged.seconds
+    episodes = [logged.episodes[index] for index in indices]
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
     try:
@@ -283,9 +248,8 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
         raise UserError(
             f"{config['task']}: {error}; correct the reward_range or the return_range of the game; its episodes are safe"
         ) from error
-    run_files.write_tables(
-        folder, run_tables(config, [index // repeats_of(config) for index in sorted(done)], episodes, scores, steps)
-    )
+    boards = [index // repeats_of(config) for index in indices]
+    run_files.write_tables(folder, run_tables(config, boards, episodes, scores, steps))
     timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
     write_json(folder / run_files.TIMING, timing)
     write_json(folder / run_files.RESULTS, summary)

@@ -19,7 +19,7 @@ from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING, Floats, Interval, mean_interval
 from msgrpo_hub.evaluation.suites import load_suite, repeats_of
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference
-from msgrpo_hub.evaluation.tables import Row, aligned, markdown, noted, short, with_interval
+from msgrpo_hub.evaluation.tables import aligned, markdown, noted, short, with_interval
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.variants import unchanged
@@ -27,13 +27,10 @@ from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 
 SUITE = "semantic"
-
 CONTROL = "irrelevant-sentence"
 """The variant with a sentence that changes nothing."""
-
 SMALLEST_WORTH = 0.1
 """Tasks on which following the words is worth less do not count: they measure skill."""
-
 MEANING = (
     "semantic score: the share of what following the words is worth; 1: follows them everywhere; habit, silence and random play "
     "score at most 0. Worth of the words, as a share of the way from random play to the reference: "
@@ -50,7 +47,7 @@ class SemanticScore:
     interval: Interval | None
     """95 %, over boards; None with fewer than 30 per task."""
     worth: Mapping[str, float]
-    """Task that counts → 1 − b_t, what following its words is worth."""
+    """Task that counts → 1 − b_t, the worth of following its words."""
 
     @property
     def figure(self) -> dict[str, Any]:
@@ -59,14 +56,14 @@ class SemanticScore:
 
 
 def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> SemanticScore:
-    """How much of what following the words is worth a player gets.
+    """The share that a player gets of the worth of following the words.
 
         score = [Σ_t (x_t − b_t) + Σ_c (x_c − u_c)] / Σ_t (1 − b_t)
 
     x is a mean normalised reward: 0 is random play, 1 the reference, which follows the rules of the task. b_t is the best that
     can be had without reading: the largest of random play (0), silence, and `Habit`, which plays as in the unchanged game. The
-    first sum is over the tasks with 1 − b_t ≥ 0.1. Tasks c have an irrelevant sentence, and u_c is what the same player gets
-    without it.
+    first sum is over the tasks with 1 − b_t ≥ 0.1. Tasks c have an irrelevant sentence; u_c is the same player's mean without
+    it.
 
     A player that always follows the words scores 1. Habit, silence and random play score at most 0 in expectation. The interval
     adds the distances of the games' intervals from their means as standard errors (Zou and Donner 2008, Statistics in
@@ -78,8 +75,11 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
     """
     worth: dict[str, float] = {}
     parts: dict[str, list[tuple[Floats, Floats]]] = {}
-    values = {task: _normalised(result) for task, result in runs.items()}
-    ranges = {task: _on_scale(result, return_range(make_game(task))) for task, result in runs.items()}
+    values, ranges = {}, {}
+    for task, result in runs.items():  # of repeated boards, the mean of each
+        rewards = _on_scale(result, [score.reward for score in result.scores])
+        values[task] = rewards.reshape(-1, repeats_of(result.config)).mean(axis=1)
+        ranges[task] = _on_scale(result, return_range(make_game(task)))
     for task, result in runs.items():
         game_id, _, variant = task.partition(":")
         unread = max(0.0, *_on_scale(result, [result.summary["references"]["silent"], habit[task]]).tolist())
@@ -90,14 +90,13 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
             parts.setdefault(game_id, []).append((values[task] - values[game_id], ranges[task] - ranges[task][::-1]))
     # All variants of a game are played on the same boards: their sum is one value per board.
     seed = zlib.crc32("".join(run_hash(result.config) for result in runs.values()).encode())
-    means, intervals = [], []
+    means, known = [], []
     for of_game in parts.values():
         gain, (low, high) = (np.sum(part, axis=0) for part in zip(*of_game, strict=True))
         means.append(float(gain.mean()))
-        intervals.append(mean_interval(gain, seed, bounds=(float(low), float(high))))
-    scale, total = sum(worth.values()), sum(means)
-    known = [(mean, interval) for mean, interval in zip(means, intervals, strict=True) if interval]
-    interval = None
+        if own := mean_interval(gain, seed, bounds=(float(low), float(high))):
+            known.append((means[-1], own))
+    scale, total, interval = sum(worth.values()), sum(means), None
     if len(known) == len(means):
         below = math.hypot(*(mean - own.low for mean, own in known))
         above = math.hypot(*(own.high - mean for mean, own in known))
@@ -126,11 +125,10 @@ def semantic_table(
     """A line for every player that has played the whole suite, the best first; empty if there are none."""
     if not (scores := semantic_scores(results)):
         return ""
-    head, rows = ("player", "semantic score"), [[name(score.player), with_interval(score.figure)] for score in scores]
+    head, rows = ["player", "semantic score"], [[name(score.player), with_interval(score.figure)] for score in scores]
     if as_markdown:
         return noted(f"{markdown(head, rows)}\n\n{meaning(scores)}.\n").rstrip()
-    table: list[Row] = [head, *rows]
-    return noted(f"{aligned(table)}\n{fill(meaning(scores), 120, break_on_hyphens=False)}")
+    return noted(f"{aligned([head, *rows])}\n{fill(meaning(scores), 120, break_on_hyphens=False)}")
 
 
 def meaning(scores: Sequence[SemanticScore]) -> str:
@@ -148,15 +146,9 @@ def _on_scale(result: Result, rewards: Sequence[float]) -> Floats:
     return np.asarray((np.asarray(rewards, dtype=np.float64) - random) / (best - random))
 
 
-def _normalised(result: Result) -> Floats:
-    """Normalised rewards, the mean of each board if boards are repeated: shape [boards]."""
-    rewards = _on_scale(result, [score.reward for score in result.scores])
-    return np.asarray(rewards.reshape(-1, repeats_of(result.config)).mean(axis=1))
-
-
 @dataclass(frozen=True)
 class Habit:
-    """Plays the unchanged game whatever the words say.
+    """Plays the unchanged game and ignores the words.
 
     It answers as the reference player does in the same state of the unchanged game: everything on the board is worth an apple,
     the goal may be reached on any turn, and actions have their usual names.

@@ -16,28 +16,21 @@ import numpy.typing as npt
 LEVEL = 0.95
 RESAMPLES = 9_999
 """One less than a round number, so that the percentiles are order statistics."""
-
 SMALLEST_SAMPLE = 30
 """Fewest values for a bootstrap: with fewer, its coverage is below the level."""
-
 FEWEST_OTHERS = 6
 """A sample with fewer values that differ from the most frequent one is degenerate."""
-
 FEWEST_SEEDS = 3
 """Fewest training seeds for an interval over seeds."""
-
 NO_INTERVAL = "(no interval)"
 """Shown in place of an interval: too few values, or values that do not differ and have no known bounds."""
-
 RULES = WILSON, BOOTSTRAP, BETTING = "wilson", "studentised bootstrap", "betting on the return range"
 """How intervals are computed (`Interval.rule`)."""
-
 ROUNDING = 1e-9
 """Tolerance for values outside their bounds."""
 
 Range = tuple[float, float]
 """The smallest and the largest possible value."""
-
 Floats = npt.NDArray[np.float64]
 
 
@@ -57,11 +50,6 @@ class Interval:
 
 def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
     """The score interval of a success rate (Wilson 1927): the rates p that a test of size 1 − level does not reject.
-
-    Args:
-        successes: number of the `n` episodes that succeeded.
-        n: number of episodes, at least one.
-        level: coverage of the interval.
 
     Raises:
         ValueError: `successes` is not between 0 and `n`, or `n` is 0.
@@ -121,8 +109,7 @@ def mean_interval(
 def board_means(values: Floats, boards: Sequence[int]) -> Floats:
     """The mean of the values of each board, shape [boards]."""
     _, board, counts = np.unique(np.asarray(boards), return_inverse=True, return_counts=True)
-    means: Floats = np.bincount(board, values) / counts
-    return means
+    return np.asarray(np.bincount(board, values) / counts)
 
 
 def degenerate(sample: Floats) -> bool:
@@ -134,7 +121,7 @@ def degenerate(sample: Floats) -> bool:
 def _studentised(sample: Floats, seed: int, level: float, bounds: Range) -> Interval:
     """The bootstrap-t interval (Efron and Tibshirani 1993, §12.5), clipped to the bounds.
 
-    Its quantiles are those of (resampled mean − mean) / resampled standard error. Rewards have few distinct values, so the
+    It takes the quantiles of (resampled mean − mean) / resampled standard error. Rewards have few distinct values, so the
     counts of the distinct values are resampled.
     """
     distinct, counts = np.unique(sample, return_counts=True)
@@ -151,7 +138,7 @@ def _studentised(sample: Floats, seed: int, level: float, bounds: Range) -> Inte
 
 _STAKES = np.linspace(0.05, 1.0, 20)
 _WEIGHTS = np.append(np.full(19, 0.5 / 19), 0.5)
-"""Half of the capital uses the stake 1, which is best where all values are equal."""
+"""Half of the capital uses the stake 1: it is the best stake if all values are equal."""
 
 
 def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
@@ -161,11 +148,6 @@ def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
     1, so it reaches 2 / (1 − level) with a probability of at most (1 − level) / 2. The low end is the largest m at which it
     does; the high end comes from the opposite bets. The capital is averaged over a grid of stakes.
 
-    Args:
-        sample: shape [n].
-        bounds: the smallest and the largest possible value.
-        level: coverage of the interval.
-
     >>> print(betting(np.zeros(50), (0.0, 1.0)))
     [0.000, 0.080]
     """
@@ -173,7 +155,7 @@ def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
     scaled = (sample - low) / (high - low)
 
     def refuted(values: Floats) -> float:
-        """The largest mean that the bets refute, by bisection: the capital falls with m. The values lie in [0, 1]."""
+        """The largest mean that the bets on values in [0, 1] refute, by bisection: the capital falls with m."""
         distinct, counts = np.unique(np.clip(values, 0.0, 1.0), return_counts=True)
         below, above = 0.0, 1.0
         for _ in range(50):
@@ -188,14 +170,10 @@ def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
 
 
 def method_interval(means: Sequence[float] | Floats, level: float = LEVEL) -> Interval | None:
-    """Student's t interval of a training method's mean score, from the mean scores of its training seeds.
+    """Student's t interval of a training method's mean score, from the mean score of each training seed, shape [seeds].
 
     Episodes of one training run are correlated, so seeds are the sample. If all seeds play the same episodes, the luck of these
     episodes is not in their spread. The interval is too narrow if some runs collapse and most do not.
-
-    Args:
-        means: one per training seed, shape [seeds].
-        level: coverage of the interval.
 
     Returns:
         The interval; None for fewer than 3 seeds, or if all means are equal.
@@ -246,11 +224,7 @@ class OverSeeds:
 
 
 def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> OverSeeds:
-    """Mean, spread and interval of a figure over training seeds.
-
-    Args:
-        by_seed: training seed → the figure of its run; at least one.
-        bounds: the smallest and the largest possible value; the interval is clipped to them.
+    """Mean, spread and interval of a figure over training seeds, with the interval clipped to the bounds.
 
     >>> print(over_seeds({0: 0.9, 1: 1.0, 2: 0.95}, (0.0, 1.0)))
     0.950 [0.826, 1.000]

@@ -30,9 +30,13 @@ from msgrpo_hub.players.registry import SCRIPTED, can_play
 HARNESS = 3
 """Version of the harness, raised when scores or task hashes change for the same task and player."""
 
+_SHIPPED = Path(str(files("msgrpo_hub") / "evaluation" / "suites"))
+_FOLDER = _SHIPPED if _SHIPPED.is_dir() else Path(__file__).parents[2] / "benchmark" / "suites"
+"""The folder of the built-in suites: beside this file in a wheel, under `benchmark/` in a clone."""
+
 _PROBES = 10
 _PLAYERS = ("random", "random-safe", "greedy", "optimal")
-"""Players of the probe episodes; a random player alone rarely reaches the goal."""
+"""The players of the probe episodes: `random` rarely reaches the goal."""
 _SILENCE = 0.1
 """The share of steps of a probe episode that are played without an action."""
 
@@ -46,7 +50,7 @@ class Suite:
     episodes: Annotated[int, Range(1, 100_000)]
     split: Split = "test"
     prompt_format: str = THINK_ACTION.name
-    """The built-in format for players without one of their own."""
+    """The built-in format for players that have none."""
     repeats: Count = 1
     """How many times each of these boards is played."""
     habit: Mapping[str, float] = field(default_factory=dict)
@@ -76,34 +80,24 @@ def repeats_of(config: Mapping[str, Any]) -> int:
     return int(config.get("repeats", 1))
 
 
-def run_keys(config: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """(seed, member) of the episodes that a stored run must have, in order."""
-    return [(seed, member) for seed in run_seeds(config) for member in range(repeats_of(config))]
-
-
 def task_hash(game: Game) -> str:
     """SHA-256 over a game's rules, and over whole episodes of scripted players with their legal and safe actions.
 
     The hash covers boards, rewards, the horizon, steps without an action, the derivation of the seeds and the boards' splits,
-    since each of them changes the episodes. It does not cover prompts and parsers. Of a game whose rules run elsewhere, it
-    covers only what the game says here.
+    since each of them changes the episodes. It does not cover prompts and parsers. If the rules of a game run elsewhere, it
+    covers only the game's own fields.
     """
-    told = [game.instructions, list(game.rules), sorted(game.symbols.items())]
-    if is_remote(game):
-        return _digest([game.id, game.horizon, list(game.actions), list(game.reward_range), *told])
-    splits = Splits(base_game(game))
-    seeds = [splits.seed("test", index) for index in range(_PROBES)]
-    board = game.grid(game.initial_state(stream(seeds[0], "initial_state")))
-    record: list[Any] = [game.id, len(board), len(board[0]), game.horizon, list(game.actions), list(game.reward_range)]
-    record += told
-    for name in _PLAYERS:
-        if can_play(name, game):
-            for seed in seeds:
-                record += [_played(game, SCRIPTED[name], seed, member) for member in (0, 1)]
-    return _digest(record)
-
-
-def _digest(record: list[Any]) -> str:
+    words = [game.instructions, list(game.rules), sorted(game.symbols.items())]
+    record: list[Any] = [game.id, game.horizon, list(game.actions), list(game.reward_range), *words]
+    if not is_remote(game):
+        splits = Splits(base_game(game))
+        seeds = [splits.seed("test", index) for index in range(_PROBES)]
+        board = game.grid(game.initial_state(stream(seeds[0], "initial_state")))
+        record[1:1] = [len(board), len(board[0])]
+        keys = [(seed, member) for seed in seeds for member in (0, 1)]
+        for name in _PLAYERS:
+            if can_play(name, game):
+                record += [_played(game, SCRIPTED[name], *key) for key in keys]
     return hashlib.sha256(json.dumps(record).encode()).hexdigest()[:16]
 
 
@@ -129,7 +123,7 @@ def hash_of(task: str) -> str:
 
 def suite_names() -> list[str]:
     """The names of the built-in suites."""
-    return sorted(path.stem for path in _folder().glob("*.toml"))
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def load_suite(name: str) -> Suite:
@@ -138,10 +132,10 @@ def load_suite(name: str) -> Suite:
     Raises:
         UserError: the suite is unknown, the file is broken, or the game of a task has changed since the suite was frozen.
     """
-    path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
+    path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
     if not exists(path):
         raise unknown("suite", name, suite_names(), "(or give the path of a TOML file)")
-    if path.parent != _folder() and path.stem in suite_names():
+    if path.parent != _FOLDER and path.stem in suite_names():
         raise UserError(f"{str(path)!r} has the name of a built-in suite: rename the file, since results are stored by that name")
     suite, tasks = _read(path)
     if suite.split == "train":
@@ -167,19 +161,11 @@ def _read(path: Path) -> tuple[Suite, dict[str, str]]:
 
 def built_in_suite(name: str) -> Suite | None:
     """A built-in suite, without a check of its hashes; None for any other name."""
-    return _read(_folder() / f"{name}.toml")[0] if name in suite_names() else None
-
-
-_FROZEN = re.compile(r'^"(?P<task>[^"]+)" *= *"[^"]*"', re.MULTILINE)
+    return _read(_FOLDER / f"{name}.toml")[0] if name in suite_names() else None
 
 
 def freeze(path: Path) -> None:
     """Writes the current hashes into the `[tasks]` table of a suite, whose lines are `"task" = "hash"`."""
+    line = re.compile(r'^"(?P<task>[^"]+)" *= *"[^"]*"', re.MULTILINE)
     text = path.read_text(encoding="utf-8")
-    path.write_text(_FROZEN.sub(lambda line: f'"{line["task"]}" = "{hash_of(line["task"])}"', text), encoding="utf-8")
-
-
-def _folder() -> Path:
-    """The folder of the built-in suites: beside this file in a wheel, under `benchmark/` in a clone."""
-    shipped = Path(str(files("msgrpo_hub") / "evaluation" / "suites"))
-    return shipped if shipped.is_dir() else Path(__file__).parents[2] / "benchmark" / "suites"
+    path.write_text(line.sub(lambda found: f'"{found["task"]}" = "{hash_of(found["task"])}"', text), encoding="utf-8")

@@ -22,10 +22,10 @@ from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
 REFERENCE = "planner"
-"""The reference player for Snake, which has no exact optimum. Its score is not an upper bound."""
+"""The reference player for Snake. Snake has no exact optimum, so a better player may score more."""
 
 FEWEST_PARSED = 0.5
-"""A player with a smaller share of parsed replies does not play: its score is mostly that of doing nothing."""
+"""A player with a smaller share of parsed replies does not play: its score is mostly the score of doing nothing."""
 
 
 def run_summary(
@@ -35,23 +35,19 @@ def run_summary(
     steps: Sequence[Sequence[StepScore]],
     near_draws: int | None,
 ) -> dict[str, Any]:
-    """The content of `results.json`.
+    """The content of `results.json`, from the finished episodes of a run and their scores.
 
-    Args:
-        config: of the run.
-        episodes: the finished ones, in order.
-        scores: their scores.
-        steps: the scores of their steps.
-        near_draws: number of samples close to a rounding boundary, or None if unknown (then omitted).
+    `near_draws` is the number of samples close to a rounding boundary, or None if unknown; then it is omitted.
     """
-    run, missing = run_hash(config), config["episodes"] * repeats_of(config) - len(episodes)
+    run, repeats = run_hash(config), repeats_of(config)
+    missing = config["episodes"] * repeats - len(episodes)
     return {
         "run": run,
         "complete": not missing,
         "failed": missing,
         **({} if near_draws is None else {"near_draws": near_draws}),
         **summarise(config["task"], [episode.seed for episode in episodes], scores, steps, int(run, 16)),
-        **({"repeated": _repeated(repeats_of(config), episodes, scores, int(run, 16))} if repeats_of(config) > 1 else {}),
+        **({"repeated": _repeated(repeats, episodes, scores, int(run, 16))} if repeats > 1 else {}),
     }
 
 
@@ -68,15 +64,15 @@ def summarise(
         seed: seed of the bootstrap.
 
     Returns:
-        Per score a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and its rule, which are None without an
-        interval. Rates of replies are shares of all steps. A score that the game does not have is None.
+        Per score a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and its rule; without an interval, these
+        three are None. Rates of replies are shares of all steps. A score that the game does not have is None.
     """
     game, turns = make_game(task), sum(score.steps for score in scores)
     bounds, solved = return_range(base_game(game)), bool(scores) and scores[0].value_optimal is not None
     rewards = [score.reward for score in scores]
     ends = _references(task, seeds, scores)
     random, best = ends.get("random", 0.0), best_reference(ends)
-    # Callers round what they compute: last digits vary between processors.
+    # Last digits vary between processors, so the values are rounded.
     adjusted = [round(score.luck_adjusted, 10) for score in scores if score.luck_adjusted is not None]
     # A regret on every turn, each at most the width of the return range, is subtracted from the best return.
     worst = bounds[1] - base_game(game).horizon * (bounds[1] - bounds[0])
@@ -85,6 +81,7 @@ def summarise(
     regrets = [regret for regret, optimal in judged if len(optimal) < len(game.actions)]
     first = [score.first_mistake for score in scores if score.first_mistake is not None]
     mistakes = [turn for turn in first if turn >= 0]
+    mean_step = float(np.mean(mistakes)) if mistakes else None
     return {
         "episodes": len(scores),
         "reward": _mean(rewards, seed, bounds, seeds),
@@ -94,12 +91,7 @@ def summarise(
         "regret_per_step": sum(s.regret or 0.0 for s in scores) / turns if solved else None,
         "decisions": len(regrets) if judged else None,
         "optimal_decisions": sum(regret <= TIE for regret in regrets) / len(regrets) if regrets else None,
-        "first_mistake": {
-            "episodes_without": 1 - len(mistakes) / len(first),
-            "mean_step": float(np.mean(mistakes)) if mistakes else None,
-        }
-        if solved
-        else None,
+        "first_mistake": {"episodes_without": 1 - len(mistakes) / len(first), "mean_step": mean_step} if solved else None,
         "references": ends,
         "unreadable_rate": sum(s.unreadable for s in scores) / max(turns, 1),
         "truncated_rate": sum(s.truncated_replies for s in scores) / max(turns, 1),
@@ -148,11 +140,8 @@ def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore])
     if scores[0].value_optimal is None:
         names = [name for name in ("random", REFERENCE) if can_play(name, make_game(game_id))]
         return silent | {name: _played(game_id, boards, name) for name in names}
-    return {
-        **silent,
-        "random": float(np.mean([score.value_random for score in scores])),
-        "optimal": float(np.mean([score.value_optimal for score in scores])),
-    }
+    random, optimal = ([getattr(score, name) for score in scores] for name in ("value_random", "value_optimal"))
+    return {**silent, "random": float(np.mean(random)), "optimal": float(np.mean(optimal))}
 
 
 @lru_cache(maxsize=256)
@@ -179,31 +168,31 @@ def _repeated(plays: int, episodes: Sequence[Episode], scores: Sequence[EpisodeS
     """The figures of a run that plays each board several times.
 
     Returns:
-        `boards`: boards that all plays have finished, which the other figures are about. `runs`: the mean of each play over
-        them. `run_to_run`: the standard deviation of the mean of one play over the same B boards, √(Σ_b s_b²) / B, with s_b² the
-        sample variance of board b. `pass_at`: k → the probability that one of k plays succeeds, with its interval over boards.
-        Without such boards, `boards` alone.
+        `boards`: the number of boards that all plays have finished; the other figures are about them and are left out if there
+        are none. `runs`: the mean of each play. `run_to_run`: the standard deviation of the mean of one play over the same B
+        boards, √(Σ_b s_b²) / B, with s_b² the sample variance of board b. `pass_at`: k → the probability that one of k plays
+        succeeds, with its interval over boards.
     """
     of_boards: dict[int, list[EpisodeScore]] = {}
     for episode, score in zip(episodes, scores, strict=True):
         of_boards.setdefault(episode.seed, []).append(score)
     whole = [of_board for of_board in of_boards.values() if len(of_board) == plays]
+    count, spread = len(whole), dict[str, float]()
     if not whole:
         return {"boards": 0}
     values: dict[str, Floats] = {  # shape [boards, plays]
         name: np.array([[float(getattr(score, name)) for score in of_board] for of_board in whole])
         for name in ("reward", "success")
     }
-    successes = values["success"].sum(axis=1)
+    for name, of_plays in values.items():
+        spread[name] = float(np.sqrt(of_plays.var(axis=1, ddof=1).sum()) / count)
+    wins = values["success"].sum(axis=1)
     ks = sorted({2**power for power in range(plays.bit_length())} | {plays})
-    boards = range(len(whole))
     return {
-        "boards": len(whole),
+        "boards": count,
         "runs": {name: of_plays.mean(axis=0).tolist() for name, of_plays in values.items()},
-        "run_to_run": {
-            name: float(np.sqrt(of_plays.var(axis=1, ddof=1).sum()) / len(whole)) for name, of_plays in values.items()
-        },
-        "pass_at": {str(k): _mean([pass_at_k(plays, int(won), k) for won in successes], seed, (0.0, 1.0), boards) for k in ks},
+        "run_to_run": spread,
+        "pass_at": {str(k): _mean([pass_at_k(plays, int(n), k) for n in wins], seed, (0.0, 1.0), range(count)) for k in ks},
     }
 
 

@@ -23,32 +23,27 @@ Row = Sequence[str]
 
 NONE = "–"
 """Shown where a player or a game has no such value."""
-
 HEADS = ("temperature", "token limit", "prompt format", "engine")
 """Columns that show how a model samples, in the order of `acting`."""
-
 NEARLY_EQUAL = "† nearly all episodes scored the same: the interval allows for rare returns anywhere in the game's return range"
-
 RANKS = (
     "rank: the places that paired tests leave open (sign flips of the rewards on the same seeds, Holm's correction over all\n"
     "pairs of the table); rows whose ranks overlap may be equally good"
 )
-
 DETECTABLE = (
     "detectable: the smallest difference that so many pairs find 8 times in 10 by the test shown, after Holm, at the\n"
     "correlation shown (0 where it is –). It has the sign of the difference, unless no such difference can be found\n"
     "(a player that never fails); none: these pairs find no difference that often"
 )
-
 REPEATS = "run to run: standard deviation of the mean reward when the same boards are played again"
-
 FEW_PARSED = "under half of its replies parsed: the verdict is mostly about doing nothing"
+
 
 # ---- numbers and layout
 
 
 def with_interval(value: Mapping[str, Any] | None) -> str:
-    """A score with its 95 % interval; † marks one that rests on the return range (see `NEARLY_EQUAL`).
+    """A score with its 95 % interval; † marks an interval that rests on the return range (see `NEARLY_EQUAL`).
 
     >>> with_interval({"mean": 0.5, "low": 0.4, "high": 0.6}), with_interval({"mean": 0.5, "low": None, "high": None})
     ('0.500 [0.400, 0.600]', '0.500 (no interval)')
@@ -101,9 +96,7 @@ def noted(table: str, gap: str = "\n") -> str:
 def results_table(results: Sequence[Result], name: Callable[[Result], str] | None = None) -> str:
     """One block per task and number of episodes: its references, then a line per player, in the order of `rank_key`.
 
-    Args:
-        results: the runs.
-        name: result → name of its player; by default a unique one, shortened.
+    `name` gives the name of a result's player; by default a unique one, shortened.
     """
     unique = player_names(results)
     groups, blocks = same_episodes(results), []
@@ -121,12 +114,7 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] | Non
 
 
 def markdown_table(results: Sequence[Result], name: Callable[[Result], str]) -> str:
-    """Results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`.
-
-    Args:
-        results: complete results, a group of `same_episodes`.
-        name: result → name of its player, as Markdown.
-    """
+    """Complete results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`."""
     note = board_note(results[0])
     title = f"**{results[0].task}**, {played_on(results[0])}; {references_of(results[0])}\n" + (f"\n*{note}*\n" if note else "")
     head, *rows = _rows(results, name, ["normalised", "luck-adjusted"])
@@ -154,9 +142,9 @@ def _rows(results: Sequence[Result], name: Callable[[Result], str], columns: Seq
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results grouped by task, rules, split, episodes and repeats: only those of one group are comparable.
+    """Results grouped by task, rules, split, episodes and repeats; results of different groups are not comparable.
 
-    A player with several runs of the same episodes, such as those of two suites, counts once, with a complete run if it has one.
+    A player with several runs of the same episodes, for example of two suites, counts once, with a complete run if it has one.
     """
 
     def played(result: Result) -> tuple[str, str, int, int, str, str]:
@@ -189,7 +177,7 @@ def _episodes(result: Result) -> str:
 
 
 def played_on(result: Result) -> str:
-    """How many episodes of which split, on how many boards, such as `200 test episodes on 75 boards`."""
+    """The number of episodes, the split and the number of boards, such as `200 test episodes on 75 boards`."""
     boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
     comma = "," if repeats_of(result.config) > 1 else ""
     return f"{_episodes(result)}{comma} on {boards} board{'s' if boards > 1 else ''}"
@@ -220,39 +208,32 @@ def optimal_moves(summary: Mapping[str, Any]) -> str:
 
 def ranks(results: Sequence[Result]) -> list[Rank | None]:
     """The rank of each result on the same episodes; None for a run that is not complete or whose player does not play."""
-    playing = [result for result in results if result.complete and plays(result.summary)]
-    rewards = [
-        board_means(np.array([score.reward for score in result.scores]), [episode.seed for episode in result.episodes])
-        for result in playing
-    ]
-    found = dict(zip(map(id, playing), ranks_of(rewards), strict=True))
-    return [found.get(id(result)) for result in results]
+    rewards = {}
+    for number, result in enumerate(results):
+        if result.complete and plays(result.summary):
+            boards = [episode.seed for episode in result.episodes]
+            rewards[number] = board_means(np.array([score.reward for score in result.scores]), boards)
+    found = dict(zip(rewards, ranks_of(list(rewards.values())), strict=True))
+    return [found.get(number) for number in range(len(results))]
 
 
 def repeat_table(results: Sequence[Result]) -> str:
     """One block per task, a line per player; empty if no board was played several times."""
     blocks = []
-    for group in same_episodes([result for result in results if is_repeated(result)]):
-        rows = [[short(result.player), *repeat_cells(result)] for result in group]
-        table = aligned([["player", *repeat_columns(group[0])], *rows])
-        blocks.append(noted(f"{group[0].task}   {played_on(group[0])}\n{table}"))
+    for group in same_episodes([result for result in results if repeat_figures(result)]):
+        rows: list[Row] = [["player", *repeat_figures(group[0])]]
+        rows += [[short(result.player), *repeat_figures(result).values()] for result in group]
+        blocks.append(noted(f"{group[0].task}   {played_on(group[0])}\n{aligned(rows)}"))
     return "\n\n".join([*blocks, REPEATS]) if blocks else ""
 
 
-def is_repeated(result: Result) -> bool:
-    """Whether some board of a run was played several times."""
-    return bool(result.summary.get("repeated", {}).get("boards"))
-
-
-def repeat_columns(result: Result) -> Row:
-    """The columns for a run with repeats."""
-    return ["run to run", *(f"pass@{k}" for k in result.summary["repeated"]["pass_at"])]
-
-
-def repeat_cells(result: Result) -> Row:
-    """The figures of a run with repeats."""
-    figures = result.summary["repeated"]
-    return [f"{figures['run_to_run']['reward']:.3f}", *map(with_interval, figures["pass_at"].values())]
+def repeat_figures(result: Result) -> dict[str, str]:
+    """Column → the figure of a run that plays boards several times; empty for other runs."""
+    figures = result.summary.get("repeated", {})
+    if not figures.get("boards"):
+        return {}
+    chances = {f"pass@{k}": with_interval(chance) for k, chance in figures["pass_at"].items()}
+    return {"run to run": f"{figures['run_to_run']['reward']:.3f}"} | chances
 
 
 def near_draws(results: Sequence[Result]) -> list[str]:
@@ -271,7 +252,7 @@ def near_draws(results: Sequence[Result]) -> list[str]:
 
 
 def acting(result: Result) -> dict[str, str]:
-    """Column of `HEADS` → how the player of a run samples. Other players than models have no such settings."""
+    """Column of `HEADS` → how the player of a run samples. Only models have such settings."""
     identity = result.config["identity"]
     if not (kind := kind_of(identity)).sampled:
         return dict.fromkeys(HEADS, NONE)
@@ -284,7 +265,7 @@ def acting(result: Result) -> dict[str, str]:
 
 
 def shown_columns(results: Sequence[Result]) -> list[str]:
-    """The columns of `HEADS` in which any of the results has a value."""
+    """The columns of `HEADS` in which some result has a value."""
     rows = [acting(result) for result in results]
     return [head for head in HEADS if any(row[head] != NONE for row in rows)]
 
@@ -315,12 +296,19 @@ def eval_command(results: Sequence[Result], output_dir: str) -> str:
 
 def comparison_table(compared: Sequence[TaskComparison]) -> str:
     """One line per task and hypothesis, with the verdict."""
-    head = ["task", "score", "difference", "p (Holm)", "correlation", "detectable", "n", "verdict"]
-    rows = [[row.task, name, *_compared(found)] for row in compared for name, found in hypotheses(row).items()]
+    rows = [["task", "score", "difference", "p (Holm)", "correlation", "detectable", "n", "verdict"]]
+    for row in compared:
+        for name, found in hypotheses(row).items():
+            mark = "†" if found.interval and found.interval.rule == BETTING else ""
+            correlation = NONE if found.correlation is None else f"{found.correlation:.2f}"
+            detectable = "none" if found.detectable is None else f"{found.detectable:+.3f}"
+            difference = f"{found.difference:+.3f} {found.interval or NO_INTERVAL}{mark}"
+            figures = [difference, p_value(found.p_adjusted), correlation, detectable, str(found.n), found.verdict]
+            rows.append([row.task, name, *figures])
     tests = compared[0].success.family if compared else 0
     title = f"second minus first, on the same seeds; {tests} hypothes{'is' if tests == 1 else 'es'}"
     idle = [f"{row.task}: {short(name)} does not play, {FEW_PARSED}" for row in compared for name in row.not_playing]
-    return "\n".join([noted(f"{title}\n{aligned([head, *rows])}"), *idle, DETECTABLE])
+    return "\n".join([noted(f"{title}\n{aligned(rows)}"), *idle, DETECTABLE])
 
 
 def hypotheses(row: TaskComparison) -> dict[str, Comparison]:
@@ -328,11 +316,3 @@ def hypotheses(row: TaskComparison) -> dict[str, Comparison]:
     if row.rewards is row.success:
         return {"reward = success": row.success}
     return {"reward": row.rewards, "success": row.success}
-
-
-def _compared(c: Comparison) -> list[str]:
-    mark = "†" if c.interval and c.interval.rule == BETTING else ""
-    correlation = NONE if c.correlation is None else f"{c.correlation:.2f}"
-    detectable = "none" if c.detectable is None else f"{c.detectable:+.3f}"
-    difference = f"{c.difference:+.3f} {c.interval or NO_INTERVAL}{mark}"
-    return [difference, p_value(c.p_adjusted), correlation, detectable, str(c.n), c.verdict]

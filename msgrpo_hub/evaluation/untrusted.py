@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import CONFIG, Result, load_result
-from msgrpo_hub.evaluation.suites import HARNESS, repeats_of
-from msgrpo_hub.evaluation.verify import not_replayed, problems
+from msgrpo_hub.evaluation.suites import repeats_of
+from msgrpo_hub.evaluation.verify import harness_problem, not_replayed, problems
 from msgrpo_hub.games import make_game
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import matches
@@ -33,7 +33,7 @@ _LONGEST_REPLY = 200_000  # characters
 _LARGEST_UNPACKED = 2_000_000_000  # bytes of a Parquet file in memory
 
 _NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
-"""The characters of names, which are printed in terminals and in Markdown."""
+"""The characters of names. Names are printed in terminals and in Markdown."""
 
 _FILLED = {
     "default": "game seed member index terminated truncated error reward success steps unreadable truncated_replies illegal "
@@ -60,13 +60,13 @@ def checked_run(folder: Path) -> Result:
         UserError: the run has a problem and must not be displayed; the message names the first one.
     """
     check_sizes({name: (folder / name).stat().st_size for name in FILES if (folder / name).is_file()})
-    config = _read_json(folder / run_files.CONFIG)
+    config, summary = (_read_json(folder / name) for name in (run_files.CONFIG, run_files.RESULTS))
     _check_config(config)
-    if _read_json(folder / run_files.RESULTS).get("complete") is not True:
+    if summary.get("complete") is not True:
         raise UserError("it is not complete")
     total = config["episodes"] * repeats_of(config)
-    episodes = _check_table(folder / run_files.EPISODES, "default", total)
-    steps = _check_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon)
+    episodes = _read_table(folder / run_files.EPISODES, "default", total)
+    steps = _read_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon)
     if episodes.num_rows != total:
         raise UserError(f"it has {episodes.num_rows} episodes, its configuration says {total}")
     for column in ("reply", "observation"):
@@ -79,11 +79,8 @@ def checked_run(folder: Path) -> Result:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    def refuse(constant: str) -> float:
-        raise ValueError(constant)
-
     try:
-        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=int)  # int refuses NaN and Infinity
     except (OSError, ValueError, RecursionError) as error:  # RecursionError: deeply nested brackets
         raise UserError(f"its {path.name} cannot be read ({type(error).__name__})") from error
     if not isinstance(value, dict):
@@ -93,10 +90,17 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _check_config(config: Mapping[str, Any]) -> None:
     """Checks keys and values that are computed with or printed before the run is replayed."""
+
+    def is_name(value: object) -> bool:
+        return isinstance(value, str) and bool(_NAME.fullmatch(value))
+
+    def is_number(value: object) -> bool:
+        return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # false for infinity and NaN
+
     if config.keys() - {"repeats"} != CONFIG.keys():
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(CONFIG))}")
-    if type(config["harness"]) is not int or config["harness"] != HARNESS:
-        raise UserError(f"it was made by version {str(config['harness'])[:20]!r} of the harness, this is {HARNESS}")
+    if problem := harness_problem(config):
+        raise UserError(problem)
     episodes, repeats, identity = config["episodes"], config.get("repeats", 2), config["identity"]
     if type(episodes) is not int or not 1 <= episodes <= _MOST_EPISODES:
         raise UserError(f"its number of episodes is not between 1 and {_MOST_EPISODES:,}")
@@ -104,23 +108,15 @@ def _check_config(config: Mapping[str, Any]) -> None:
         raise UserError(f"its number of repeats is not between 2 and {max(_MOST_EPISODES // episodes, 2):,}")
     if not isinstance(identity, dict) or len(identity) > 40 or "kind" not in identity:
         raise UserError("its identity does not say what kind of player it is")
-    if not all(map(_is_name, [*(config[key] for key in CONFIG.keys() - {"harness", "identity", "episodes"}), *identity])):
+    if not all(map(is_name, [*(config[key] for key in CONFIG.keys() - {"harness", "identity", "episodes"}), *identity])):
         raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
-    if not all(value is None or _is_number(value) for value in map(identity.get, ("temperature", "max_new_tokens"))):
+    if not all(value is None or is_number(value) for value in map(identity.get, ("temperature", "max_new_tokens"))):
         raise UserError("its temperature or its token limit is not a number")
-    if not all(value is None or _is_number(value) or _is_name(value) for value in identity.values()):
+    if not all(value is None or is_number(value) or is_name(value) for value in identity.values()):
         raise UserError("its identity has values that are neither plain names nor numbers")
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(_NAME.fullmatch(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # false for infinity and NaN
-
-
-def _check_table(path: Path, config: str, most_rows: int) -> pa.Table:
+def _read_table(path: Path, config: str, most_rows: int) -> pa.Table:
     """The table of a Parquet file, checked for size, columns, types and nulls."""
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:

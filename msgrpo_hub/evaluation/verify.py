@@ -1,6 +1,7 @@
-"""Verification: stored actions are replayed on the CPU, and every record must follow from the rules.
+"""Verification: stored runs and rollouts are replayed, and every figure in them must follow from the rules.
 
-Nothing can show who gave the replies.
+A run's folder is named by the hash of its configuration. The configuration must be possible, the episodes must be the suite's,
+each stored reply must parse to its stored action, and the actions must lead to the stored observations, rewards and scores.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.evaluation.results import CONFIG, Result, find_runs, load_result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import judged, score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_keys
+from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_seeds
 from msgrpo_hub.evaluation.summary import run_summary
-from msgrpo_hub.fields import misfit
+from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import is_remote, make_game
 from msgrpo_hub.players.registry import identity_problems, kind_of
 from msgrpo_hub.rollout import reply_status
@@ -30,10 +31,8 @@ from msgrpo_hub.storage.shards import missing_updates, read_shard, read_table, s
 from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
 
 NOT_CHECKED = "who gave the replies"
-
 REPLAYED = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
 """Below a table of replayed runs."""
-
 ROUNDING = 1e-9
 """Tolerance for exact values and intervals, since processors add in different orders. Rewards must be equal."""
 
@@ -43,7 +42,7 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         One row per run, or per player and game of a dataset: player, task, folder, episodes, problems (empty if everything
-        agrees), and unchecked, what could not be checked.
+        agrees), and unchecked, the parts that could not be checked.
 
     Raises:
         UserError: the folder has neither.
@@ -63,15 +62,7 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
 
 
 def verify(folder: Path) -> list[dict[str, Any]]:
-    """Checks every run under a folder.
-
-    Each episode must start from the seed of its index, with the randomness of its member. Each stored reply must parse to its
-    stored action, and the actions must lead to the stored observations, rewards, end and success. Scores and summary must
-    follow from them.
-
-    Returns:
-        Rows as from `verify_folder`.
-    """
+    """Checks every run under a folder. Returns rows as `verify_folder` does."""
     rows = []
     for run in find_runs(folder):
         row: dict[str, Any] = {"player": "?", "task": run.parent.name, "folder": str(run), "episodes": 0}
@@ -86,7 +77,8 @@ def verify(folder: Path) -> list[dict[str, Any]]:
 
 
 def problems(result: Result) -> list[str]:
-    """What disagrees with the rules, as readable messages."""
+    """Everything in a run that disagrees with the rules, as readable messages."""
+    # 1) the configuration
     config = result.config
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
@@ -101,21 +93,26 @@ def problems(result: Result) -> list[str]:
         messages.append(f"it was played on {config['task_hash']}, but the hash of this version of the game is {now}")
     built_in = PROMPT_FORMATS.get(result.prompt_format)
     if built_in and config["prompt_format_hash"] != format_hash(built_in):
-        messages.append(f"its prompt format {built_in.name} differs from that of this version")
-    keys = {key: index for index, key in enumerate(run_keys(config))}
+        messages.append(f"its prompt format {built_in.name} differs from the format of this version")
+
+    # 2) the list of episodes
+    repeats, seeds = repeats_of(config), run_seeds(config)
+    keys = {(seed, member): index * repeats + member for index, seed in enumerate(seeds) for member in range(repeats)}
     played = [keys.get((episode.seed, episode.member), -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)):
         return [*messages, "its episodes are not those of the suite, each once and in order"]
     if missing := len(keys) - len(played):
         messages.append(f"it is not complete: {missing} of {len(keys)} episodes are missing, play it again")
     try:
-        indices = [index // repeats_of(config) for index in played]
-        expected = run_tables(config, indices, result.episodes, result.scores, result.steps)
+        boards = [index // repeats for index in played]
+        expected = run_tables(config, boards, result.episodes, result.scores, result.steps)
         for name, file in run_files.TABLES.items():
             if not read_table(result.folder / file, name).equals(expected[name]):
                 messages.append(f"{file} has other indices or turn numbers, or other columns")
     except (pa.ArrowException, OverflowError, UserError) as error:
         messages.append(f"its configuration does not fit the tables ({error})")
+
+    # 3) each episode, and the summary
     for number, episode in enumerate(result.episodes):
         try:
             steps = score_steps(game, episode)
@@ -135,41 +132,46 @@ def problems(result: Result) -> list[str]:
 
 
 def claim_problems(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the harness, the suite and the identity in a configuration, as readable messages."""
-    if type(config.get("harness")) is not int or config["harness"] != HARNESS:
-        return [f"it was made by version {str(config.get('harness'))[:20]!r} of the harness, this is {HARNESS}"]
+    """The faults of the harness, the suite and the identity in a configuration, as readable messages."""
+    if problem := harness_problem(config):
+        return [problem]
     if missing := sorted(CONFIG.keys() - config.keys()):
         return [f"its configuration lacks {', '.join(missing)}"]
-    counts = (config["episodes"], config.get("repeats", 1))
-    if not all(map(is_count, counts)) or config["split"] not in ("validation", "test"):
+    if (
+        misfit(config["episodes"], Count)
+        or misfit(config.get("repeats", 1), Count)
+        or config["split"] not in ("validation", "test")
+    ):
         return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
     for name, hint in CONFIG.items():
         if expected := misfit(config[name], hint):
             return [f"its configuration has {name} = {shown(config[name])}: expected {expected}"]
     messages = []
-    if suite := built_in_suite(str(config["suite"])):
+    if suite := built_in_suite(config["suite"]):
         if (config["episodes"], config["split"]) != (suite.episodes, suite.split):
             has, says = f"{suite.episodes} {suite.split} episodes", f"{config['episodes']} {config['split']} episodes"
             messages.append(
                 f"the suite {suite.name} has {has}, its configuration says {says}: give a suite of your own another name"
             )
         elif config["task"] not in suite.tasks:
-            messages.append(f"the suite {suite.name} has no task {str(config['task'])[:80]}")
-    if incomplete := identity_problems(str(config["player"]), config["identity"]):
-        return [*messages, *incomplete]
-    identity, batch = config["identity"], config["identity"].get("batch_size")
-    if kind_of(identity).batched and not is_count(batch):
-        messages.append(f"its identity is incomplete: {identity['kind']} without a valid batch_size")
+            messages.append(f"the suite {suite.name} has no task {config['task'][:80]}")
+    if identity := identity_problems(config["player"], config["identity"]):
+        return [*messages, *identity]
+    if kind_of(config["identity"]).batched and misfit(config["identity"].get("batch_size"), Count):
+        messages.append(f"its identity is incomplete: {config['identity']['kind']} without a valid batch_size")
     return messages
 
 
-def is_count(value: object) -> bool:
-    """Whether a value is a positive integer."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def harness_problem(config: Mapping[str, Any]) -> str:
+    """Says if another version of the harness made a run; empty if this one did."""
+    harness = config.get("harness")
+    if type(harness) is int and harness == HARNESS:
+        return ""
+    return f"it was made by version {str(harness)[:20]!r} of the harness, this is {HARNESS}"
 
 
 def unchecked(result: Result) -> list[str]:
-    """What cannot be checked of a run, as readable messages."""
+    """The parts of a run that cannot be checked, as readable messages."""
     own = built_in_suite(str(result.config["suite"])) is None
     size = [f"number of episodes not checked: {result.config['suite']} is not a built-in suite"] if own else []
     return [*not_replayed(result.task, result.prompt_format), *size]
@@ -186,12 +188,9 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
 
 
 def reply_problems(episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None) -> list[str]:
-    """Steps whose action, status or legality is wrong, as readable messages.
+    """The steps of a record that replays whose action, status or legality is wrong, as readable messages.
 
-    Args:
-        episode: a record that replays.
-        scores: of its steps.
-        prompt_format: parses its replies; None if the format is not built in.
+    `prompt_format` parses the replies; it is None if the format is not built in.
     """
     game, messages = make_game(episode.game_id), []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), 1):
@@ -217,10 +216,9 @@ def agree(a: Any, b: Any) -> bool:
 
 
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
-    """Checks the episodes of a rollout dataset, or of a training run's log, which has no scores yet.
+    """Checks the episodes of a rollout dataset, or of the log of a training run, whose episodes have no scores yet.
 
-    Each reply must parse to its action, and the actions must lead from the seeds to the stored observations, rewards, end and
-    success. Prompts, legal and optimal actions, regrets and sums must follow. Tokens, log-probabilities, advantages and
+    Prompts, legal and optimal actions, regrets and sums must follow as well. Tokens, log-probabilities, advantages and
     selection are not checked.
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -250,7 +248,7 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
 
 
 def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout) -> list[str]:
-    """What disagrees with the rules in one episode, as readable messages."""
+    """Everything in one episode that disagrees with the rules, as readable messages."""
     origin = origin_of(head)
     try:
         scores = judged(rollout.episode)

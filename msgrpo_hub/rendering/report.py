@@ -30,11 +30,9 @@ from msgrpo_hub.evaluation.tables import (
     REPEATS,
     board_note,
     hypotheses,
-    is_repeated,
     optimal_moves,
     played_on,
-    repeat_cells,
-    repeat_columns,
+    repeat_figures,
     same_episodes,
     titles,
 )
@@ -104,7 +102,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
     compared, sections = _compare(groups, bases), []
     for title, group, base in zip(titles(groups), groups, bases, strict=True):
         shown, game = [name(result) for result in group], make_game(group[0].task)
-        repeated = [result for result in group if is_repeated(result)]
+        repeated = [(name(result), figures) for result in group if (figures := repeat_figures(result))]
         chart = task_svg(group, shown, game.horizon)
         sections.append(
             {
@@ -117,8 +115,8 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
                 "survived": any(count_endings(result)["survived"] for result in group),
                 "worst": [_worst(result) for result in group],
                 "compared": [(name(r), hypotheses(compared[h])) for r in group if (h := run_hash(r.config)) in compared],
-                "repeats": [["Player", *repeat_columns(r)] for r in repeated[:1]]
-                + [[name(r), *repeat_cells(r)] for r in repeated],
+                "repeats": [["Player", *figures] for _, figures in repeated[:1]]
+                + [[who, *figures.values()] for who, figures in repeated],
             }
         )
 

@@ -95,7 +95,7 @@ def test_a_built_in_name_with_another_hash_is_found(tmp_path: Path) -> None:
     config = result.config | {"prompt_format_hash": "0" * 16}
     (result.folder / "config.lock.json").write_text(json.dumps(config))
     moved = result.folder.rename(result.folder.with_name(run_hash(config)))
-    assert problems(load_result(moved))[0] == "its prompt format json differs from that of this version"
+    assert problems(load_result(moved))[0] == "its prompt format json differs from the format of this version"
 
 
 @pytest.mark.usefixtures("own")

@@ -13,7 +13,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import compare, evaluate
 from msgrpo_hub.evaluation.results import Result, find_results, load_result
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.tables import repeat_cells, repeat_table, results_table
+from msgrpo_hub.evaluation.tables import repeat_figures, repeat_table, results_table
 from msgrpo_hub.evaluation.untrusted import checked_run
 from msgrpo_hub.rendering.report import report_page
 from tests.evaluation.tampering import copied, found, rewrite, rewrite_json
@@ -93,5 +93,5 @@ def test_a_report_shows_one_play_of_each_board(place: Path) -> None:
     results = find_results(place)
     page = report_page(results)
     assert "30 test episodes, each 3 times, on " in page
-    for text in ('<th scope="col">pass@3</th>', repeat_cells(results[0])[0]):
+    for text in ('<th scope="col">pass@3</th>', repeat_figures(results[0])["run to run"]):
         assert text in page
