@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Interrupted, Policy, SupportsCaching, format_of
+from msgrpo_hub.agent.policy import Interrupted, Policy, format_of
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
@@ -108,7 +108,7 @@ def play_episodes(
     keys = list(episode_keys)
     prompt_of = cache(lambda state, history: build_prompt(game, state, chosen, history))  # many episodes share states
     sessions = getattr(game, "sessions", nullcontext)  # a remote game opens sessions
-    with policy.caching() if isinstance(policy, SupportsCaching) else nullcontext(), sessions():
+    with getattr(policy, "caching", nullcontext)(), sessions():
         starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in keys)}
         live = plays = [Play(game, chosen, seed, member, starts[seed]) for seed, member in keys]
         while live:

@@ -1,4 +1,4 @@
-"""Every command: its help, `--json`, the nearest name after a typing error, and the next command after a success."""
+"""Every command: its help, `--json`, the nearest name for a misspelt one, and the next command after a success."""
 
 from __future__ import annotations
 
@@ -9,10 +9,28 @@ import pytest
 
 from msgrpo_hub.cli import COMMANDS, main, parse
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.suites import hash_of
+from tests.cli.suites import write_suite
+from tests.evaluation.test_methods import seeds
 from tests.training.seed_runs import write_set
 
-LAKE = "FrozenLake-NotSlippery-v1"
+LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
+
+
+PRINTED = {
+    "games": "horizon",
+    f"games {LAKE} {SNAKE}": "task_hash",
+    f"play {LAKE} --player random": "steps",
+    "curves @/seeds": "variants",
+    "eval random silent --suite @/both.toml --output-dir @/runs": "reward",
+    "eval random --suite @/both.toml --output-dir @/runs --estimate --price-in 1": "player",
+    "compare @/runs/random @/runs/greedy": "rewards",
+    "compare @/a @/b --methods": "verdict",
+    "verify @/runs": "problems",
+    "report @/runs": "report",
+    "leaderboard @/runs": "results",
+    "push rollouts @/runs ada/board --dry-run NEW/staged": "folder",
+}
+"""Command → a field of its JSON records."""
 
 
 def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -24,11 +42,13 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of two scripted players on one task, and a set of training seeds."""
+    """Results of scripted players, of several checkpoints and of several training seeds."""
     folder = tmp_path_factory.mktemp("results")
-    (folder / "lake.toml").write_text(f'episodes = 4\n[tasks]\n"{LAKE}" = "{hash_of(LAKE)}"\n')
-    main(["eval", "random", "greedy", "--suite", str(folder / "lake.toml"), "--output-dir", str(folder / "runs")])
+    write_suite(folder / "both.toml", 4, LAKE, SNAKE)
+    main(["eval", "random", "greedy", "--suite", str(folder / "both.toml"), "--output-dir", str(folder / "runs")])
     write_set(folder / "seeds", 3)
+    for name, player in (("a", "random"), ("b", "pocket")):
+        seeds(folder / name, player, 3)
     return folder
 
 
@@ -57,25 +77,17 @@ def test_a_command_with_a_letter_too_many_gets_its_name(command: str) -> None:
 
 
 @pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["text", "JSON"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "games",
-        f"play {LAKE}",
-        "eval random --suite @/lake.toml --output-dir @/runs",
-        "compare @/runs/random @/runs/greedy",
-        "verify @/runs",
-        "report @/runs",
-        "leaderboard @/runs",
-        "curves @/seeds",
-    ],
-)
-def test_a_success_ends_with_the_next_command_on_standard_error(
-    command: str, json_flag: list[str], results: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", PRINTED)
+def test_a_command_prints_its_records_and_on_standard_error_the_next_command(
+    command: str, json_flag: list[str], results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main([*command.replace("@", str(results)).split(), *json_flag])
+    capsys.readouterr()
+    main([*command.replace("@", str(results)).replace("NEW", str(tmp_path)).split(), *json_flag])
     out, err = capsys.readouterr()
-    assert "\nNext: " in err
+    assert ("\nNext: " in err) == ("--methods" not in command)
     assert "Next: " not in out
     if json_flag:
-        assert json.loads(out)
+        printed = json.loads(out)
+        assert PRINTED[command] in (printed[0] if isinstance(printed, list) else printed)
+    else:
+        assert out.strip()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from benchmark.throughput.machine import clock
 from benchmark.throughput.shapes import model_folder
-from msgrpo_hub.agent.policy import Policy, SupportsCaching
+from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import Game, make_game
@@ -107,7 +107,8 @@ class ForcedReply:
 
     def caching(self) -> AbstractContextManager[None]:
         """The cache of the wrapped policy, while episodes are played."""
-        return self.policy.caching() if isinstance(self.policy, SupportsCaching) else nullcontext()
+        caching: AbstractContextManager[None] = getattr(self.policy, "caching", nullcontext)()
+        return caching
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         replies = self.policy.complete(prompts, rngs)

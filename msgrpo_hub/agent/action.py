@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 _THINK = r"(?:\w{1,16}[:|_])?(?:think(?:ing)?|thoughts?|reasoning)(?:[:_]\w{1,16})?"
 _MARKERS = (
@@ -23,8 +24,7 @@ _MARKERS = (
     (r"\[unused16\]", r"\[unused17\]"),  # Pangu
     (r"Here(?:'s| is) my thought process:", r"Here(?:'s| is) my response:"),  # Granite
 )
-"""Opening and closing markers of thoughts, as patterns. The reasoning parsers of vLLM and SGLang and the chat templates of TRL
-name them."""
+"""Opening and closing markers of thoughts, from the reasoning parsers of vLLM and SGLang and the chat templates of TRL."""
 
 _OPENING, _CLOSING = ("|".join(patterns) for patterns in zip(*_MARKERS, strict=True))
 _THOUGHTS = re.compile(f"(?P<open>{_OPENING})|{_CLOSING}", re.IGNORECASE)
@@ -38,23 +38,18 @@ _AROUND = " \t\r\n\v\f\xa0.,;:!\"'`*_#~|()[]{}-–—“”‘’«»。！"
 
 
 def parse_action(text: str, actions: Sequence[str], parts: Sequence[str] = (), *, as_json: bool = False) -> str | None:
-    """The action that a reply chose. Every built-in prompt format reads replies with this function.
+    """The action that a reply chose.
 
-    1. Thoughts, in the markers of any model, are not read. A thought ends at the first closing marker. If the first
-       marker of a reply is a closing one, the prompt opened the thought, and the reply starts inside it. A thought that is not
-       closed extends to the end. The content of `parts` is not read either.
-    2. The first choice in the remaining text counts: the content of `<action>…</action>`, or with
-       `as_json` the string "action" of an object. Objects may have raw newlines, trailing commas and text around them.
+    1. Thoughts, in the markers of any model, are not read, and neither is the content of `parts`. A thought ends at the first
+       closing marker, or at the end of the reply. If the first marker is a closing one, the reply starts inside a thought.
+    2. The first choice in the remaining text counts: the content of `<action>…</action>`, or with `as_json` the string "action"
+       of an object. Objects may have raw newlines, trailing commas and text around them.
     3. Without such a choice the whole remaining text is the choice, so that a bare name is read.
-    4. A choice is an action if it is just an available name. Case, whitespace, quotation marks, punctuation
-       other than a question mark, and angle brackets around the name do not matter: `Down.`, `**down**`, `<Down>` and
-       `<Down>Down</Down>` are Down. A sentence with a name, two different names, and a name that is not available are none.
+    4. A choice is an action if it is just an available name. Case, whitespace, quotation marks, punctuation other than a question
+       mark, and angle brackets around the name do not matter: `Down.`, `**down**`, `<Down>` and `<Down>Down</Down>` are Down. A
+       sentence with a name, two different names, and a name that is not available are none.
 
-    Args:
-        text: the reply. A reply that is cut inside thoughts which the prompt opened must start with their opening marker.
-        actions: the actions of the game.
-        parts: tags of further parts that are not read, such as `plan`.
-        as_json: whether the reply is a JSON object.
+    A reply that is cut inside thoughts which the prompt opened must start with their opening marker.
 
     >>> parse_action("<think>Left? <action>Left</action></think><action> right </action>", ["Left", "Right"])
     'Right'
@@ -126,15 +121,11 @@ def json_strings(text: str) -> dict[str, str]:
     for token in _JSON.finditer(text, max(0, text.find("{"))):
         depth += {"{": 1, "}": -1}.get(token[0], 0)
         if depth == 1 and token["key"] is not None:
-            found.setdefault(token["key"].casefold(), _unescaped(token["value"]))
+            value = token["value"]
+            with suppress(ValueError):  # an escape that JSON does not have
+                value = str(json.loads(f'"{value}"', strict=False))
+            found.setdefault(token["key"].casefold(), value)
     return found
-
-
-def _unescaped(string: str) -> str:
-    try:
-        return str(json.loads(f'"{string}"', strict=False))
-    except ValueError:  # an escape that JSON does not have
-        return string
 
 
 def _named_action(choice: str, actions: Sequence[str]) -> str | None:
@@ -142,10 +133,6 @@ def _named_action(choice: str, actions: Sequence[str]) -> str | None:
     name = choice.strip().casefold()
     if exact := [action for action in actions if action.casefold() == name]:
         return exact[0]
-    names = {_bare(piece) for piece in _FRAME.split(choice)} - {""}
-    named = [action for action in actions if {_bare(action)} == names]
+    names = {piece.strip(_AROUND).casefold() for piece in _FRAME.split(choice)} - {""}
+    named = [action for action in actions if {action.strip(_AROUND).casefold()} == names]
     return named[0] if len(named) == 1 else None
-
-
-def _bare(name: str) -> str:
-    return name.strip(_AROUND).casefold()

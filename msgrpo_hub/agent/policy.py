@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,10 +16,13 @@ from msgrpo_hub.games import Game, base_game, display_name
 
 
 class Policy(Protocol):
-    """Anything that answers prompts."""
+    """Anything that answers prompts.
+
+    A method `caching()` is optional: a context in which equal prompts are computed once and replies do not change.
+    """
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        """One reply per prompt. All randomness of reply i comes from `rngs[i]`, so the batch changes no more than rounding."""
+        """One reply per prompt. All randomness of reply i comes from `rngs[i]`: the batch affects only rounding."""
 
 
 class Interrupted(UserError):  # noqa: N818
@@ -30,14 +32,6 @@ class Interrupted(UserError):  # noqa: N818
         super().__init__(message)
         self.completions = completions
         """One per prompt of the turn, None without a reply."""
-
-
-@runtime_checkable
-class SupportsCaching(Protocol):
-    """A policy that saves work on repeated prompts."""
-
-    def caching(self) -> AbstractContextManager[None]:
-        """A context in which equal prompts are computed once; replies do not change."""
 
 
 def format_of(policy: Policy, chosen: PromptFormat | None = None, default: PromptFormat = THINK_ACTION) -> PromptFormat:
@@ -56,15 +50,13 @@ class ScriptedPolicy:
     choose: Chooser
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        actions = [self.action(prompt.game, prompt.state, rng) for prompt, rng in zip(prompts, rngs, strict=True)]
-        return [Completion(text=reply_with(action, prompt)) for action, prompt in zip(actions, prompts, strict=True)]
+        replies = []
+        for prompt, rng in zip(prompts, rngs, strict=True):
+            action = self.action(prompt.game, prompt.state, rng)
+            replies.append(Completion(text="" if action is None else prompt.prompt_format.reply(action)))
+        return replies
 
     def action(self, game: Game, state: Any, rng: np.random.Generator) -> str | None:
         """The chosen action, by its displayed name; None if the player does not act."""
         action = self.choose(base_game(game), state, rng)
         return None if action is None else display_name(game, action)
-
-
-def reply_with(action: str | None, prompt: Prompt) -> str:
-    """A reply with an action in the format of the prompt; an empty reply without one."""
-    return "" if action is None else prompt.prompt_format.reply(action)

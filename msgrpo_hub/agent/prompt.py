@@ -26,24 +26,15 @@ class Prompt:
 
     @property
     def system(self) -> str:
-        """The first message: the rules."""
         return self.contents[0][1]
 
     @property
     def user(self) -> str:
-        """The last message: the current observation and the request."""
         return self.contents[-1][1]
 
 
 def build_prompt(game: Game, state: Any, prompt_format: PromptFormat = THINK_ACTION, history: Turns = ()) -> Prompt:
-    """The prompt for one state.
-
-    Args:
-        game: the rules.
-        state: the state to observe.
-        prompt_format: makes the messages.
-        history: the last turns (observation, reply text), oldest first, for a format that shows them.
-    """
+    """The prompt for one state; `history` has the last turns (observation, reply text), oldest first."""
     observation = game.observe(state)
     messages = prompt_format.render(game, observation, history)
     contents = tuple((message["role"], message["content"]) for message in messages)

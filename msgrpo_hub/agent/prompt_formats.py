@@ -1,8 +1,7 @@
 """Prompt formats (the T and ψ of the paper's LAP): how a prompt is rendered, and how a reply is written and parsed.
 
-A prompt starts with a system message: [Instructions], [Available Actions], [Rules]. This message is the same at every step of
-a game, so that its tokens are computed once. Then follow past turns, if the format shows any, and the current observation with
-the request for a reply.
+A prompt starts with a system message (instructions, actions, rules). It is the same at every step of a game, so that its tokens
+are computed once. Past turns follow, if the format shows any, then the current observation with the request for a reply.
 """
 
 from __future__ import annotations
@@ -11,14 +10,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from msgrpo_hub.agent.action import json_strings, parse_action, split_thoughts
 from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game, stream
 
-_BARE, _TAGGED = "Answer with one of these lines:\n", "Answer with one of these lines, with its tags:\n"
+_BARE = "Answer with one of these lines:\n"
+_TAGGED = "Answer with one of these lines, with its tags:\n<think>your thought</think>"
 
 
 class Message(TypedDict):
@@ -34,12 +34,11 @@ Turns = Sequence[tuple[str, str]]
 
 def system_text(game: Game) -> str:
     """The constant part of a game's prompt."""
-    rules = "\n".join(game.rules)
-    return f"[Instructions]\n{game.instructions}\n[Available Actions]\n{', '.join(game.actions)}\n[Rules]\n{rules}"
+    actions = ", ".join(game.actions)
+    return "\n".join(["[Instructions]", game.instructions, "[Available Actions]", actions, "[Rules]", *game.rules])
 
 
 def user_text(observation: str, request: str) -> str:
-    """The current observation, then the request."""
     return f"Current Observation:\n{observation}\n{request}"
 
 
@@ -51,38 +50,29 @@ def request_text(request: str, actions: Sequence[str]) -> str:
     <action>Left</action>
     <action>Right</action>
     """
-    lines = [
-        [line.replace("{action}", name) for name in (actions if "{action}" in line else [""])] for line in request.split("\n")
-    ]
-    return "\n".join(line for group in lines for line in group)
+    lines = request.split("\n")
+    return "\n".join(line.replace("{action}", name) for line in lines for name in (actions if "{action}" in line else [""]))
 
 
-class PromptFormat(Protocol):
-    """How prompts are rendered and replies are parsed. Your own format subclasses it and implements the first four members."""
+class PromptFormat:
+    """How prompts are rendered and replies are parsed. Your own format has a `name` and its own `render`, `reply` and `parse`."""
 
-    @property
-    def name(self) -> str:
-        """The name in results; it must differ from the names of the built-in formats."""
+    name: str
+    """The name in results; it must differ from the names of the built-in formats."""
+    history: int = 0
+    """Number of past turns in a prompt; 0 in the paper."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        """The chat messages of a turn; their start must be the same at every step of a game.
-
-        Args:
-            game: the rules.
-            observation: the game's current observation.
-            history: the last turns, oldest first, at most `self.history` of them.
-        """
+        """The chat messages of a turn, with the last `self.history` turns. They start the same at every step of a game."""
+        raise NotImplementedError
 
     def reply(self, action: str) -> str:
         """The shortest reply with an action, as scripted players write it and scoring compares it."""
+        raise NotImplementedError
 
     def parse(self, text: str, actions: Sequence[str]) -> str | None:
         """The action of a reply, or None. It must accept any text without raising."""
-
-    @property
-    def history(self) -> int:
-        """Number of past turns in a prompt; 0 in the paper."""
-        return 0
+        raise NotImplementedError
 
     def thought(self, text: str) -> str | None:  # noqa: ARG002
         """The thoughts in a reply, for replays; None if it has none."""
@@ -90,63 +80,37 @@ class PromptFormat(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggedFormat:
-    """Replies with the action in `<action>` tags, after other tagged parts.
+class TaggedFormat(PromptFormat):
+    """Replies with the action in `<action>` tags after other tagged parts, or in a JSON object.
 
     >>> THINK_ACTION.parse("<think>The goal is below.</think><action>down</action>", ["Left", "Down"])
     'Down'
-    """
-
-    name: str
-    """The name in results."""
-    request: str = f"{_TAGGED}<think>your thought</think><action>{{action}}</action>"
-    """The request after each observation; a line with `{action}` is repeated for each action of the game."""
-    parts: tuple[str, ...] = ()
-    """Tags of the parts before the action that are not read, besides thoughts."""
-    history: int = 0
-    """Number of past turns in a prompt."""
-
-    def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        return conversation(system_text(game), history, observation, request_text(self.request, game.actions))
-
-    def reply(self, action: str) -> str:
-        return f"<action>{action}</action>"
-
-    def parse(self, text: str, actions: Sequence[str]) -> str | None:
-        return parse_action(text, actions, self.parts)
-
-    def thought(self, text: str) -> str | None:
-        thoughts, _ = split_thoughts(text, self.parts)
-        return "\n".join(thoughts) if thoughts else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class JsonFormat:
-    """Replies that are a JSON object.
-
-    >>> JsonFormat(name="json").parse('{"thought": "The goal is below.", "action": "down"}', ["Left", "Down"])
+    >>> PROMPT_FORMATS["json"].parse('{"thought": "The goal is below.", "action": "down"}', ["Left", "Down"])
     'Down'
     """
 
     name: str
-    """The name in results."""
-    request: str = _BARE + '{"thought": "your thought", "action": "{action}"}'
-    """The request after each observation; a line with `{action}` is repeated for each action of the game."""
+    request: str = f"{_TAGGED}<action>{{action}}</action>"
+    """The request after each observation, for `request_text`."""
+    parts: tuple[str, ...] = ()
+    """Tags of the parts before the action that are not read, besides thoughts."""
+    as_json: bool = False
+    """Whether a reply is a JSON object with the fields "thought" and "action"."""
     history: int = 0
-    """Number of past turns in a prompt."""
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
         return conversation(system_text(game), history, observation, request_text(self.request, game.actions))
 
     def reply(self, action: str) -> str:
-        return json.dumps({"action": action}, ensure_ascii=False)
+        return json.dumps({"action": action}, ensure_ascii=False) if self.as_json else f"<action>{action}</action>"
 
     def parse(self, text: str, actions: Sequence[str]) -> str | None:
-        return parse_action(text, actions, as_json=True)
+        return parse_action(text, actions, self.parts, as_json=self.as_json)
 
     def thought(self, text: str) -> str | None:
-        thoughts, answer = split_thoughts(text)
-        return json_strings(answer).get("thought") or ("\n".join(thoughts) if thoughts else None)
+        thoughts, answer = split_thoughts(text, self.parts)
+        written = json_strings(answer).get("thought") if self.as_json else None
+        return written or ("\n".join(thoughts) if thoughts else None)
 
 
 def conversation(system: str, history: Turns, observation: str, request: str) -> list[Message]:
@@ -167,35 +131,25 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
         THINK_ACTION,
         TaggedFormat(name="action-only", request=f"{_BARE}<action>{{action}}</action>"),
         TaggedFormat(
-            name="think-plan-action",
-            request=f"{_TAGGED}<think>your thought</think><plan>your plan</plan><action>{{action}}</action>",
-            parts=("plan",),
+            name="think-plan-action", request=f"{_TAGGED}<plan>your plan</plan><action>{{action}}</action>", parts=("plan",)
         ),
-        JsonFormat(name="json"),
+        TaggedFormat(name="json", request=f'{_BARE}{{"thought": "your thought", "action": "{{action}}"}}', as_json=True),
     )
 }
 """The built-in formats; the authors' later scenarios use `think-plan-action`."""
 
 
 def find_format(name: str, *, may_import: bool = False) -> PromptFormat:
-    """The format of a name.
-
-    Args:
-        name: a built-in format, or `module:object`.
-        may_import: as for `choices.resolve`: True only for a name that the user typed on this machine.
-
-    Raises:
-        UserError: the format does not exist, or cannot be used.
-    """
+    """The format of a name, as `choices.resolve` finds it. Raises `UserError` if it does not exist or cannot be used."""
     prompt_format = resolve("prompt format", name, PROMPT_FORMATS, may_import=may_import)
     if not is_import(name):
         return prompt_format
     members = ("name", "history", "render", "reply", "parse", "thought")
     if missing := [member for member in members if not hasattr(prompt_format, member)]:
         raise UserError(f"the prompt format {name!r} has no {missing[0]}: expected a subclass of msgrpo_hub.agent.PromptFormat")
-    if PROMPT_FORMATS.get(prompt_format.name, prompt_format) != prompt_format:
-        taken = prompt_format.name
-        raise UserError(f"the prompt format {name!r} has the name of a built-in format, {taken!r}: give it another name")
+    own = prompt_format.name
+    if PROMPT_FORMATS.get(own, prompt_format) != prompt_format:
+        raise UserError(f"the prompt format {name!r} has the name of a built-in format, {own!r}: give it another name")
     return prompt_format
 
 

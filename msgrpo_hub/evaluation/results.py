@@ -86,7 +86,7 @@ def load_result(folder: Path) -> Result:
         needed: list[object] = [score.reward for score in scores] + [episode.game_id for episode in episodes]
         if None in [*needed, *chain.from_iterable(of_steps)]:
             raise ValueError("a row has no game, reward, observation or reply")
-        failures = run_files.read_failures(folder / run_files.FAILURES)
+        failures = run_files.read_rows(folder / run_files.FAILURES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise _unreadable(folder, error) from error
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}

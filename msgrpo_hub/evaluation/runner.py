@@ -255,7 +255,7 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     write_json(folder / run_files.RESULTS, summary)
     if summary["complete"]:
         _clear(folder)
-    failures = run_files.read_failures(folder / run_files.FAILURES)
+    failures = run_files.read_rows(folder / run_files.FAILURES)
     parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
     return Result(folder=folder, config=config, summary=summary, **parts)
 

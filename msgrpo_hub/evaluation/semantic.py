@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import reply_with
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
@@ -159,7 +158,8 @@ class Habit:
         for prompt, rng in zip(prompts, rngs, strict=True):
             game = unchanged(base_game(prompt.game))
             choose = SCRIPTED["optimal" if is_solvable(game) else REFERENCE]
-            replies.append(Completion(text=reply_with(choose(game, prompt.state, rng), prompt)))
+            action = choose(game, prompt.state, rng)
+            replies.append(Completion(text="" if action is None else prompt.prompt_format.reply(action)))
         return replies
 
 

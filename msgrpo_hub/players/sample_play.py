@@ -9,7 +9,7 @@ from heapq import nlargest
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy, SupportsCaching
+from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion
@@ -38,7 +38,8 @@ class RecordingPolicy:
         return completions
 
     def caching(self) -> AbstractContextManager[None]:
-        return self.policy.caching() if isinstance(self.policy, SupportsCaching) else nullcontext()
+        caching: AbstractContextManager[None] = getattr(self.policy, "caching", nullcontext)()
+        return caching
 
 
 def scripted_prompts(game: Game, prompt_format: PromptFormat, player: str, seeds: Iterable[int]) -> list[Prompt]:

@@ -41,15 +41,7 @@ def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
 
 
 def read_json(path: Path, expected: str) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Args:
-        path: the file.
-        expected: the expected content, for the message.
-
-    Raises:
-        UserError: the file is missing, damaged, or holds something else.
-    """
+    """The JSON object in a file. Raises `UserError` with the expected content if it is missing, damaged, or something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
@@ -62,21 +54,15 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
 
 @contextmanager
 def disk_errors(path: Path, safe: Callable[[], str], again: str = AGAIN) -> Iterator[None]:
-    """Turns a full, read-only or missing disk into a `UserError`. Errors of files elsewhere pass.
+    """Turns a full, read-only or missing disk under `path` into a `UserError`. Errors of files elsewhere pass.
 
-    Args:
-        path: the folder or file that is written.
-        safe: says, as a clause, which data is safe; called after the error.
-        again: what to do once there is space.
+    `safe()` is called after the error; it says, as a clause, which data is safe. `again` is what to do once there is space.
     """
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if isinstance(error, OSError):
-            number, named = error.errno or 0, error.filename
-        else:  # its text ends in "(os error 28)"
-            found = re.search(r"os error (\d+)", str(error))
-            number, named = int(found[1]) if found else 0, None
+        found = re.search(r"os error (\d+)", str(error))  # in a SafetensorError
+        number, named = getattr(error, "errno", int(found[1]) if found else 0) or 0, getattr(error, "filename", None)
         if number == errno.ENOENT and not path.exists():
             raise UserError(f"cannot write to {str(path)!r}, which is gone: nothing of it is safe; {AGAIN}") from error
         file = Path(os.fsdecode(named)) if isinstance(named, str | bytes | Path) else path

@@ -17,12 +17,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -32,23 +31,12 @@ from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.shards import read_table, write_table
 from msgrpo_hub.storage.tables import rollout_of, scores_of, step_of, step_row
 
-CONFIG, LOG, EPISODES, STEPS, RESULTS, TIMING, FAILURES, LOCK = (
-    "config.lock.json",
-    "episodes.jsonl",
-    "episodes.parquet",
-    "steps.parquet",
-    "results.json",
-    "timing.json",
-    "failures.jsonl",
-    ".lock",
-)
-
+CONFIG, LOG, EPISODES, STEPS = "config.lock.json", "episodes.jsonl", "episodes.parquet", "steps.parquet"
+RESULTS, TIMING, FAILURES, LOCK = "results.json", "timing.json", "failures.jsonl", ".lock"
 TABLES = {"default": EPISODES, "steps": STEPS}
 """Configuration of the dataset → its file in a run."""
 
-
-# ---- the log
-
+_DAMAGED = "is damaged: expected the episodes that `msgrpo eval` wrote; delete it to play them again"
 _HEAD = ("seed", "member", "terminated", "truncated", "success")
 _STEP = ("observation", "action", "status", "legal", "reward", "reply", "finish", "prompt_tokens", "reply_tokens")
 
@@ -74,13 +62,32 @@ def append_failure(path: Path, index: int, episode: Episode) -> None:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def read_failures(path: Path) -> list[dict[str, Any]]:
-    """The failures in the latest session of an incomplete run, as `append_failure` wrote them."""
-    return _whole_rows(path)[0]
+def read_rows(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
+    """The rows of a log before its first incomplete line; `repair` removes the rest from the file."""
+    rows: list[dict[str, Any]] = []
+    whole, lines = 0, path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    for line in lines:
+        try:
+            row = json.loads(line) if line.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            row = None
+        if row is None:
+            break
+        if not isinstance(row, dict) or not isinstance(row.get("index"), int):
+            raise UserError(f"{str(path)!r} {_DAMAGED}")
+        rows.append(row)
+        whole += len(line)
+    if repair and len(rows) < len(lines):
+        os.truncate(path, whole)
+    return rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Log:
+def logged(path: Path) -> set[int]:
+    """The indices of the finished episodes of a log, which another process may be writing. The file is not changed."""
+    return {row["index"] for row in read_rows(path)}
+
+
+class Log(NamedTuple):
     """The content of a log."""
 
     episodes: dict[int, Episode]
@@ -92,53 +99,15 @@ class Log:
 
 def read_log(path: Path, game_id: str) -> Log:
     """The log of a run. An incomplete last line is removed from the file."""
-    rows, whole = _whole_rows(path)
-    if path.exists() and whole < path.stat().st_size:
-        os.truncate(path, whole)
+    rows, episodes = read_rows(path, repair=True), {}
     try:
-        near = [row["near_draws"] for row in rows if "near_draws" in row]
-        episodes = {}
         for row in rows:
             steps = tuple(map(step_of, row["episode"]["steps"]))
             episodes[row["index"]] = Episode(game_id=game_id, **{**row["episode"], "steps": steps})
-        return Log(
-            episodes=episodes,
-            seconds=sum((row["seconds"] for row in rows), 0.0),
-            near_draws=sum(near) if near and len(near) == len(rows) else None,
-        )
+        near = [row["near_draws"] for row in rows if "near_draws" in row]
+        return Log(episodes, sum((row["seconds"] for row in rows), 0.0), sum(near) if near and len(near) == len(rows) else None)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path) from error
-
-
-def logged(path: Path) -> set[int]:
-    """The indices of the finished episodes of a log, which another process may be writing. The file is not changed."""
-    try:
-        return {row["index"] for row in _whole_rows(path)[0]}
-    except (KeyError, TypeError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> UserError:
-    return UserError(f"{str(path)!r} is damaged: expected the episodes that `msgrpo eval` wrote; delete it to play them again")
-
-
-def _whole_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The rows of a log before its first incomplete line, and the size of their lines in bytes."""
-    rows: list[dict[str, Any]] = []
-    whole = 0
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
-        try:
-            row = json.loads(line) if line.endswith(b"\n") else None
-        except (ValueError, RecursionError):
-            row = None
-        if row is None:
-            break
-        rows.append(row)
-        whole += len(line)
-    return rows, whole
-
-
-# ---- the final files
+        raise UserError(f"{str(path)!r} {_DAMAGED}") from error
 
 
 def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
@@ -148,11 +117,11 @@ def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
 
 
 def read_tables(folder: Path) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
-    """The episodes of a run with their scores, equal to those written."""
-    heads, rows = (read_table(folder / name, config).to_pylist() for config, name in TABLES.items())
+    """The episodes of a run with their scores, equal to those written. An episode without steps stays, for `msgrpo verify`."""
+    heads, steps = (read_table(folder / name, config).to_pylist() for config, name in TABLES.items())
     key = itemgetter("index", "member")
-    grouped = {of_episode: list(group) for of_episode, group in groupby(rows, key=key)}
-    steps = [grouped.get(key(head), []) for head in heads]
-    episodes = [rollout_of(head, own).episode for head, own in zip(heads, steps, strict=True)]
-    scored = [scores_of(head, own) for head, own in zip(heads, steps, strict=True)]
+    grouped = {of_episode: list(group) for of_episode, group in groupby(steps, key=key)}
+    rows = [(head, grouped.get(key(head), [])) for head in heads]
+    scored = [scores_of(head, steps) for head, steps in rows]
+    episodes = [rollout_of(head, steps).episode for head, steps in rows]
     return episodes, [of_episode for _, of_episode in scored], [of_steps for of_steps, _ in scored]

@@ -37,23 +37,17 @@ def open_shard(path: Path, columns: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def read_table(path: Path, config: str) -> pa.Table:
-    """The table of a file.
+    """The table of a file of episodes (`default`) or of steps (`steps`).
 
-    Args:
-        path: path of a shard, of a run's episodes.parquet or steps.parquet, or of a training's test_episodes.parquet.
-        config: `default` for episodes, `steps` for steps.
-
-    Raises:
-        UserError: the file is missing, is not Parquet, has other columns, or is too large when unpacked.
+    Raises `UserError` if the file is missing, is not Parquet, has other columns, or is too large when unpacked.
     """
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             if not matches(file.schema_arrow, config):
-                raise UserError(f"{str(path)!r} has other columns: expected those of {FORMAT}, as this package writes them")
-            try:
-                return read_bounded(file, LARGEST)
-            except UserError as error:
-                raise UserError(f"{str(path)!r}: {error}") from error
+                raise UserError(f"it has other columns: expected those of {FORMAT}, as this package writes them")
+            return read_bounded(file, LARGEST)
+    except UserError as error:
+        raise UserError(f"{str(path)!r}: {error}") from error
     except (OSError, pa.ArrowException) as error:
         why = str(error).partition("\n")[0]
         raise UserError(f"{str(path)!r} cannot be read ({why}): expected Parquet in the format {FORMAT}") from error
@@ -62,13 +56,11 @@ def read_table(path: Path, config: str) -> pa.Table:
 def read_bounded(file: pq.ParquetFile, largest: int) -> pa.Table:
     """Reads all rows of a file in batches, because repeated values are compressed: only the unpacked rows tell their size.
 
-    Raises:
-        UserError: they have more than `largest` bytes.
+    Raises `UserError` if they have more than `largest` bytes.
     """
     about = file.metadata
-    chunks = [
-        about.row_group(group).column(column) for group in range(about.num_row_groups) for column in range(about.num_columns)
-    ]
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(about.num_columns)]
     size = sum(max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks)
     most_of_a_row = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
     batches = []
@@ -85,10 +77,9 @@ def read_bounded(file: pq.ParquetFile, largest: int) -> pa.Table:
 
 
 def shards(folder: Path) -> list[tuple[Path, Path]]:
-    """The shards below a folder, as pairs of episodes and steps, sorted by name.
+    """The shards of a dataset or of a run, as pairs of episodes and steps, sorted by name.
 
-    They are in `default/` and `steps/` of a dataset, or of `rollouts/` in the folder of a run. A killed run may leave steps
-    without episodes; these are ignored.
+    A killed run may leave steps without episodes; these are ignored.
     """
     root = next((root for root in (folder, folder / "rollouts") if (root / "default").is_dir()), folder)
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]

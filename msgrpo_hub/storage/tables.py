@@ -1,7 +1,7 @@
 """Episodes ↔ rows of the two tables: one row per episode (`default`) and one per step (`steps`).
 
-Replies, tokens, log-probabilities and advantages are written during play. Columns that follow from the rules (legal and
-optimal actions, regret) are written with an evaluation, and added to training episodes when they are published.
+Play writes replies, tokens, log-probabilities and advantages. An evaluation or a publication adds columns that follow from the
+rules: legal and optimal actions, regret.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ Scores = tuple[Sequence[StepScore], EpisodeScore]
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """An episode with its index, and the data of the update it was played for."""
+    """An episode with its index, and the data of the update it was played for (None in evaluation)."""
 
     episode: Episode
     index: int | None = None
     """Index in its split; None in training."""
     prompt_format: str = THINK_ACTION.name
-    """Name of the prompt format of the play."""
     update: int | None = None
-    """Number of the update; None in evaluation, like all fields below."""
     advantage: float | None = None
     """A_j of the episode in its group."""
     step_advantages: tuple[float, ...] | None = None
@@ -65,9 +63,6 @@ _KEY = ("game", "seed", "member", "update", "index")
 """Columns that match steps to their episode within a file."""
 
 
-# ---- episodes → rows
-
-
 def tables(
     rollouts: Sequence[Rollout], origin: Origin | None = None, scores: Sequence[Scores] | None = None
 ) -> dict[str, pa.Table]:
@@ -85,11 +80,11 @@ def rows_of(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row of an episode, and the rows of its steps."""
     episode = rollout.episode
-    both = {name: getattr(rollout, name) for name in _OF_ROLLOUT} | {"game": episode.game_id, "success": episode.success}
-    name = f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
-    both |= {"seed": episode.seed, "member": episode.member, "episode": name}
-    head = both | {name: getattr(episode, name) for name in ("terminated", "truncated", "error")}
-    head |= {"prompt_format": rollout.prompt_format, "steps": len(episode.steps)} | (_values(origin) if origin else {})
+    both = {name: getattr(rollout, name) for name in _OF_ROLLOUT} | {"game": episode.game_id}
+    both |= {name: getattr(episode, name) for name in ("seed", "member", "success")}
+    both["episode"] = f"{origin.run}-{rollout.update or 0}-{episode.seed}-{episode.member}" if origin else None
+    head = both | {name: getattr(episode, name) for name in _OF_EPISODE} | (_values(origin) if origin else {})
+    head |= {"prompt_format": rollout.prompt_format, "steps": len(episode.steps)}
     steps = [{**both, "turn": turn, **step_row(step)} for turn, step in enumerate(episode.steps)]
     for row, advantage in zip(steps, rollout.step_advantages or [None] * len(steps), strict=True):
         row["advantage"] = advantage
@@ -120,12 +115,8 @@ def step_row(step: Step) -> dict[str, Any]:
 def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:
     """The prompts of an episode that was played in this format."""
     game, steps = make_game(episode.game_id), episode.steps
-    return [
-        prompt_format.render(game, step.observation, past_turns(prompt_format, steps[:turn])) for turn, step in enumerate(steps)
-    ]
-
-
-# ---- rows → episodes
+    histories = [past_turns(prompt_format, steps[:turn]) for turn in range(len(steps))]
+    return [prompt_format.render(game, step.observation, past) for step, past in zip(steps, histories, strict=True)]
 
 
 def read_rollouts(heads: pa.Table, steps: pa.Table) -> list[Rollout]:
@@ -146,9 +137,7 @@ def read_rollouts(heads: pa.Table, steps: pa.Table) -> list[Rollout]:
 
 def rollout_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Rollout:
     """The episode of a row and the rows of its steps. Raises `ValueError` for values that no episode has."""
-    episode = Episode(
-        game_id=head["game"], steps=tuple(step_of(row) for row in steps), **{name: head[name] for name in _OF_EPISODE}
-    )
+    episode = Episode(game_id=head["game"], steps=tuple(map(step_of, steps)), **{name: head[name] for name in _OF_EPISODE})
     advantages = [row["advantage"] for row in steps]
     if any((advantage is None) != (head["advantage"] is None) for advantage in advantages):
         raise ValueError(f"episode {head['seed']}, {head['member']} has advantages for only some of its steps")
@@ -167,10 +156,8 @@ def step_of(row: Mapping[str, Any]) -> Step:
     ids: dict[str, Any] = {name: tuple(row.get(name, ())) for name in _TOKENS}
     read, written = row["prompt_tokens"], row["reply_tokens"]
     usage = None if ids["prompt_ids"] or read is None or written is None else (int(read), int(written))
-    return Step(
-        **{name: row[name] for name in _OF_STEP},
-        completion=Completion(text=row["reply"], finish=row["finish"], usage=usage, **ids),
-    )
+    completion = Completion(text=row["reply"], finish=row["finish"], usage=usage, **ids)
+    return Step(completion=completion, **{name: row[name] for name in _OF_STEP})
 
 
 def origin_of(head: Mapping[str, Any]) -> Origin | None:

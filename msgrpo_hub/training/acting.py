@@ -256,7 +256,7 @@ class Teacher:
         """Whether the model's thoughts are used."""
         wanted = self.prompt_format
         asks = wanted.name != "action-only" and type(wanted).thought is not PromptFormat.thought
-        return not self.thoughts and asks and getattr(wanted, "parts", None) != ()
+        return not self.thoughts and asks and (getattr(wanted, "parts", None) != () or getattr(wanted, "as_json", False))
 
     @cached_property
     def end(self) -> int:

@@ -1,4 +1,4 @@
-"""Which action a reply chose: a table of real reply shapes, and what no text can make the parser do."""
+"""Reading replies: a table of shapes of real replies, and properties that hold for every text."""
 
 from __future__ import annotations
 
@@ -16,81 +16,64 @@ actions = st.sampled_from(ACTIONS)
 blanks = st.text(" \t\n\r", max_size=4)
 cases = st.sampled_from([str, str.lower, str.upper, str.swapcase])
 
-TAGGED = [
-    ("<action>Left</action>", "Left"),
-    ("<action>\n  lEfT \n</action>", "Left"),
-    ("<ACTION>Up</ACTION>", "Up"),
-    ("I go down.\n<action>Down</action>\nDone.", "Down"),
-    ("```xml\n<action>Down</action>\n```", "Down"),
-    ("<action>Left</action><action>Right</action>", "Left"),
-    ("<action>Left.</action>", "Left"),
-    ('<action>"Left"</action>', "Left"),
-    ("<action><Left></action>", "Left"),
-    ("<action></action>", None),
-    ("<action>go Left</action>", None),
-    ("<action>Left, Right</action>", None),
-    ("<action>Left?</action>", None),
-    ("<action>Jump</action><action>Left</action>", None),
-    ("<action>one available action</action>", None),
-]
-BARE = [
-    ("Left", "Left"),
-    ("  right\n", "Right"),
-    ("Down.", "Down"),
-    ('"Down"', "Down"),
-    ("**Down**", "Down"),
-    ("`Down`", "Down"),
-    ("- Down", "Down"),
-    ("Right!", "Right"),
-    ("<Down>", "Down"),
-    ("<Down/>", "Down"),
-    ("<Left>Left</Left>", "Left"),
-    ("<action>Left", "Left"),  # a server that stops at "</action>" leaves it out
-    ("Left</action>", "Left"),
-    ("<answer>Down</answer>", "Down"),
-    ("<|START_RESPONSE|>Down<|END_RESPONSE|>", "Down"),
-    ("", None),
-    ("Up?", None),
-    ("I go Left.", None),
-    ("Go up and Down.", None),
-    ("Left, Right", None),
-    ("<up>Down</up>", None),
-    ("<Left>one available action</Left>", None),
-    ("Leftone", None),
-    ("Left one available action", None),
-    ("Jump", None),
-]
-CYCLES = [
-    ("<think>Up?</think><action>Down</action>", "Down"),
-    ("<think>Up?</think>Down", "Down"),
-    ("<think><action>Left</action></think><action>Right</action>", "Right"),
-    ("perhaps <action>Left</action></think><action>Right</action>", "Right"),  # the prompt opened the thought
-    ("perhaps left</think>\n\nRight.", "Right"),
-    ("<think>I might go <action>Left</action>", None),  # cut
-    ("<think>Left", None),
-    ("<think>", None),
-    ("<think>Left</think>", None),
-    ("<think><action>Left</action></think>", None),
-    ("<think>a</think><action>Left</action><think>b</think><action>Right</action>", "Left"),
-    ("a</think><action>Left</action><think>b</think><action>Right</action>", "Left"),
-    ("<think>a</think><action>Left</action><think>and then", "Left"),
-    ("<action>Left</action><think>and then <action>Right</action>", "Left"),
-    ("<think>a</think><think>b</think><action>Left</action>", "Left"),
-    ("<think>I must write <think> first.</think><action>Left</action>", "Left"),
-    ("<think>a</think></think><action>Left</action>", "Left"),
-    ("<think>a</think>I go on.<think>b</think>Left", None),
-    ("<Think>a</THINK><action>Left</action>", "Left"),
-    ("Le<think>a</think>ft", None),
-]
+READ: dict[str | None, list[str]] = {
+    "Left": [
+        *("<action>Left</action>", "<action>\n  lEfT \n</action>", "<action>Left</action><action>Right</action>"),
+        *("<action>Left.</action>", '<action>"Left"</action>', "<action><Left></action>", "<Left>Left</Left>", "Left"),
+        *("<action>Left", "Left</action>"),  # a server that stops at a tag leaves it out
+        *("<think>a</think><action>Left</action><think>b</think><action>Right</action>", "<Think>a</THINK><action>Left</action>"),
+        *("a</think><action>Left</action><think>b</think><action>Right</action>", "<think>a</think><think>b</think>Left"),
+        *("<think>a</think><action>Left</action><think>and then", "<action>Left</action><think>then <action>Right</action>"),
+        *("<think>I must write <think> first.</think><action>Left</action>", "<think>a</think></think><action>Left</action>"),
+    ],
+    "Down": [
+        *(
+            "I go down.\n<action>Down</action>\nDone.",
+            "```xml\n<action>Down</action>\n```",
+            "Down.",
+            '"Down"',
+            "**Down**",
+            "`Down`",
+        ),
+        *("- Down", "<Down>", "<Down/>", "<answer>Down</answer>", "<|START_RESPONSE|>Down<|END_RESPONSE|>"),
+        *("<think>Up?</think><action>Down</action>", "<think>Up?</think>Down"),
+    ],
+    "Right": [
+        *("  right\n", "Right!", "<think><action>Left</action></think><action>Right</action>"),
+        *(
+            "perhaps <action>Left</action></think><action>Right</action>",
+            "perhaps left</think>\n\nRight.",
+        ),  # opened by the prompt
+    ],
+    "Up": ["<ACTION>Up</ACTION>"],
+    None: [
+        *("<action></action>", "<action>go Left</action>", "<action>Left, Right</action>", "<action>Left?</action>"),
+        *("<action>Jump</action><action>Left</action>", "<action>one available action</action>", "", "Up?", "I go Left."),
+        *("Go up and Down.", "Left, Right", "<up>Down</up>", "<Left>one available action</Left>", "Leftone", "Jump"),
+        *("Left one available action", "<think>I might go <action>Left</action>", "<think>Left", "<think>"),
+        *("<think>Left</think>", "<think><action>Left</action></think>", "<think>a</think>I go on.<think>b</think>Left"),
+        "Le<think>a</think>ft",
+    ],
+}
+"""Action → replies that chose it."""
+
+READ_AS_JSON: dict[str | None, list[str]] = {
+    "Left": [
+        *('{"action": "Left"}', '{"thought": "a\nb", "action": "Left"}', '{"thought": "a \\x b", "action": "Left"}'),
+        *('{"thought": "say \\"action\\": \\"Up\\"", "action": "Left"}', '{"action": "Left",}', '{"Action": "Left."}'),
+        *('Sure!\n```json\n{"action": "Left"}\n```\nI go left.', '<think>{"action": "Up"}</think>{"action": "Left"}'),
+        *('{"action": "Left"} {"action": "Right"}', '[{"action": "Left"}]', '{"why": {"action": "Up"}, "action": "Left"}'),
+        *('{"action": "Left", "thought": "It is', '"Left"', "Left.", "<action>Left"),
+    ],
+    "Right": ['{"thought": "Left?", "action": "right"}'],
+    None: [
+        *('{"thought": "I go left', '{"action": "Left', '{"action": ["Left"]}', '{"action": 1, "turn": "Left"}'),
+        *('{"action": null}', '{"action": "one available action"}', '{"action": "Left or Right"}', "{}"),
+    ],
+}
 MARKERS = [
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),
-    ("<mm:think>", "</mm:think>"),
-    ("<longcat_think>", "</longcat_think>"),
-    ("<think:opensource>", "</think:opensource>"),
+    *((f"<{tag}>", f"</{tag}>") for tag in ("think", "thinking", "thought", "reasoning", "seed:think", "mm:think")),
+    *((f"<{tag}>", f"</{tag}>") for tag in ("longcat_think", "think:opensource")),
     ("[THINK]", "[/THINK]"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
     ("<|channel|>analysis", "assistant<|channel|>final"),
@@ -107,40 +90,14 @@ MARKERS = [
     ("[unused16]", "[unused17]"),
     ("Here is my thought process:", "Here is my response:"),
 ]
-JSON = [
-    ('{"action": "Left"}', "Left"),
-    ('{"thought": "Left?", "action": "right"}', "Right"),
-    ('{"thought": "a\nb", "action": "Left"}', "Left"),
-    ('{"thought": "say \\"action\\": \\"Up\\"", "action": "Left"}', "Left"),
-    ('{"thought": "a \\x b", "action": "Left"}', "Left"),
-    ('{"action": "Left",}', "Left"),
-    ('Sure!\n```json\n{"action": "Left"}\n```\nI go left.', "Left"),
-    ('<think>{"action": "Up"}</think>{"action": "Left"}', "Left"),
-    ('{"action": "Left"} {"action": "Right"}', "Left"),
-    ('[{"action": "Left"}]', "Left"),
-    ('{"Action": "Left."}', "Left"),
-    ('{"action": "Left", "thought": "It is', "Left"),  # cut after the action
-    ('{"why": {"action": "Up"}, "action": "Left"}', "Left"),
-    ('"Left"', "Left"),
-    ("Left.", "Left"),
-    ('{"thought": "I go left', None),
-    ('{"action": "Left', None),
-    ('{"action": ["Left"]}', None),
-    ('{"action": 1, "turn": "Left"}', None),
-    ('{"action": null}', None),
-    ('{"action": "one available action"}', None),
-    ('{"action": "Left or Right"}', None),
-    ("{}", None),
-    ("<action>Left", "Left"),
-]
 
 
-@pytest.mark.parametrize(("text", "action"), [*TAGGED, *BARE, *CYCLES])
+@pytest.mark.parametrize(("action", "text"), [(action, text) for action, texts in READ.items() for text in texts])
 def test_a_reply_is_read_as_the_specification_says(text: str, action: str | None) -> None:
     assert parse_action(text, ACTIONS) == action
 
 
-@pytest.mark.parametrize(("text", "action"), JSON)
+@pytest.mark.parametrize(("action", "text"), [(action, text) for action, texts in READ_AS_JSON.items() for text in texts])
 def test_a_json_reply_is_read_as_the_specification_says(text: str, action: str | None) -> None:
     assert parse_action(text, ACTIONS, as_json=True) == action
 

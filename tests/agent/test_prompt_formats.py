@@ -1,4 +1,4 @@
-"""One contract for every prompt format on every game, and the words of think-action."""
+"""One contract for every prompt format on every game, and the text of think-action."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from msgrpo_hub.agent import Policy, Prompt, PromptFormat, ScriptedPolicy, build_prompt
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, TaggedFormat, find_format, format_hash
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, TaggedFormat, find_format, format_hash, request_text
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, Game, make_game, stream
@@ -56,6 +54,35 @@ def test_a_reply_that_names_an_action_parses_to_it(prompt_format: PromptFormat, 
         assert prompt_format.parse(f"<think>{reply}", game.actions) is None
 
 
+@every_game
+def test_a_prompt_has_instructions_actions_and_rules_then_the_observation_and_the_request(game: Game) -> None:
+    state = game.initial_state(stream(0, "initial_state"))
+    prompt, request = build_prompt(game, state), request_text(THINK_ACTION.request, game.actions)
+    head = ["[Instructions]", game.instructions, "[Available Actions]", "Left, Down, Right, Up", "[Rules]", *game.rules]
+    assert prompt.system.split("\n") == head
+    assert prompt.user == f"Current Observation:\n{game.observe(state)}\n{request}"
+
+
+@pytest.mark.parametrize("game", [game for game in GAMES.values() if not getattr(game, "exactly", False)], ids=lambda g: g.id)
+def test_states_that_look_alike_give_equal_prompts_so_that_one_reply_can_serve_both(game: Game) -> None:
+    state = game.initial_state(stream(0, "initial_state"))
+    later = replace(state, turn=3)
+    assert state != later
+    assert build_prompt(game, state) == build_prompt(game, later)
+    assert hash(build_prompt(game, state)) == hash(build_prompt(game, later))
+
+
+def test_past_turns_are_not_in_the_prompt() -> None:
+    game = replace(make_game(LAKE.id), frozen_probability=1.0)  # type: ignore[type-var]
+    ends, rng = [], np.random.default_rng(0)
+    for way in (("Right", "Down"), ("Down", "Right")):  # both end in the same place
+        state = game.initial_state(stream(0, "initial_state"))
+        for action in way:
+            state = game.step(state, action, rng).state
+        ends.append(build_prompt(game, state).messages)
+    assert ends[0] == ends[1]
+
+
 @every_format
 @every_game
 def test_the_rules_are_a_common_beginning_of_all_prompts_of_a_game(prompt_format: PromptFormat, game: Game) -> None:
@@ -77,38 +104,6 @@ def test_a_prompt_lists_the_possible_replies_and_the_format_reads_them(prompt_fo
     assert [prompt_format.parse(reply, game.actions) for reply in replies] == list(game.actions)
     thoughts = {"action-only": None, "think-plan-action": "your thought\nyour plan"}
     assert {prompt_format.thought(reply) for reply in replies} == {thoughts.get(prompt_format.name, "your thought")}
-
-
-TAGS = [f"<{end}{tag}>" for tag in ("think", "plan", "action") for end in ("", "/")]
-PIECES = [*TAGS, "Left", '{"action": ', '"Left"', "}", "[", "\x00", "\ud800"]
-TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
-
-
-@every_format
-@given(text=TEXTS)
-def test_parsing_never_raises_and_gives_an_available_action_or_none(prompt_format: PromptFormat, text: str) -> None:
-    assert prompt_format.parse(text, LAKE.actions) in (*LAKE.actions, None)
-    assert isinstance(prompt_format.thought(text), str | None)
-
-
-HOSTILE = ["[" * 200_000, '{"action":' * 200_000, "<action>" * 200_000, '{"action": [1]}', '{"action": null}', "{}"]
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
-@every_format
-def test_a_hostile_reply_is_no_action(prompt_format: PromptFormat, text: str) -> None:
-    assert prompt_format.parse(text, LAKE.actions) is None
-
-
-def test_a_plan_may_mention_an_action_that_is_not_taken() -> None:
-    plan = PROMPT_FORMATS["think-plan-action"]
-    text = "<think>Go?</think><plan>first <action>Left</action></plan><action>Down</action>"
-    assert plan.parse(text, LAKE.actions) == "Down"
-    assert plan.parse("<plan><action>Left</action>", LAKE.actions) is None
-    assert THINK_ACTION.parse(text, LAKE.actions) == "Left"
-
-
-# ---- the words of think-action
 
 
 def test_without_a_choice_everybody_plays_think_action() -> None:
@@ -138,7 +133,7 @@ def test_a_history_changes_prompts_and_not_the_play_of_who_does_not_read_it() ->
     assert plain == remembering
 
 
-# ---- a format of one's own
+# ---- own formats
 
 OWN = """
 from msgrpo_hub.agent import PromptFormat
@@ -176,7 +171,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own")
-def test_a_format_of_ones_own_plays() -> None:
+def test_an_own_format_plays() -> None:
     terse = find_format("my_formats:Terse", may_import=True)
     [episode] = play_episodes(LAKE, ScriptedPolicy(choose_random_safe), [(0, 0)], prompt_format=terse)
     assert [step.completion.text for step in episode.steps] == [step.action for step in episode.steps]

@@ -1,4 +1,4 @@
-"""A folder with what bad commands name, and a command that runs in this process."""
+"""A folder with models, suites and configurations for wrong commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.cli.suites import run as run
 
 @pytest.fixture(scope="session")
 def place(tiny_model: Path, finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the bad inputs below name."""
     folder = tmp_path_factory.mktemp("place")
     shutil.copytree(tiny_model, folder / "base")
     shutil.copytree(finished_run, folder / "run")

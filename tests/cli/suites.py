@@ -1,9 +1,10 @@
-"""Suites of a moment, and a command that runs in this process."""
+"""Short suites, and the `msgrpo` command in this process."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,13 @@ def write_suite(file: Path, episodes: int, *tasks: str) -> Path:
     return file
 
 
+@dataclass(frozen=True)
 class Ended:
-    """What a command left behind."""
+    """The exit status and the output of a command."""
 
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
+    code: int
+    out: str
+    err: str
 
     @property
     def said(self) -> list[str]:

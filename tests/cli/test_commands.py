@@ -1,8 +1,9 @@
-"""Every command: data goes to standard output, progress to standard error, and equal commands say the same."""
+"""Commands in processes: data on standard output, progress on standard error, equal output from equal commands."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,21 @@ from pathlib import Path
 import pytest
 
 from msgrpo_hub.games import GAMES, episode_seed
+from tests.cli.suites import Run
 from tests.command import Command
 from tests.files import hashes
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
-# ---- output
+PUSHED: dict[str, set[str]] = {
+    "adapter": {"--message", "--base", "--rollouts"},
+    "rollouts": {"--message"},
+    "results": {"--message"},
+    "base": set(),
+    "space": {"--adapter", "--hardware"},
+    "env": {"--game"},
+}
+"""Kind of repository → the flags of `msgrpo push` that only some kinds take."""
 
 
 def test_games_as_json_are_all_games(msgrpo: Command) -> None:
@@ -60,7 +70,7 @@ def test_training_puts_data_on_stdout_and_progress_on_stderr(msgrpo: Command, fl
     assert "training" not in ended.out.replace("seconds_training", "")
 
 
-def test_a_finished_run_is_told_again_without_training(msgrpo: Command, finished_run: Path) -> None:
+def test_a_finished_run_is_shown_again_without_training(msgrpo: Command, finished_run: Path) -> None:
     before = hashes(finished_run)
     again = msgrpo("train", "--resume", "--output-dir", finished_run)
     assert again.code == 0
@@ -76,3 +86,17 @@ def test_every_command_is_the_same_as_a_module_and_as_a_script() -> None:
     one, two = (subprocess.run([*command, "play", LAKE, "--seed", "5"], capture_output=True, text=True) for command in commands)
     assert one.returncode == two.returncode == 0
     assert one.stdout == two.stdout != ""
+
+
+@pytest.mark.parametrize("kind", PUSHED)
+def test_the_help_of_a_kind_shows_its_own_flags_and_those_of_every_kind(run: Run, kind: str) -> None:
+    shown = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", run("push", kind, "--help").out, re.MULTILINE))
+    every = {"--help", "--private", "--public", "--revision", "--create-pr", "--dry-run", "--json"}
+    assert shown == every | PUSHED[kind]
+
+
+@pytest.mark.parametrize("command", ["base ada", "space ../demo", "adapter run ada/x --rollouts x", "rollouts . x/"])
+def test_a_name_is_checked_before_a_push_is_announced(run: Run, command: str) -> None:
+    ended = run("push", *command.split())
+    assert (ended.code, len(ended.err.splitlines())) == (2, 1)
+    assert "is not a repository name: expected USER/NAME" in ended.err

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, JsonFormat, Message, PromptFormat, Turns, find_format
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Message, PromptFormat, Turns, find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, make_game
@@ -43,7 +43,7 @@ def config(tiny_model: Path) -> TrainConfig:
 
 @pytest.mark.parametrize("prompt_format", PROMPT_FORMATS.values(), ids=PROMPT_FORMATS)
 def test_a_teacher_keeps_what_was_thought_and_exchanges_the_action(prompt_format: PromptFormat) -> None:
-    if isinstance(prompt_format, JsonFormat):
+    if prompt_format.name == "json":
         own = '{"thought": "Left, not Left of left", "action": "Left"}'
     else:
         thoughts = "".join(f"<{tag}>Left, or Down?</{tag}>" for tag in getattr(prompt_format, "parts", ()))

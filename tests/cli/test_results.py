@@ -1,0 +1,163 @@
+"""`verify`, `compare` and `report` on stored results: sound, tampered with, and damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from msgrpo_hub.cli import main
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.evaluation.verify import verify
+from tests.cli.suites import FIRM, SNAKE, Run, write_suite
+from tests.files import once
+
+
+def evaluated(factory: pytest.TempPathFactory, name: str, episodes: int, *tasks: str) -> Path:
+    """Runs of the players `random` and `greedy`. Copy them before a change."""
+
+    def play(folder: Path) -> None:
+        folder.mkdir()
+        suite = write_suite(folder / "suite.toml", episodes, *tasks)
+        main(["eval", "random", "greedy", "--suite", str(suite), "--output-dir", str(folder / "runs")])
+
+    return once(factory, name, play) / "runs"
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return evaluated(tmp_path_factory, "played", 30, FIRM, SNAKE)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return evaluated(tmp_path_factory, "played-to-damage", 4, FIRM)
+
+
+def test_verify_passes_sound_results_and_names_changed_ones(run: Run, played: Path, tmp_path: Path) -> None:
+    fine = run("verify", played)
+    assert fine.code == 0
+    assert [line.split()[:3] for line in fine.out.splitlines()[::2]] == [["ok", "30", "episodes"]] * 4
+    left_open = {line.strip() for line in fine.out.splitlines()[1::2]}
+    assert [line.startswith("number of episodes not checked: ") for line in left_open] == [True]
+    assert fine.said == ["not checked: who gave the replies", f"Next: msgrpo report {played}"]
+    tampered = shutil.copytree(played, tmp_path / "tampered")
+    file = next(path for path in sorted(tampered.rglob("results.json")) if FIRM in path.parts and "random" in path.parts)
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values | {"success": values["success"] | {"mean": 1.0}}))
+    wrong = run("verify", tampered)
+    assert wrong.code == 2
+    assert wrong.said == ["error: 1 of 4 runs do not agree with the rules: do not trust these results"]
+    assert f"WRONG     30 episodes  random · {FIRM}\n      the summary does not follow from the episodes\n" in wrong.out
+    assert wrong.out.count("ok ") == 3
+    as_json = run("verify", tampered, "--json")
+    assert (as_json.code, [bool(row["problems"]) for row in json.loads(as_json.out)].count(True)) == (2, 1)
+
+
+def test_compare_shows_a_verdict_in_words_and_in_json(run: Run, played: Path) -> None:
+    text = run("compare", played / "random", played / "greedy")
+    assert text.code == 0
+    assert "second minus first" in text.out
+    assert text.said == [f"Next: msgrpo report {played}"]
+    rows = json.loads(run("compare", played / "random", played / "greedy", "--json").out)
+    assert [row["task"] for row in rows] == [FIRM, SNAKE]
+    for figures in (row[score] for row in rows for score in ("rewards", "success")):
+        assert figures["verdict"] in ("better", "worse", "inconclusive")
+        assert figures["n"] == 30
+        assert figures["interval"]["low"] <= figures["difference"] <= figures["interval"]["high"]
+    assert rows[0]["rewards"]["verdict"] == "better"
+
+
+def test_comparing_a_folder_of_two_players_says_what_to_do(run: Run, played: Path) -> None:
+    ended = run("compare", played, played / "greedy", "--json")
+    assert (ended.code, ended.out) == (2, "")
+    [line] = ended.said
+    words = f"two runs of {FIRM}: .*greedy.* and .*random.*; expected one; give the folder of one player or one run"
+    assert re.search(words, line)
+
+
+# ---- damage
+
+FILES = ("config.lock.json", "results.json", "episodes.parquet", "steps.parquet")
+COMMANDS = ("compare @/random @/greedy", "report @", "verify @")
+"""Commands that read the damaged run of `random` and the sound run of `greedy`."""
+
+CONTENT = {
+    "empty": b"",
+    "bytes": b"\xff\xfe\0\1" * 9,
+    "a list": b"[]",
+    "null": b"null",
+    "an empty object": b"{}",
+    "brackets": b"[" * 99_999,
+    "a number of 5,000 digits": b'{"episodes": ' + b"9" * 5_000 + b"}",
+}
+TABLE: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "no rows": lambda table: table.slice(0, 0),
+    "half the rows": lambda table: table.slice(0, len(table) // 2),
+    "a column less": lambda table: table.drop_columns([table.column_names[-1]]),
+    "rewards of text": lambda table: rewards(table, ["x"] * len(table)),
+    "no rewards": lambda table: rewards(table, pa.nulls(len(table), pa.float64())),
+}
+DAMAGE = [(name, damage) for name in FILES for damage in ("missing", "truncated", *CONTENT)]
+DAMAGE += [(name, damage) for name in FILES[2:] for damage in TABLE]
+
+
+def rewards(table: pa.Table, values: object) -> pa.Table:
+    return table.set_column(table.column_names.index("reward"), "reward", pa.array(values))
+
+
+def test_the_commands_read_undamaged_results(run: Run, short: Path, tmp_path: Path) -> None:
+    shutil.copytree(short, tmp_path / "runs")
+    for command in COMMANDS:
+        assert run(*command.replace("@", str(tmp_path / "runs")).split()).code == 0
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE)
+def test_a_damaged_file_is_one_line(run: Run, short: Path, tmp_path: Path, name: str, damage: str) -> None:
+    shutil.copytree(short, tmp_path / "runs")
+    [file] = (tmp_path / "runs" / "random").rglob(name)
+    if damage in TABLE:
+        pq.write_table(TABLE[damage](pq.read_table(file)), file)
+    elif damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(CONTENT.get(damage, file.read_bytes()[:-20]))
+    for command in COMMANDS:
+        ended = run(*command.replace("@", str(tmp_path / "runs")).split())
+        assert (ended.code, len(ended.said)) == (2, 1), (command, ended.out, ended.err)
+        assert ended.said[0].startswith("error: "), command
+        assert command == "verify @" or ended.out == "", command
+    assert not (tmp_path / "runs" / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", FILES[:2])
+def test_a_value_that_is_missing_or_of_another_type_is_one_line(short: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(short / "random", tmp_path / "run")
+    [file] = (tmp_path / "run").rglob(name)
+    values = json.loads(file.read_text())
+    for key in values.keys() - {"prompt_format", "prompt_format_hash", "run"}:  # optional, or not read
+        others = {k: v for k, v in values.items() if k != key}
+        for changed in ({**others, key: [1]}, *([others] if key != "decisions" else [])):  # missing decisions are counted
+            file.write_text(json.dumps(changed))
+            with pytest.raises(UserError, match=r"^no readable run in .*expected the files that `msgrpo eval` writes$"):
+                find_results(tmp_path)
+            [row] = verify(tmp_path)
+            assert row["problems"], (key, changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [(FILES[0], "episodes", 0), (FILES[0], "episodes", 10**7), (FILES[1], "steps", True)]
+)
+def test_a_number_that_no_run_has_is_one_line(name: str, key: str, value: object, short: Path, tmp_path: Path) -> None:
+    shutil.copytree(short / "random", tmp_path / "run")
+    [file] = (tmp_path / "run").rglob(name)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(UserError, match=f"{key} is {value}, expected "):
+        find_results(tmp_path)
