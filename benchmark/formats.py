@@ -50,12 +50,12 @@ def stored() -> dict[str, Any]:
 
 def run(folder: Path) -> None:
     """Plays every cell of a model that is not stored."""
-    model = LanguageModel.from_pretrained(str(folder))
+    model, done = LanguageModel.from_pretrained(str(folder)), stored()["episodes"]
     for prompt_format in PROMPT_FORMATS.values():
         limited = replace(model, max_new_tokens=token_limit(prompt_format.name))
         for game_id, count in EPISODES.items():
             cell: dict[str, Any] = {"model": folder.name, "format": prompt_format.name, "game": game_id}
-            if not any(cell.items() <= row.items() for row in stored()["episodes"]):
+            if not any(cell.items() <= row.items() for row in done):
                 store(folder, [{**cell, **row} for row in episodes(limited, prompt_format, game_id, count)])
 
 
@@ -97,7 +97,8 @@ def table() -> str:
 
 def share(count: int, of: int) -> str:
     """A share with its 95 % interval."""
-    return f"{count / of:.2f} [{', '.join(f'{end:.2f}' for end in (wilson(count, of).low, wilson(count, of).high))}]"
+    interval = wilson(count, of)
+    return f"{count / of:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Assembles the pages of the site in a folder: the guide as it is, and the pages that the project itself makes.
+"""Assembles the pages of the site in a folder: the guide, and pages made from the project's other files.
 
 `python docs/assemble.py build` writes build/docs and build/zensical.toml; `make docs` does it and then builds build/site.
 The reference, the page with one line per file, the examples and the results are made here each time, so none can go stale.
@@ -23,7 +23,6 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "docs/releasing.md": "releasing.md",
     "benchmark/README.md": "results/benchmark.md",
     "benchmark/experiments/README.md": "results/experiments.md",
     **{
@@ -45,7 +44,7 @@ FOLDERS = {
     "examples": "guide/examples.md",
     "benchmark/throughput/results": "results/throughput-measured.md",
 }
-"""Folders that a page stands for."""
+"""Folder → the page to which links to it lead."""
 
 PICTURES = {".png", ".svg"}
 
@@ -63,31 +62,7 @@ def main(build: Path) -> None:
         (docs / page).parent.mkdir(parents=True, exist_ok=True)
         (docs / page).write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site.css", docs / "site.css")
-    if broken := broken_links(docs):
-        raise SystemExit("\n".join(["links that lead nowhere:", *broken]))
     (build / "zensical.toml").write_text(tomli_w.dumps(configuration()), encoding="utf-8")
-
-
-def broken_links(docs: Path) -> list[str]:
-    """Relative links without a file, or without a heading of that name. The reference has its headings from the docstrings."""
-    texts = {path: _FENCE.sub("", path.read_text(encoding="utf-8")) for path in sorted(docs.rglob("*.md"))}
-    headings = {path: {slug(line) for line in re.findall(r"^#+ (.+)$", text, re.MULTILINE)} for path, text in texts.items()}
-    broken = []
-    for page, text in texts.items():
-        for _, _, target in _LINK.findall(text):
-            path, _, anchor = target.partition("#")
-            place = (page.parent / path).resolve() if path else page
-            checked = place in headings and "reference" not in place.parts
-            if not re.match(r"[a-z]+:", target) and (
-                not place.exists() or (anchor and checked and anchor not in headings[place])
-            ):
-                broken.append(f"{page.relative_to(docs)}: {target}")
-    return broken
-
-
-def slug(heading: str) -> str:
-    """The anchor of a heading."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
 
 
 def page_text(source: str, docs: Path) -> str:
@@ -97,7 +72,7 @@ def page_text(source: str, docs: Path) -> str:
 
 
 def rewrite_links(text: str, source: str, page: str, docs: Path) -> str:
-    """Text whose relative links, outside code blocks, lead from `page` to where the site has what they name."""
+    """Rewrites the relative links outside code blocks so that they lead from `page` to their targets on the site."""
 
     def rewritten(match: re.Match[str]) -> str:
         mark, label, target = match.groups()
@@ -138,7 +113,7 @@ def anchor_of(heading: str) -> str:
 
 
 def generated_pages(docs: Path) -> dict[str, str]:
-    """Page → text of what is made from the sources: reference, one line per file, examples."""
+    """Page → text of the pages made from the sources: reference, one line per file, examples."""
     pages = {f"reference/{room}.md": room_page(room) for room in rooms()}
     return pages | {"reference/files.md": files_page(), "guide/examples.md": examples_page(docs)}
 

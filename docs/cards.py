@@ -1,8 +1,7 @@
-"""The example cards, and what the README shows of their run: `python docs/cards.py` makes them of what is stored.
+"""The example cards, and the README's table of their run: `python docs/cards.py` makes them from stored files.
 
 `python docs/cards.py RUN` first stores another run, a finished one of `msgrpo train --preset quickstart` whose adapter is the
-built-in `lake`, and plays the episodes of the other cards anew. Nothing that a page says of the run is typed by hand, and a test
-compares.
+built-in `lake`, and plays the episodes of the other cards again. A test compares the pages with the stored run.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ PLAYERS, EPISODES = ("random", "pocket", "lake"), 60
 BASE = Base(
     repo_id="ada/pocket", commit="0123456789abcdef0123456789abcdef01234567", license={"license": "apache-2.0"}, built_in=True
 )
-PAGES = ("README.md", "docs/guide/quickstart.md")
 _BLOCK = re.compile(r"(<!-- the end of its output: python docs/cards.py -->\n```\n).*?(```\n)", re.DOTALL)
 
 
@@ -62,7 +60,7 @@ def main(arguments: list[str]) -> None:
 
 
 def rendered() -> dict[Path, str]:
-    """File → its content, of every file that this script makes of what is stored."""
+    """Path → content of every file that this script makes."""
     run = read_run(RUN.path)
     config = public_config(run.config, BASE, run.init_adapter_commit)
     with TemporaryDirectory() as folder:
@@ -80,7 +78,7 @@ def rendered() -> dict[Path, str]:
         EXAMPLES / "rollouts" / "README.md": rollouts,
         EXAMPLES / "rollouts" / "replay.svg": episodes,
         ROOT / "docs" / "replay-snake.svg": scripted("Snake-Solo-v1", ("random-safe", "greedy")),
-        **{ROOT / page: with_end((ROOT / page).read_text(encoding="utf-8")) for page in PAGES},
+        ROOT / "README.md": with_end((ROOT / "README.md").read_text(encoding="utf-8")),
     }
 
 
@@ -131,7 +129,7 @@ def store(run: RunFolder) -> None:
 
 
 def _check_same_play(results: list[Result]) -> None:
-    """The replay is drawn from the evaluation: it must show what the run recorded."""
+    """Compares the evaluated episode that the replay shows with the run's record."""
     replayed, names = read_run(RUN.path).replayed, {"base": "pocket", "adapter": "lake"}
     assert replayed is not None
     for row in read_table(RUN.test_episodes, "default").to_pylist():

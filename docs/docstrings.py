@@ -21,8 +21,8 @@ class Docstrings(Extension):
 def as_markdown(text: str) -> str:
     """The text of a docstring, without the sections that griffe reads, as Markdown.
 
-    >>> print(as_markdown("What is kept:\\n    - a\\n      b\\n    - c"))
-    What is kept:
+    >>> print(as_markdown("Files:\\n    - a\\n      b\\n    - c"))
+    Files:
     <BLANKLINE>
     - a
         b

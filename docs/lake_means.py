@@ -1,7 +1,7 @@
 """Mean exact values over the lakes of a game: the scores of optimal and of random play, without playing an episode.
 
-All lakes of up to 4 × 4 cells are enumerated with their probabilities, so their means are exact. Larger lakes, and those of
-rLLM, are sampled. Many lakes are solved at once, by the same finite-horizon value iteration as in `games/solving.py`.
+All lakes of up to 4 × 4 cells are enumerated with their probabilities, so their means are exact. Larger lakes and rLLM's lakes
+are sampled. Many lakes are solved at once, by the same finite-horizon value iteration as in `games/solving.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _enumerated(game: FrozenLake) -> Means:
 
 
 def _reached(ice: Bools, goal: int, size: int) -> Bools:
-    """The cells from which a path over the ice leads to the goal, (C, B)."""
+    """The cells with a path over the ice to the goal, (C, B)."""
     reached, ends = np.zeros_like(ice), _ends(size)
     reached[goal] = True
     while True:

@@ -33,8 +33,8 @@ from tests.real.cases import CASES
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "vllm")),
-    *(f"docs/guide/{page}.md" for page in ("real-models", "prompt-formats")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "real-models")),
+    "benchmark/README.md",
     "benchmark/throughput/results/README.md",
 )
 
@@ -42,24 +42,24 @@ _TABLE = re.compile(r"(<!-- table ([\w-]+): python docs/tables.py -->\n).*?(<!--
 
 
 def main() -> None:
-    """Writes every table anew."""
+    """Writes every table."""
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         (ROOT / page).write_text(with_tables(text), encoding="utf-8")
 
 
 def with_tables(text: str) -> str:
-    """A page with its tables as they are now."""
+    """A page with its current tables."""
     return _TABLE.sub(lambda match: f"{match[1]}\n{TABLES[match[2]]()}\n\n{match[3]}", text)
 
 
 def origins() -> str:
-    """Who decided the values of the paper's presets, in one line each."""
+    """The values of the paper's presets by origin, one line each."""
     return markdown(["the presets `paper-*`", "values"], [[origin, _values(origin)] for origin in ORIGINS])
 
 
 def _values(origin: Origin) -> str:
-    """Name and value of every setting of an origin; of what fits a run to a machine, the names."""
+    """Name and value of every setting of an origin; only the names of settings that fit a run to a machine."""
     named = {f"`{name}`": one for name, one in SETTINGS.items() if one.value != ""}
     for game in PAPER_PRESETS.values():
         named |= {(f"{name} of `{game}`" if one.value else name): one for name, one in of_game(make_game(game)).items()}
@@ -68,7 +68,7 @@ def _values(origin: Origin) -> str:
 
 
 def presets() -> str:
-    """Every value of the paper's presets with its origin and a note."""
+    """Every value of the paper's presets with its origin and a note; of our own values, only those with a note."""
     shared = {**SETTINGS, **MACHINE}
     rows = [_row(f"`{name}`", one) for name, one in shared.items()]
     for preset in PAPER_PRESETS:
@@ -76,8 +76,7 @@ def presets() -> str:
         rows.append(_row(f"`game` of `{preset}`", preset_settings(preset)["game"]))
         rows += [_row(f"{name} of `{game.id}`", one) for name, one in of_game(game).items()]
     noted = [row for origin in ORIGINS for row in rows if row[2] == origin and (origin != "ours" or row[3])]
-    others = ", ".join(f"{name} {value}" for name, value, origin, note in rows if origin == "ours" and not note)
-    return f"{markdown(['setting', 'value', 'origin', 'note'], noted)}\n\nAlso ours: {others}."
+    return markdown(["setting", "value", "origin", "note"], noted)
 
 
 def _row(name: str, setting: Setting) -> list[str]:
@@ -89,7 +88,7 @@ def _shown(value: object) -> str:
 
 
 def suites() -> str:
-    """What a suite costs, and the smallest difference of success rates that a comparison of two players finds on it."""
+    """The cost of each suite, and the smallest difference of success rates that a comparison of two players finds on it."""
     rows = []
     for name in game_tables.SUITES:
         suite = load_suite(name)
@@ -111,7 +110,7 @@ def _detectable(n: int, rate: float, family: int) -> str:
 
 
 def seeds() -> str:
-    """What so many training seeds of each method can show."""
+    """The power of a comparison of methods by its number of training seeds."""
     rows = []
     for count in (3, 4, 5, 6, 8):
         p = smallest_p(count, count)
@@ -119,33 +118,49 @@ def seeds() -> str:
     return markdown(["n: training seeds of each method", "smallest p", "most tasks that can give a verdict"], rows)
 
 
+DETAILS = (
+    *("Not told apart from it", "Seeds that ended", "Runs that learned nothing", "Of the variance", "Measured:", "“before” is"),
+    *("The control", "These bases", "On Empty-MiniGrid", "“several rules”"),
+)
+"""Beginnings of sentences that only an experiment's own page has."""
+
+SHORTER = {
+    r"Better: .*? After Holm's correction for (\d+) arms: none\.": r"After Holm's correction for \1 arms, none is better.",
+    ", by validation reward, where a slower arm is read earlier in its schedule, at a higher learning rate": "",
+    r": the documents that the bases were made from[^.]*\.": ".",
+    r"No difference is shown\.": "No significant difference.",
+    "not told apart on": "no significant difference on",
+}
+"""Parts of an answer, as regular expressions → what replaces them."""
+
+
 def answers() -> str:
-    """Of every question that has an answer: its first sentences, the figure, and where the whole answer is."""
+    """Of every question that has an answer: the answer without details, the figure, and a link to the whole answer."""
     parts = []
     for name in sorted(experiment.names(), key=lambda name: (name != "main_result", name)):
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
-            figure = f"![Figure for the question: {of.question}]({folder}/figure.png)"
-            page = f"[Findings]({folder}/README.md), {len(done)} of {len(of.units)} units"
-            parts.append(f"### {of.question}\n\n{_first_sentences(said)}\n\n{figure}\n\n{page}.")
+            figure = f"![Figure with the scores behind this answer]({folder}/figure.png)"
+            page = f"[Findings]({folder}/README.md), {len(done)} of {len(of.units)} units."
+            parts.append(f"### {of.question}\n\n{_in_short(said)}\n\n{figure}\n\n{page}")
     return "\n\n".join(parts)
 
 
-def _first_sentences(said: str, words: int = 16) -> str:
-    """The first sentences of an answer, or of each item of a list the first figure of each kind of player."""
-    if "\n- " in said:
-        items = []
-        for line in said.split("\n- ")[1:]:
-            game, _, figures = line.partition("\n")[0].partition(": ")
-            kinds = {re.split(r"[ ,:]", figure)[0]: figure for figure in reversed(figures.rstrip(".").split("; "))}
-            items.append(f"- {game}: {'; '.join(re.sub(r' [(].*?[)]', '', figure) for figure in reversed(kinds.values()))}.")
-        return "\n".join(items)
-    shown = ""
-    for sentence in re.split(r"(?<=[.:]) (?=[A-Z“])", said.partition("\n")[0]):
-        shown = f"{shown} {sentence}".strip()
-        if len(shown.split()) >= words:
-            break
-    return shown.rstrip(":")
+def _in_short(said: str) -> str:
+    """An answer without the sentences that begin like `DETAILS`; of a list, the best figure of each kind of player."""
+    for pattern, words in SHORTER.items():
+        said = re.sub(pattern, words, said)
+    if "\n- " not in said:
+        paragraphs = [re.split(r"(?<=\.) (?=[A-Z“])", paragraph) for paragraph in said.split("\n\n")]
+        return "\n\n".join(" ".join(each for each in of if not each.startswith(DETAILS)) for of in paragraphs)
+    items = []
+    for line in said.split("\n- ")[1:]:
+        game, _, figures = line.partition("\n")[0].partition(": ")
+        kinds: dict[str, str] = {}
+        for figure in figures.rstrip(".").split("; "):
+            kinds.setdefault(re.split(r"[ ,:]", figure)[0], re.sub(r" [(].*?[)]", "", figure))
+        items.append(f"- {game}: {'; '.join(kinds.values())}.")
+    return "\n".join(items)
 
 
 @cache
@@ -178,7 +193,7 @@ REAL = {
 
 
 def real_models() -> str:
-    """What came of each real model, number type and engine that has run; a test that has not run is empty."""
+    """The outcome of each test by real model, number type and engine; empty for a test without a result."""
     stored = json.loads((ROOT / "tests" / "real" / "results.json").read_text(encoding="utf-8"))["tests"]
     results = {name.partition("::test_")[2]: test for name, test in stored.items()}
     rows = []
@@ -198,6 +213,20 @@ def _real_cell(test: Mapping[str, Any]) -> str:
     return ", ".join([test.get("note", number), *([f"{test['ties']} ties"] if test.get("ties") else [])])
 
 
+def first_trials() -> str:
+    """The first and the last update of the first trials of training on real models."""
+    rows = []
+    for line in (experiment.HERE / "cold_start.jsonl").read_text(encoding="utf-8").splitlines():
+        trial = json.loads(line)
+        model = re.search(r"--model MODELS/(\S+)", trial["command"])
+        for update in (trial["updates"][0], trial["updates"][-1]):
+            figures = [("reward", "validation_reward"), ("unreadable_rate",), ("illegal_rate",)]
+            shown = [next((f"{update[name]:.2f}" for name in names if name in update), "–") for names in figures]
+            way = "SFT on optimal moves" if "teacher_success" in update else "rewards"
+            rows.append([model[1] if model else "", way, f"{update['update']:.0f}", *shown, f"{update['processor_seconds']:.0f}"])
+    return markdown(["model", "learns from", "update", "reward", "unparsed", "illegal", "processor seconds so far"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "formats": formats.table,
     "origins": origins,
@@ -210,6 +239,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapters": adapters,
     "vllm-decoding": decoding,
     "real-models": real_models,
+    "first-trials": first_trials,
     **throughput.TABLES,
 }
 """Name of a table → its Markdown."""

@@ -14,7 +14,7 @@ from typing import Any
 import names
 import opening
 import players
-from present import bar, number
+from present import bar, interval, number
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import HEADS, NONE
@@ -162,10 +162,7 @@ def _score(row: Row, name: str) -> str:
 
 
 def _figure(score: dict[str, Any] | None) -> str:
-    if score is None:
-        return "–"
-    interval = f"[{number(score['low'])}, {number(score['high'])}]" if score["low"] is not None else "no interval"
-    return f'{number(score["mean"])} <span class="interval">{escape(interval)}</span>'
+    return "–" if score is None else f"{number(score['mean'])} {interval(score)}"
 
 
 def _cell(value: float | None, decimals: int, ranked: bool = True) -> str:

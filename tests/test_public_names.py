@@ -39,6 +39,7 @@ SPACE = {
     "msgrpo_hub.agent": ["THINK_ACTION", "Prompt", "build_prompt", "format_of"],
     "msgrpo_hub.players": ["can_play", "prompts_of"],
     "msgrpo_hub.rollout": ["play_episodes"],
+    "msgrpo_hub.evaluation.scores": ["score_episode", "score_steps"],
     "msgrpo_hub.evaluation": [
         *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "plays", "wilson"),
     ],

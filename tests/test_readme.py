@@ -28,7 +28,3 @@ def test_the_loop_over_a_gymnasium_environment_in_the_guide_runs(msgrpo: Command
     done = msgrpo(program=example("docs/guide/games.md"), folder=tmp_path)
     assert done.code == 0, done.err
     assert re.match(r"┌─+┐\n(│ .* │\n){6}└─+┘ -?\d+\.0\n$", done.out), done.out
-
-
-def test_the_guide_shows_the_same_example() -> None:
-    assert example("docs/guide/train.md") == example("README.md")

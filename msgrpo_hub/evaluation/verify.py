@@ -30,7 +30,7 @@ from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
 from msgrpo_hub.storage.shards import missing_updates, read_shard, read_table, shards
 from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
 
-NOT_CHECKED = "who gave the replies"
+NOT_CHECKED = "tokens, log-probabilities, advantages, selection, and who gave the replies"
 REPLAYED = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
 """Below a table of replayed runs."""
 ROUNDING = 1e-9

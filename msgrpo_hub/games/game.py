@@ -145,7 +145,7 @@ class HasScene(Game, Protocol):
 
     @property
     def pictures(self) -> Mapping[str, str]:
-        """Grid symbol → the name of its drawing (see `rendering.board_art`)."""
+        """Grid symbol → the name of its drawing (see `rendering/board_art.svg`)."""
 
     def scene(self, state: Any) -> Scene:
         """The scene of a state."""

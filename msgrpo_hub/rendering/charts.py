@@ -1,6 +1,6 @@
 """Charts, drawn by matplotlib: the curves of a run, and the chart of a task in the report.
 
-None of them imports pyplot, so they leave a user's own plots alone.
+This module does not import pyplot, so a user's own plots stay untouched.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from os import PathLike
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -23,7 +23,7 @@ from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.rendering.replay import ending
 
 Metrics = Sequence[Mapping[str, float]]
-"""One mapping per update, as in `metrics.jsonl`; a key may be missing from some of them."""
+"""One mapping per update, as in `metrics.jsonl`; some may lack a key."""
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0969da", "#d9730d", "#1a7f37", "#cf222e", "#8250df", "#59636e"
 INK, FAINT = "#1f2328", "#d8dee4"
@@ -33,7 +33,7 @@ REPLIES = {"ok": "#c8d1da", "illegal": "#e0a100", "unparsed": PURPLE, "truncated
 
 
 def plain(axis: Axes, name: str = "", explanation: str = "") -> None:
-    """A light frame and grid, with a title on the left and an explanation on the right."""
+    """Gives an axis a light frame and grid, a title on the left and an explanation on the right."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(FAINT)
     axis.tick_params(length=0, labelsize=9, labelcolor=GREY)
@@ -47,16 +47,10 @@ def plain(axis: Axes, name: str = "", explanation: str = "") -> None:
 
 
 def rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean of each value and those before it, over a window of a twentieth of the run. NaN stays NaN and is in no mean."""
+    """Means over the last twentieth of the run at each value. NaN stays NaN and is left out of the means."""
     window = max(1, len(values) // 20)
     parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
     return np.array([np.nan if np.isnan(part[-1]) else np.nanmean(part) for part in parts])
-
-
-def column(metrics: Metrics, key: str) -> npt.NDArray[np.float64]:
-    """One metric over the updates. Missing and infinite values are NaN, which is not drawn."""
-    values = np.array([metric.get(key, np.nan) for metric in metrics], dtype=np.float64)
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 # ---- a run
@@ -65,54 +59,54 @@ def column(metrics: Metrics, key: str) -> npt.NDArray[np.float64]:
 def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
     """Saves a PNG of six plots over the updates: reward, success, replies, policy, learning signal and seconds.
 
+    Missing and infinite values are not drawn.
+
     Raises:
         ValueError: there are no updates.
     """
     if not metrics:
         raise ValueError("no updates to draw: metrics is empty")
     figure = Figure(figsize=(12, 6.6), dpi=150)
-    FigureCanvasAgg(figure)
     figure.subplots_adjust(left=0.055, right=0.985, bottom=0.085, top=0.94, wspace=0.62, hspace=0.26)
     reward, success, replies, policy, signal, seconds = figure.subplots(2, 3, sharex=True).flat
-    updates, sft = column(metrics, "update"), sum("teacher_reward" in line for line in metrics)
+
+    def column(key: str) -> npt.NDArray[np.float64]:
+        values = np.array([metric.get(key, np.nan) for metric in metrics], dtype=np.float64)
+        return np.where(np.isfinite(values), values, np.nan)
 
     def line(axis: Axes, key: str, colour: str, label: str | None = None) -> npt.NDArray[np.float64]:
-        values = column(metrics, key)
+        values = column(key)
         axis.plot(updates, values, color=colour, alpha=0.25, linewidth=1)
         marker = "o" if len(updates) == 1 else "-"
         axis.plot(updates, rolling_mean(values), marker, color=colour, linewidth=2, markersize=4.5, label=label)
         return values
 
     # 1) reward and success, each with its validation points
+    updates, sft = column("update"), sum("teacher_reward" in metric for metric in metrics)
     for axis, key, explanation in ((reward, "reward", "mean return of an episode"), (success, "success", "share of episodes")):
         plain(axis, key.capitalize(), explanation)
         line(axis, key, BLUE, "training, rolling mean")
-        points = column(metrics, f"validation_{key}")
-        if (seen := np.isfinite(points)).any():
-            axis.plot(updates[seen], points[seen], "o-", color=ORANGE, linewidth=1.2, markersize=4.5, label="validation")
+        points = column(f"validation_{key}")
+        if (measured := np.isfinite(points)).any():
+            axis.plot(updates[measured], points[measured], "o-", color=ORANGE, linewidth=1.2, markersize=4.5, label="validation")
     success.set_ylim(-0.02, 1.02)
 
     # 2) faulty replies
     plain(replies, "Replies", "share of all replies")
-    for key, colour, label in (
-        ("unreadable", RED, "unparsed"),
-        ("truncated", PURPLE, "truncated"),
-        ("illegal", ORANGE, "illegal"),
-    ):
-        line(replies, f"{key}_rate", colour, label)
+    line(replies, "unreadable_rate", RED, "unparsed")
+    line(replies, "truncated_rate", PURPLE, "truncated")
+    line(replies, "illegal_rate", ORANGE, "illegal")
     replies.set_ylim(bottom=0)
     for axis in (success, replies):
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
 
     # 3) pairs of metrics of different magnitude, each with its own scale
-    for axis, name, explanation, pair in (
-        (policy, "Policy", "nats per token", (("entropy", "entropy", GREEN), ("kl", "KL from the base", PURPLE))),
-        (
-            *(signal, "Signal", "input of the updates"),
-            (("gradient_norm", "gradient norm", BLUE), ("zero_variance_groups", "zero-variance groups", RED)),
-        ),
+    plain(policy, "Policy", "nats per token")
+    plain(signal, "Signal", "input of the updates")
+    for axis, *pair in (
+        (policy, ("entropy", "entropy", GREEN), ("kl", "KL from the base", PURPLE)),
+        (signal, ("gradient_norm", "gradient norm", BLUE), ("zero_variance_groups", "zero-variance groups", RED)),
     ):
-        plain(axis, name, explanation)
         other = axis.twinx()
         plain(other)
         other.grid(visible=False)
@@ -127,16 +121,16 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
 
     # 4) time
     plain(seconds, "Seconds", "of each update")
-    parts = {name: np.nan_to_num(column(metrics, f"seconds_{key}")) for name, key in (("sampling", "acting"), ("training",) * 2)}
-    bottom = np.zeros(len(updates))
-    for (name, part), colour in zip(parts.items(), (BLUE, ORANGE), strict=True):
-        edges = np.append(updates - 0.5, updates[-1] + 0.5)
-        seconds.stairs(bottom + part, edges, baseline=bottom, fill=True, color=colour, alpha=0.75, label=name)
-        bottom = bottom + part
+    bottom, edges = np.zeros(len(updates)), np.append(updates - 0.5, updates[-1] + 0.5)
+    for name, key, colour in (("sampling", "seconds_acting", BLUE), ("training", "seconds_training", ORANGE)):
+        top = bottom + np.nan_to_num(column(key))
+        seconds.stairs(top, edges, baseline=bottom, fill=True, color=colour, alpha=0.75, label=name)
+        bottom = top
     seconds.set_ylim(0, 1.25 * float(bottom.max()) or 1.0)  # space for the legend
 
+    # 5) SFT, in whose updates the policy played no training episode; legends
     for axis in (reward, success, replies, policy, signal, seconds):
-        if sft:  # the policy played no training episode in these updates
+        if sft:
             axis.axvspan(0.5, sft + 0.5, color=GREY, alpha=0.1, linewidth=0, zorder=0)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best", ncols=2 if axis is seconds else 1)
@@ -164,34 +158,25 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
     figure = Figure(figsize=(12 if solved else 10, 1.5 + 0.42 * len(results)), layout="constrained")
     axes = figure.subplots(1, 4 if solved else 3, sharey=True, width_ratios=[1.4, 1, 1, 1][: 4 if solved else 3])
     places = np.arange(len(results))
-    references = {name: value for result in results for name, value in result.summary["references"].items()}
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.12), "ncols": 2, "frameon": False, "fontsize": 9}
 
     # 1) rewards
     plain(axes[0], "Reward", "95 % interval")
     axes[0].xaxis.set_major_locator(MaxNLocator(5))
+    low = (2, -18), axes[0].get_xaxis_transform(), "offset points"
+    references = {name: value for result in results for name, value in result.summary["references"].items()}
     for name, value in references.items():
         axes[0].axvline(value, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-        axes[0].annotate(
-            name,
-            (value, 0),
-            (2, -18),
-            axes[0].get_xaxis_transform(),
-            "offset points",
-            rotation=30,
-            ha="right",
-            va="top",
-            color=GREY,
-        )
-    for key, colour, shift in (("reward", BLUE, -0.12 if solved else 0.0), ("luck_adjusted", PURPLE, 0.12)):
-        for place, figure_of in zip(places, (result.summary[key] for result in results), strict=True):
-            if figure_of and figure_of["low"] is not None:
-                axes[0].plot([figure_of["low"], figure_of["high"]], [place + shift] * 2, color=colour, linewidth=2)
-            if figure_of:
-                label = f"{'as played' if key == 'reward' else 'luck-adjusted'}" if solved else None
-                axes[0].plot([figure_of["mean"]], [place + shift], "o", color=colour, label=label)
-    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    if handles:
-        axes[0].legend(handles.values(), handles, loc="lower left", bbox_to_anchor=(0, 1.12), ncols=2, frameon=False, fontsize=9)
+        axes[0].annotate(name, (value, 0), *low, rotation=30, ha="right", va="top", color=GREY)
+    for key, label, colour, shift in (("reward", "as played", BLUE, -0.12), ("luck_adjusted", "luck-adjusted", PURPLE, 0.12)):
+        for row, result in enumerate(results):
+            score, height = result.summary[key], [row + shift * solved]
+            if score and score["low"] is not None:
+                axes[0].plot([score["low"], score["high"]], height * 2, color=colour, linewidth=2)
+            if score:
+                axes[0].plot([score["mean"]], height, "o", color=colour, label=label if solved else None)
+    if handles := dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True)):
+        axes[0].legend(handles.values(), handles, **above)
 
     # 2) how episodes ended, and replies
     for axis, title, kinds, count in (
@@ -199,10 +184,9 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
         (axes[2], "Replies", REPLIES, count_replies),
     ):
         plain(axis, title)
-        counts = [count(result) for result in results]
-        left = np.zeros(len(results))
+        counts, left = [count(result) for result in results], np.zeros(len(results))
         for kind, colour in kinds.items():
-            share = np.array([100 * each[kind] / max(sum(each.values()), 1) for each in counts])
+            share = np.array([100 * each[kind] / max(each.total(), 1) for each in counts])
             if share.any():
                 axis.barh(places, share, 0.62, left=left, color=colour, label=kind)
                 left += share
@@ -210,21 +194,20 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
         axis.set_xticks([0, 50, 100])
         axis.xaxis.set_major_formatter(PercentFormatter(decimals=0))
         if axis.patches:
-            axis.legend(loc="lower left", bbox_to_anchor=(0, 1.12), ncols=2, frameon=False, fontsize=9, handlelength=0.9)
+            axis.legend(**above, handlelength=0.9)
 
-    # 3) first mistakes
+    # 3) first mistakes, all players on one scale
     if solved:
         plain(axes[3], "First mistake", "turn")
-        for place, result in zip(places, results, strict=True):
-            turns = [score.first_mistake for score in result.scores if score.first_mistake is not None]
-            shares = [turns.count(turn) / len(turns) for turn in range(horizon)] if turns else [0.0] * horizon
-            top = max(shares) or 1.0
-            axes[3].bar(
-                range(1, horizon + 1), [-0.7 * share / top for share in shares], 0.8, bottom=place + 0.35, color=ORANGE, alpha=0.8
-            )
+        mistakes = [[score.first_mistake for score in result.scores if score.first_mistake is not None] for result in results]
+        shares = np.array([[turns.count(turn) / max(len(turns), 1) for turn in range(horizon)] for turns in mistakes])
+        heights = -0.7 * shares / (shares.max() or 1.0)
+        for place, turns, of_player in zip(places, mistakes, heights, strict=True):
+            axes[3].bar(range(1, horizon + 1), of_player, 0.8, bottom=place + 0.35, color=ORANGE, alpha=0.8)
             without = f"none {100 * turns.count(-1) / len(turns):.0f} %" if turns else ""
             axes[3].annotate(without, (1, place), (4, 0), axes[3].get_yaxis_transform(), "offset points", va="center", fontsize=9)
         axes[3].set_xlim(0.4, horizon + 0.6)
+
     axes[0].set_yticks(places, [short(name, 34) for name in names], parse_math=False)
     axes[0].tick_params(axis="y", labelsize=10, labelcolor=INK)
     axes[0].set_ylim(len(results) - 0.4, -0.6)
@@ -244,8 +227,6 @@ def count_endings(result: Result) -> Counter[str]:
 
 def count_replies(result: Result) -> Counter[str]:
     """A player's replies by status."""
-    illegal = sum(score.illegal for score in result.scores)
-    unparsed = sum(score.unreadable for score in result.scores)
-    truncated = sum(score.truncated_replies for score in result.scores)
-    ok = sum(score.steps for score in result.scores) - illegal - unparsed - truncated
-    return Counter({"ok": ok, "illegal": illegal, "unparsed": unparsed, "truncated": truncated})
+    faults = {"illegal": "illegal", "unparsed": "unreadable", "truncated": "truncated_replies"}
+    counts = {kind: sum(getattr(score, name) for score in result.scores) for kind, name in faults.items()}
+    return Counter({"ok": sum(score.steps for score in result.scores) - sum(counts.values()), **counts})

@@ -1,30 +1,42 @@
 """Replays as plain data, which the script of a web page and `replay_svg` draw.
 
-Cells are numbers, counted row by row from the top left. Boards of variants are those that the player saw: mirrored, rotated, or
+Cells are numbers, counted row by row from the top left. A variant's boards look as the player saw them: mirrored, rotated, or
 with other symbols. A game without scenes is drawn from its grid and its symbols.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
 from importlib.resources import files
 from typing import Any
 
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Episode, StepScore
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.evaluation.scores import score_steps
 from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.board import Cell, inside, neighbour
-from msgrpo_hub.games.game import HasScene, has_scene, is_solvable
+from msgrpo_hub.games.game import has_scene, is_solvable
 from msgrpo_hub.games.solving import soonest_optimal_actions
 from msgrpo_hub.games.variants import display_symbol
-from msgrpo_hub.rendering.board_art import DARK, FACES, LIGHT, PENGUIN, shape
 from msgrpo_hub.rollout import past_turns, replayed_states
 
 Data = dict[str, Any]
 
-READER_PREFERS_DARK = "@media (prefers-color-scheme:dark)"
+LIGHT = """
+.ice{fill:#d6eaf8}.gleam{stroke:#fff;stroke-width:.035px;stroke-linecap:round;opacity:.75}
+.field{fill:#eef4e8}.check{fill:#e3edd9}.tile{fill:#8b8d98}.letter{font-size:.6px;fill:#fff;text-anchor:middle}
+.body,.belly{fill:none;stroke-linecap:round;stroke-linejoin:round}.body{stroke-width:.74px}
+.belly{stroke-width:.2px;stroke:#fff;opacity:.35}
+.body.you{stroke:#30a46c}.head.you{fill:#218358}.body.opponent{stroke:#7c8cc4}.head.opponent{fill:#5563a0}
+:root{--rim:#9cc6e6}
+"""
+DARK = """:root{--rim:#5b86ab}
+.ice{fill:#24415c}.gleam{opacity:.16}.field{fill:#1c2a20}.check{fill:#213226}"""
+"""The colours of boards."""
 
 LONGEST = 3_000
 """Characters kept of a long reply: its start and its end."""
@@ -60,7 +72,13 @@ def how_it_ended(game: Game, states: Sequence[Any], last: str | None, *, success
         return ending(success=success, terminated=terminated)
     scene, turns = game.scene(states[-1]), len(states) - 1
     if scene.bodies and not scene.bodies[0].alive:
-        return _death(game, states[-2], last)
+        if last is None:
+            return "died"
+        me, *_ = game.scene(states[-2]).bodies
+        ahead = neighbour(me.cells[0], last, game.directions)
+        if not inside(ahead, game.rows, game.columns):
+            return "ran into the wall"
+        return "bit itself" if ahead in me.cells else "ran into the other snake"
     if scene.bodies:
         return "survived, the other snake died" if terminated else f"survived all {turns} turns"
     if scene.posture == "goal":
@@ -71,19 +89,8 @@ def how_it_ended(game: Game, states: Sequence[Any], last: str | None, *, success
     return f"stayed on the ice for {turns} turns" if success else f"ran out of turns after {turns}"
 
 
-def _death(game: HasScene, before: Any, action: str | None) -> str:
-    """What killed a snake."""
-    if action is None:
-        return "died"
-    me, *_ = game.scene(before).bodies
-    ahead = neighbour(me.cells[0], action, game.directions)
-    if not inside(ahead, game.rows, game.columns):
-        return "ran into the wall"
-    return "bit itself" if ahead in me.cells else "ran into the other snake"
-
-
 def game_data(game: Game) -> Data:
-    """What is needed to draw a game's boards: size, actions and their directions, and the drawings of its symbols."""
+    """A game's size, actions and their directions, and the drawings of its symbols."""
     drawn = game.pictures if has_scene(game) else game.symbols
     free = display_symbol(game, ".")
     return {
@@ -138,20 +145,18 @@ def episode_data(
         game: the rules.
         episode: the record.
         scores: the scores of its steps; computed if None.
-        prompt_format: if given, the result has the prompts: `system` (their constant part), and each step's `prompt`.
+        prompt_format: if given, the result has the prompts: `system` (the constant part), and each step's `prompt`.
 
     Returns:
-        `states` (one more than `steps`), `ending`, `ended` (in words), `reward`, `success`, `regret` and `value_optimal`. Each
-        of the `steps` has its `reply`, `status`, `action`, `legal`, `optimal` and `best` actions (indices of `game.actions`; the
-        best are the optimal ones that shorten the way), `move` (the index in the base game, equal for all names of an action),
-        `reward` and `regret`. Regrets are None if the game is not solved.
+        `states` (one more than `steps`), `ending` and `ended` (in words). Each step has its `reply`, `status`, `action`, `legal`,
+        `optimal` and `best` actions (indices of `game.actions`; `best` as in `best_moves`), `move` (the index in the base game,
+        equal for all names of an action), `reward` and `regret` (None if the game is not solved).
 
     Raises:
         ValueError: the record does not replay.
     """
     scores = scores if scores is not None else score_steps(game, episode)
-    states, last = replayed_states(game, episode), episode.steps[-1].action if episode.steps else None
-    summary, index = score_episode(game, episode, list(scores)), game.actions.index
+    states, index = replayed_states(game, episode), game.actions.index
     moves = {display_name(game, name): number for number, name in enumerate(base_game(game).actions)}
     end = {"success": episode.success, "terminated": episode.terminated}
     steps = []
@@ -174,19 +179,16 @@ def episode_data(
         )
     data = {
         "ending": ending(**end),
-        "ended": how_it_ended(game, states, last, **end),
+        "ended": how_it_ended(game, states, episode.steps[-1].action if episode.steps else None, **end),
         "states": [state_data(game, state) for state in states],
         "steps": steps,
-        **{name: getattr(summary, name) for name in ("reward", "success", "regret", "value_optimal")},
     }
     if prompt_format:
-        prompts = [
-            build_prompt(game, state, prompt_format, past_turns(prompt_format, episode.steps[:turn]))
-            for turn, state in enumerate(states)
-        ]
-        data["system"] = prompts[0].system
-        for step_data, prompt in zip(steps, prompts, strict=False):
-            step_data["prompt"] = prompt.user
+        for turn, state in enumerate(states):
+            prompt = build_prompt(game, state, prompt_format, past_turns(prompt_format, episode.steps[:turn]))
+            data.setdefault("system", prompt.system)
+            if turn < len(steps):
+                steps[turn]["prompt"] = prompt.user
     return data
 
 
@@ -209,15 +211,22 @@ def _piece(name: str, symbol: str) -> str:
 
 
 def shapes(games: Iterable[Game]) -> str:
-    """SVG definitions of all shapes on the boards of some games. A symbol without a drawing is a letter on a tile."""
-    drawn = {"walker": PENGUIN, "faces": FACES}
+    """SVG definitions of all pieces on the boards of some games. A symbol without a drawing is a letter on a tile.
+
+    The tile has its colours as attributes: inside `<use>`, the nested selectors of a page do not match.
+    """
+    art = dict(re.findall(r'^<g id="([\w-]+)" [^>]*>(.*)</g>$', read_part("board_art.svg"), re.MULTILINE))
+    drawn = {name: art.pop(name) for name in ("walker", "faces")}
+    tile = '<rect fill="#8b8d98" x="-.4" y="-.4" width=".8" height=".8" rx=".16"/>'
+    tile += '<text class="letter" font-size=".6" fill="#fff" text-anchor="middle" y=".2">{}</text>'
     for game in games:
         pictures: Mapping[str, str] = game.pictures if has_scene(game) else game.symbols
-        drawn |= {_piece(name, symbol): shape(name, symbol) for symbol, name in pictures.items()}
+        for symbol, name in pictures.items():
+            drawn[_piece(name, symbol)] = art.get(name.replace(" ", "-"), tile.format(escape(symbol)))
     return "<defs>" + "".join(f'<g id="{name}">{svg}</g>' for name, svg in drawn.items()) + "</defs>"
 
 
-def replay_assets(games: Iterable[str], dark: str = READER_PREFERS_DARK) -> dict[str, str]:
+def replay_assets(games: Iterable[str], dark: str = "@media (prefers-color-scheme:dark)") -> dict[str, str]:
     """What all replays of a page share.
 
     Args:
@@ -230,8 +239,7 @@ def replay_assets(games: Iterable[str], dark: str = READER_PREFERS_DARK) -> dict
         `shapes`: an invisible SVG with every shape that the boards use, for the body of the page.
     """
     light, darker = (colours.replace(":root", "&") for colours in (LIGHT, DARK))
-    boards = ":is(.board,.replay-icon)"
-    drawn = shapes(make_game(name) for name in games)
+    boards, drawn = ":is(.board,.replay-icon)", shapes(make_game(name) for name in games)
     return {
         "script": read_part("replay_board.js") + read_part("replay_player.js"),
         "style": f"{boards}{{{light}}}{dark}{{{boards}{{{darker}}}}}" + read_part("replay_player.css"),
@@ -239,6 +247,7 @@ def replay_assets(games: Iterable[str], dark: str = READER_PREFERS_DARK) -> dict
     }
 
 
+@cache
 def read_part(name: str) -> str:
     """The text of a file in this package."""
     return (files("msgrpo_hub.rendering") / name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """Episodes side by side as one animated SVG.
 
-The picture needs no script, so it also plays in a README. It follows the reader's light or dark theme. State t is shown from
-second t · TICK on; the move towards it takes the end of the turn before, so that a reader sees the thought before the action.
+The picture needs no script, so it also plays in a README. It follows the reader's light or dark theme. State t appears at second
+t · TICK. The move to it ends the turn before, so a reader sees the thought before the action.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from math import atan2, degrees
 from unicodedata import east_asian_width
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
-from msgrpo_hub.episode import Episode, Step
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.games import Game
-from msgrpo_hub.rendering.board_art import STYLE
-from msgrpo_hub.rendering.replay import Data, ending, game_data, shapes, state_data
+from msgrpo_hub.rendering.replay import DARK, LIGHT, Data, ending, game_data, shapes, state_data
 from msgrpo_hub.rollout import replayed_states
 
 TICK, PAUSE, MOVE = 1.5, 3.5, 0.4
-"""Seconds per turn, seconds for which the last state is shown, and the part of a turn in which pieces move."""
+"""Seconds of a turn, seconds of the last state, and the share of a turn during which pieces move."""
 
 _BOARD, _MARGIN, _GAP, _HEADING, _TITLE, _CAPTION, _FOOT = 320, 18, 24, 40, 38, 96, 24
 """Sizes in pixels: the side of a board, the margins, and the heights above and below."""
@@ -110,7 +109,8 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
     film = timeline.gliding([f"transform:scaleX({turn / turns:.4f})" for turn in range(turns + 1)])
     bar = f'width="{width - 2 * _MARGIN}" height="4" rx="2"'
     about = f"{game.id}, seed {episodes[0][1].seed}: {', '.join(title for title, _ in episodes)}"
-    style = "\n".join([_STYLE, STYLE, *timeline.rules.values()])
+    boards = f"{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}\n"
+    style = "\n".join([_STYLE, boards, *timeline.rules.values()])
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     progress = f'<rect class="track" {bar}/><rect class="film {film}" {bar}/>'
     return "\n".join(
@@ -130,19 +130,36 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
 
 
 def _panel(game: Game, drawing: Data, title: str, episode: Episode, timeline: Timeline, prompt_format: PromptFormat) -> str:
-    """One episode: its title, its board, and the thoughts and actions below it."""
+    """One episode: its title, its board, and for each turn its number, action, thought and the reward so far.
+
+    The thought of an unparsed reply is the whole reply. The last state has the outcome with a tick or a cross.
+    """
     states = [state_data(game, state) for state in replayed_states(game, episode)]
     cell = _BOARD / max(game.rows, game.columns)
     left, top = ((_BOARD - cell * cells) / 2 for cells in (game.columns, game.rows))
     captions = []
     for turn, reward in enumerate(accumulate((step.reward for step in episode.steps), initial=0.0)):
-        step = episode.steps[turn] if turn < len(episode.steps) else None
-        status, thought = _turn(drawing, step, turn, prompt_format) if step else (_end(game, episode), "")
+        step, said = episode.steps[turn] if turn < len(episode.steps) else None, ""
+        if step:
+            unparsed = f'<tspan class="none">{"truncated" if step.status == "truncated_reply" else "unparsed"}</tspan>'
+            arrow = _ARROWS.get(drawing["moves"].get(step.action), "")
+            action = unparsed if step.action is None else f"{arrow} {_clean(short(step.action, 10))}"
+            status = f'<text class="status" y="30">{turn + 1}/{game.horizon} {action}</text>'
+            thought = prompt_format.thought(step.completion.text)
+            if thought is None:
+                thought = "" if step.action else step.completion.text
+            wide = any(east_asian_width(character) in "WF" for character in thought)
+            lines = textwrap.wrap(thought, _LINE // (2 if wide else 1), max_lines=2, placeholder=" …")
+            said = "".join(f'<text class="thought" y="{59 + 26 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
+        else:
+            kind, mark = (
+                ("good", "M5.5 10.5L8.7 13.5L14.5 7") if episode.success else ("bad", "M6.5 6.5L13.5 13.5M13.5 6.5L6.5 13.5")
+            )
+            drawn = f'<circle class="{kind}" cx="10" cy="10" r="10"/><path class="mark" d="{mark}"/>'
+            how = f"{turn}/{game.horizon} {ending(success=episode.success, terminated=episode.terminated)}"
+            status = f'<g transform="translate(0 13.5)">{drawn}</g><text class="status" x="28" y="30">{how}</text>'
         sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
         earned = f"{'+' if reward > 0 else ''}{reward:g}".replace("-", "−") if reward else "0"
-        wide = any(east_asian_width(character) in "WF" for character in thought)
-        lines = textwrap.wrap(thought, _LINE // (2 if wide else 1), max_lines=2, placeholder=" …")
-        said = "".join(f'<text class="thought" y="{59 + 26 * row}">{_clean(line)}</text>' for row, line in enumerate(lines))
         reward_text = f'<text class="reward {sign}" x="{_BOARD}" y="30">{earned}</text>'
         captions.append(f'<g class="{timeline.shown(turn, turn + 1 if step else None)}">{status}{reward_text}{said}</g>')
     return (
@@ -150,27 +167,6 @@ def _panel(game: Game, drawing: Data, title: str, episode: Episode, timeline: Ti
         f'<g transform="translate({left:g} {_TITLE + top:g}) scale({cell:g})">{_board(drawing, states, episode, timeline)}</g>'
         f'<g transform="translate(0 {_TITLE + _BOARD})">{"".join(captions)}</g>'
     )
-
-
-def _turn(drawing: Data, step: Step, turn: int, prompt_format: PromptFormat) -> tuple[str, str]:
-    """A turn's number and action, and the thought: the whole reply if it is unparsed."""
-    if step.action is None:
-        action = f'<tspan class="none">{"truncated" if step.status == "truncated_reply" else "unparsed"}</tspan>'
-    else:
-        action = f"{_ARROWS.get(drawing['moves'].get(step.action), '')} {_clean(short(step.action, 10))}"
-    thought = prompt_format.thought(step.completion.text)
-    return (
-        f'<text class="status" y="30">{turn + 1}/{drawing["horizon"]} {action}</text>',
-        thought if thought is not None else "" if step.action else step.completion.text,
-    )
-
-
-def _end(game: Game, episode: Episode) -> str:
-    """The outcome, with a tick or a cross."""
-    how = ending(success=episode.success, terminated=episode.terminated)
-    kind, mark = ("good", "M5.5 10.5L8.7 13.5L14.5 7") if episode.success else ("bad", "M6.5 6.5L13.5 13.5M13.5 6.5L6.5 13.5")
-    badge = f'<g transform="translate(0 13.5)"><circle class="{kind}" cx="10" cy="10" r="10"/><path class="mark" d="{mark}"/></g>'
-    return f'{badge}<text class="status" x="28" y="30">{len(episode.steps)}/{game.horizon} {how}</text>'
 
 
 def _clean(text: str) -> str:
@@ -227,13 +223,12 @@ def _snake(
         bodies: the cells of each state, from head to tail.
         who: `you` or `opponent`.
         alive: whether it is alive in the last state.
-        hit: the (rows, columns) of the move that killed it: the head leans towards what it hit.
+        hit: (rows, columns) of the fatal move, if any: the head leans that way.
         columns: of the board.
         timeline: collects the motion.
     """
-    path = list(reversed(bodies[0]))
+    path, ways = list(reversed(bodies[0])), []
     ends = [len(path) - 1]
-    ways: list[tuple[int, int]] = []
     for before, after in pairwise(body[0] for body in bodies):
         if after != before:
             path.append(after)

@@ -1,7 +1,7 @@
 """The report: one HTML file with the tables, the charts and the replays of a folder of results.
 
-The file loads nothing else. Replies are untrusted text: the template escapes them, the script sets them as text, and a content
-security policy lets the browser run only the page's own script.
+The file loads nothing from outside. Replies are untrusted text: the template escapes them, the script sets them as text, and a
+content security policy lets the browser run only the page's own script.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import tables
 from msgrpo_hub.evaluation.comparison import paired_values
 from msgrpo_hub.evaluation.paired import compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names, run_hash
@@ -26,16 +27,6 @@ from msgrpo_hub.evaluation.semantic import meaning, semantic_scores
 from msgrpo_hub.evaluation.statistics import BETTING
 from msgrpo_hub.evaluation.suites import run_seeds
 from msgrpo_hub.evaluation.summary import plays, rank_key
-from msgrpo_hub.evaluation.tables import (
-    REPEATS,
-    board_note,
-    hypotheses,
-    optimal_moves,
-    played_on,
-    repeat_figures,
-    same_episodes,
-    titles,
-)
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.games.solving import TIE
@@ -84,25 +75,36 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         return names[player_key(result)]
 
     # 1) the base of each task, first if it was chosen or plays, then the others by their scores
-    groups, bases = same_episodes(results), []
+    groups, bases = tables.same_episodes(results), []
     for group in groups:
-        models = [result for result in group if "base" in result.config["identity"]]
-        base = next(
-            chain(
-                (result for result in group if name(result) == baseline),
-                (result for result in models if "adapter" not in result.config["identity"]),
-            ),
-            group[0],
-        )
+        chosen = [result for result in group if name(result) == baseline]
+        kinds = [(result, result.config["identity"]) for result in group]
+        models = [result for result, of in kinds if "base" in of and "adapter" not in of]
+        base = [*chosen, *models, group[0]][0]
         bases.append(base)
         first = base if baseline or plays(base.summary) else None
         group.sort(key=lambda result: (result is not first, rank_key(result.summary)))
 
-    # 2) a section per task
-    compared, sections = _compare(groups, bases), []
-    for title, group, base in zip(titles(groups), groups, bases, strict=True):
+    # 2) each complete run against the base of its task, with Holm over all tests of the page
+    family = {
+        run_hash(other.config): paired_values(base, other)
+        for group, base in zip(groups, bases, strict=True)
+        for other in group
+        if other is not base and base.complete and other.complete
+    }
+    listed = [result for group in groups for result in group]
+    ranges = {run_hash(other.config): return_range(make_game(other.task)) for other in listed}
+    rows = compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()), ranges)
+    compared, sections = {row.task: row for row in rows}, []
+
+    # 3) a section per task
+    for title, group, base in zip(tables.titles(groups), groups, bases, strict=True):
         shown, game = [name(result) for result in group], make_game(group[0].task)
-        repeated = [(name(result), figures) for result in group if (figures := repeat_figures(result))]
+        repeated = [(name(result), figures) for result in group if (figures := tables.repeat_figures(result))]
+        ends = [
+            [*count_endings(r).items(), *((f"replies {kind}", n) for kind, n in count_replies(r).items() if n)] for r in group
+        ]
+        counts = [", ".join(f"{kind} {count}" for kind, count in each) for each in ends]
         chart = task_svg(group, shown, game.horizon)
         sections.append(
             {
@@ -111,24 +113,23 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
                 "fullest": max(group, key=lambda result: int(result.summary["episodes"])),
                 "base": name(base),
                 "chart": b64encode(chart.encode()).decode(),
-                "alt": "; ".join(f"{who}: {_counts(result)}" for who, result in zip(shown, group, strict=True)),
+                "alt": "; ".join(f"{who}: {count}" for who, count in zip(shown, counts, strict=True)),
                 "survived": any(count_endings(result)["survived"] for result in group),
                 "worst": [_worst(result) for result in group],
-                "compared": [(name(r), hypotheses(compared[h])) for r in group if (h := run_hash(r.config)) in compared],
+                "compared": [(name(r), tables.hypotheses(compared[h])) for r in group if (h := run_hash(r.config)) in compared],
                 "repeats": [["Player", *figures] for _, figures in repeated[:1]]
                 + [[who, *figures.values()] for who, figures in repeated],
             }
         )
 
-    # 3) the page
-    listed = [result for group in groups for result in group]
+    # 4) the page
     semantic, assets = semantic_scores(listed), replay_assets(result.task for result in listed)
     style, script = assets["style"] + read_part("report_page.css"), assets["script"] + read_part("report_page.js")
     allowed = [f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    environment.filters |= {"number": number, "played_on": played_on, "board_note": board_note}
-    environment.filters |= {"plays": plays, "optimal_moves": optimal_moves, "key": player_key}
+    environment.filters |= {"number": number, "played_on": tables.played_on, "board_note": tables.board_note}
+    environment.filters |= {"plays": plays, "optimal_moves": tables.optimal_moves, "key": player_key}
     page = environment.from_string(read_part("report_page.html")).render(
         sections=sections,
         tasks=len({result.task for result in listed}),
@@ -138,7 +139,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         semantic=semantic,
         meaning=meaning(semantic) if semantic else "",
         identities=[(names[key], json.loads(key)[1]) for key in names],
-        tests=sum(len(hypotheses(row)) for row in compared.values()),
+        tests=sum(len(tables.hypotheses(row)) for row in compared.values()),
         data=collect_replays(groups, bases, name),
         policy="default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"style-src {allowed[0]}; script-src {allowed[1]}",
@@ -147,45 +148,23 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         shapes=assets["shapes"],
         version=__version__,
         betting=BETTING,
-        repeats_note=REPEATS,
+        repeats_note=tables.REPEATS,
     )
     return page.lstrip()
 
 
-def _compare(groups: Sequence[Sequence[Result]], bases: Sequence[Result]) -> dict[str, Any]:
-    """Run hash → comparison of a complete run with the base of its task, with Holm over all tests of the page."""
-    family = {
-        run_hash(other.config): paired_values(base, other)
-        for group, base in zip(groups, bases, strict=True)
-        for other in group
-        if other is not base and base.complete and other.complete
-    }
-    ranges = {run_hash(other.config): return_range(make_game(other.task)) for group in groups for other in group}
-    return {row.task: row for row in compare_tasks(family, zlib.crc32("".join(sorted(family)).encode()), ranges)}
-
-
-def _counts(result: Result) -> str:
-    """A player's endings and replies in words."""
-    counts = [*count_endings(result).items(), *((f"replies {kind}", n) for kind, n in count_replies(result).items() if n)]
-    return ", ".join(f"{kind} {count}" for kind, count in counts)
-
-
-# ---- episodes: those on which the players differ most, and the worst of each; of repeated boards, the first play of each
+# ---- episodes to replay; of repeated boards, the first play of each
 
 
 def _worst(result: Result) -> list[Data]:
-    numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
-    found = [(result.episodes[position], result.scores[position]) for position in worst_episodes(result)]
-    return [
-        {
-            "seed": str(episode.seed),
-            "number": numbers[episode.seed],
-            "reward": score.reward,
-            "regret": score.regret,
-            "end": f"{ending(success=episode.success, terminated=episode.terminated)} on turn {len(episode.steps)}",
-        }
-        for episode, score in found
-    ]
+    """A player's worst episodes, as the page lists them."""
+    numbers, rows = {seed: index for index, seed in enumerate(run_seeds(result.config))}, []
+    for position in worst_episodes(result):
+        episode, score = result.episodes[position], result.scores[position]
+        end = f"{ending(success=episode.success, terminated=episode.terminated)} on turn {len(episode.steps)}"
+        row = {"seed": str(episode.seed), "number": numbers[episode.seed], "reward": score.reward, "regret": score.regret}
+        rows.append(row | {"end": end})
+    return rows
 
 
 def worst_episodes(result: Result) -> list[int]:
@@ -203,11 +182,8 @@ def telling_seeds(results: Sequence[Result]) -> list[int]:
         for episode, score in zip(result.episodes, result.scores, strict=True):
             if not episode.member:
                 rewards.setdefault(episode.seed, []).append((score.reward, score.regret or 0.0))
-
-    def apart(seed: int) -> tuple[float, ...]:
-        return tuple(max(values) - min(values) for values in zip(*rewards[seed], strict=True))
-
-    differ = sorted(rewards, key=apart, reverse=True)[:MOST]  # with a single player, in the order of the suite
+    # with a single player, in the order of the suite
+    differ = sorted(rewards, key=lambda seed: tuple(np.ptp(rewards[seed], axis=0)), reverse=True)[:MOST]
     ranks = zip_longest(*([r.episodes[position].seed for position in worst_episodes(r)] for r in results))
     worst = [seed for rank in ranks for seed in rank if seed is not None]
     mixed = chain.from_iterable(zip_longest(differ, worst))
@@ -229,7 +205,7 @@ def collect_replays(
         UserError: a record does not replay.
     """
     players, shown = list(dict.fromkeys(name(result) for results in tasks for result in results)), []
-    for results, base, title in zip(tasks, bases, titles(tasks), strict=True):
+    for results, base, title in zip(tasks, bases, tables.titles(tasks), strict=True):
         # beside the base: its adapter, or else the best of the others
         others = [result for result in results if result is not base]
         commit = base.config["identity"].get("base_commit")
@@ -240,26 +216,26 @@ def collect_replays(
     for rank in range(MOST):
         for task, results, queue in zip(shown, tasks, queues, strict=True):
             if rank < len(queue):
-                seed = _replay(results, queue[rank], [players.index(name(result)) for result in results])
+                seed = _replay(results, queue[rank], [str(players.index(name(result))) for result in results])
                 budget -= len(json.dumps(seed, ensure_ascii=False).encode("utf-8", "surrogatepass"))
                 if budget >= 0:
                     task["seeds"].append(seed)
     return {"players": players, "tasks": shown}
 
 
-def _replay(results: Sequence[Result], seed: int, players: Sequence[int]) -> Data:
+def _replay(results: Sequence[Result], seed: int, players: Sequence[str]) -> Data:
     """The episodes of all players on one seed."""
     episodes, rewards = {}, set()
     for player, result in zip(players, results, strict=True):
-        for position, episode in enumerate(result.episodes):
+        for episode, score, steps in zip(result.episodes, result.scores, result.steps, strict=True):
             if episode.seed == seed and not episode.member:
                 try:
-                    episodes[str(player)] = episode_data(make_game(result.task), episode, result.steps[position])
+                    episodes[player] = episode_data(make_game(result.task), episode, steps)
                 except ValueError as error:
                     raise UserError(
                         f"{error}; expected results of this version of the game: `msgrpo verify` checks them"
                     ) from error
-                rewards.add(result.scores[position].reward)
+                rewards.add(score.reward)
     span = " to ".join(number(reward, 0 if reward.is_integer() else 2) for reward in sorted({min(rewards), max(rewards)}))
     return {
         "seed": str(seed),  # more digits than a JavaScript number holds

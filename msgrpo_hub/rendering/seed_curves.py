@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from os import PathLike
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from msgrpo_hub.evaluation.statistics import OverSeeds, Range, over_seeds
@@ -26,9 +25,6 @@ Line = tuple[Floats, Floats]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#3A9BD9", "#000000")
 """The colour-blind-safe palette of Okabe and Ito, with darker yellows."""
 
-_POINTS = 200
-"""Largest number of points of a mean."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SeedLines:
@@ -41,11 +37,11 @@ class SeedLines:
     validation: Mapping[int, Line]
     """Reward at some updates; empty lines without validation."""
     test: Mapping[int, float]
-    """Mean reward on the test episodes, of the finished runs."""
+    """Mean reward of each finished run on the test episodes."""
     references: Mapping[str, float] = field(default_factory=dict)
     """Other players' mean reward on the same test episodes."""
     bounds: Range | None = None
-    """The smallest and the largest possible reward; intervals are cut there."""
+    """The smallest and the largest possible reward; intervals end there."""
 
 
 def has_curves(variants: Sequence[SeedLines]) -> bool:
@@ -55,14 +51,14 @@ def has_curves(variants: Sequence[SeedLines]) -> bool:
 
 
 def mean_line(lines: Sequence[Line], bounds: Range | None) -> tuple[Floats, list[OverSeeds]]:
-    """The mean over seeds with its interval, at points that all lines span; empty if the lines do not overlap.
+    """The mean over seeds with its interval, at up to 200 points that all lines span; empty if the lines do not overlap.
 
     Values between the points of a line are interpolated.
     """
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     points = np.unique(np.concatenate([x for x, _ in lines]))
     points = points[(points >= first) & (points <= last)]
-    x = points if len(points) <= _POINTS else np.linspace(first, last, _POINTS)
+    x = points if len(points) <= 200 else np.linspace(first, last, 200)
     values = np.stack([np.interp(x, *line) for line in lines])
     return x, [over_seeds(dict(enumerate(column)), bounds) for column in values.T.tolist()]
 
@@ -73,7 +69,7 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     Args:
         variants: one or more, for which `has_curves` is true.
         path: of the file.
-        x_label: what the x axis counts, with its unit.
+        x_label: the quantity on the x axis, with its unit.
         kind: `png` or `svg`.
 
     Raises:
@@ -86,13 +82,13 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     parts += ["test"] if any(variant.test for variant in variants) else []
     widths = [min(1.5 + 0.25 * len(variants), 4.0) if part == "test" else 3.0 for part in parts]
     figure = Figure(figsize=(12, max(4.4, 0.4 * len(variants))), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(parts), sharey=True, width_ratios=widths, squeeze=False)[0]
     looks = [(COLOURS[number % len(COLOURS)], style) for style in ("-", "--", ":") for number in range(len(COLOURS))]
     styled = list(zip(variants, cycle(looks), strict=False))
+
+    # 1) the lines of the seeds, their mean and its interval
     for axis, part in zip(axes, parts, strict=True):
-        explanation = {"training": "rolling mean", "validation": "same episodes", "test": ""}[part]
-        plain(axis, part.capitalize(), explanation)
+        plain(axis, part.capitalize(), {"training": "rolling mean", "validation": "same episodes", "test": ""}[part])
         if part == "test":
             continue
         axis.set_xlabel(x_label, color=GREY)
@@ -106,12 +102,14 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
             axis.plot(x, [mean.mean for mean in means], dots + style, color=colour, linewidth=2.2, markersize=4)
             ends = [(mean.interval.low, mean.interval.high) if mean.interval else (math.nan, math.nan) for mean in means]
             axis.fill_between(x, *np.array(ends).reshape(-1, 2).T, color=colour, alpha=0.2, linewidth=0)
+
+    # 2) a dot for each test result, and beside them their mean with its interval
     names = []
     for place, (variant, (colour, style)) in enumerate(styled):
         found = over_seeds(variant.test, variant.bounds) if variant.test else None
         label = f"{short(variant.name, 28)}\n{found}" if found else short(variant.name, 28)
         names.append((axes[0].plot([], [], style, color=colour, linewidth=2.2)[0], label))
-        if found:  # a dot per seed, beside them the mean with its interval
+        if found:
             spread = np.linspace(-0.28, 0.04, len(variant.test)) if len(variant.test) > 1 else np.array([-0.12])
             axes[-1].plot(place + spread, [*variant.test.values()], "o", color=colour, alpha=0.45, markersize=4.5)
             axes[-1].plot([place + 0.22], [found.mean], "D", color=colour, markersize=6)
@@ -120,7 +118,9 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     if parts[-1] == "test":
         axes[-1].set_xticks([])
         axes[-1].set_xlim(-0.6, len(variants) - 0.3)
-        _draw_references(figure, variants)
+        _draw_references(axes[-1], [variant.references for variant in variants if variant.references])
+
+    # 3) title, legend and note
     axes[0].set_ylabel("mean reward of an episode", color=GREY)
     legend = figure.legend(*zip(*names, strict=True), loc="outside right upper", frameon=False, fontsize=9, labelspacing=1)
     for text in legend.get_texts():
@@ -130,12 +130,11 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     figure.suptitle(games, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
     figure.supxlabel(note, fontsize=9, color=GREY)
     with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):
-        figure.savefig(Path(path), format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(path, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
 
 
-def _draw_references(figure: Figure, variants: Sequence[SeedLines]) -> None:
+def _draw_references(axis: Axes, every: Sequence[Mapping[str, float]]) -> None:
     """A labelled line for each player with the same value in all variants; lines that nearly coincide share a label."""
-    axis, every = figure.axes[-1], [variant.references for variant in variants if variant.references]
     same = {name: value for name, value in every[0].items() if all(of.get(name) == value for of in every)} if every else {}
     for value in same.values():
         axis.axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
@@ -145,6 +144,7 @@ def _draw_references(figure: Figure, variants: Sequence[SeedLines]) -> None:
         near = next((placed for placed in labels if value - placed < 0.05 * (high - low)), value)
         labels.setdefault(near, []).append(name)
     for value, names in labels.items():
-        where = axis.get_yaxis_transform()
-        text = axis.annotate(", ".join(names), (1.0, value), (4, 0), where, "offset points", parse_math=False)
+        text = axis.annotate(
+            ", ".join(names), (1.0, value), (4, 0), axis.get_yaxis_transform(), "offset points", parse_math=False
+        )
         text.set(va="center", fontsize=8, color=GREY, annotation_clip=False)

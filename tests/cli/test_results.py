@@ -15,7 +15,7 @@ import pytest
 from msgrpo_hub.cli import main
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import find_results
-from msgrpo_hub.evaluation.verify import verify
+from msgrpo_hub.evaluation.verify import NOT_CHECKED, verify
 from tests.cli.suites import FIRM, SNAKE, Run, write_suite
 from tests.files import once
 
@@ -47,7 +47,7 @@ def test_verify_passes_sound_results_and_names_changed_ones(run: Run, played: Pa
     assert [line.split()[:3] for line in fine.out.splitlines()[::2]] == [["ok", "30", "episodes"]] * 4
     left_open = {line.strip() for line in fine.out.splitlines()[1::2]}
     assert [line.startswith("number of episodes not checked: ") for line in left_open] == [True]
-    assert fine.said == ["not checked: who gave the replies", f"Next: msgrpo report {played}"]
+    assert fine.said == [f"not checked: {NOT_CHECKED}", f"Next: msgrpo report {played}"]
     tampered = shutil.copytree(played, tmp_path / "tampered")
     file = next(path for path in sorted(tampered.rglob("results.json")) if FIRM in path.parts and "random" in path.parts)
     values = json.loads(file.read_text())

@@ -12,6 +12,7 @@ from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import results_table
+from msgrpo_hub.evaluation.verify import NOT_CHECKED
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard, read_published
 from msgrpo_hub.hub.uploading import Target
 from tests.hub.conftest import msgrpo, refused
@@ -64,7 +65,7 @@ def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: 
     )
     assert [done.code for done in (terminal, markdown, plain)] == [0, 0, 0], terminal.err
     board = read_leaderboard(played)
-    said = "Replayed: actions, rewards and scores follow from the replies. Not checked: who gave the replies."
+    said = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
     assert terminal.out == f"{results_table(board.results)}\n\n{said}\n"
     assert as_markdown(board).endswith(f"\n\n*{said}*")
     assert markdown.out.count(f"](https://huggingface.co/datasets/{repo}/tree/{commit}/results/") == 4

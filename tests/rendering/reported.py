@@ -1,22 +1,23 @@
-"""Results for the tests of a report: two models that think, err and attack, two scripted players, a game of another package."""
+"""Results for the tests of a report: two models with faulty and hostile replies, two scripted players, three games."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from examples import own_game
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.games import GAMES, Transition
+from msgrpo_hub.games import GAMES
 from msgrpo_hub.players.registry import Player, identify
 from msgrpo_hub.players.scripted import choose_greedy, choose_random
 from msgrpo_hub.players.settings import PlayerSettings
@@ -28,7 +29,7 @@ LAKE, MIRRORED, CORRIDOR = "FrozenLake-Slippery-v1", "Snake-PoisonApple-v1:refle
 
 @dataclass(frozen=True)
 class Model:
-    """Greedy with some chance, else random. Of its replies some are cut, and some an attack that cannot be read."""
+    """Plays greedily with some probability, else at random. Some replies are truncated, and some are an attack."""
 
     skill: float
 
@@ -48,7 +49,7 @@ class Model:
 
 @dataclass(frozen=True)
 class FailingServer:
-    """A random player whose server is down for one prompt of `every` on the first turn."""
+    """A random player whose server fails one in `every` prompts of the first turn."""
 
     every: int
 
@@ -59,47 +60,15 @@ class FailingServer:
 
 
 def failed_run(folder: Path, every: int) -> Result:
-    """A run of 30 episodes on the lake of which a server never answered some."""
+    """A run of 30 episodes on the lake, some of which the server never answered."""
     player = Player(name="down", policy=FailingServer(every), identity={"kind": "endpoint"}, folder="down/1")
     return run_task(player, Suite(name="mine", tasks=(LAKE,), episodes=30), LAKE, folder)
 
 
-@dataclass(frozen=True)
-class Corridor:
-    """A game of another package: walls and doors that no picture exists for, and actions that are no directions."""
+class Corridor(own_game.Corridor):
+    """A game of another package: no symbol has a picture, and the door is not explained."""
 
-    id: str = CORRIDOR
-    rows: int = 3
-    columns: int = 3
-    horizon: int = 4
-    actions: tuple[str, ...] = ("go", "wait")
-    instructions: str = "Walk."
-    rules: tuple[str, ...] = ("Go on.",)
-    symbols: Mapping[str, str] = field(default_factory=lambda: {"<": "you", "w": "wall", " ": "floor"})
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    def initial_state(self, rng: np.random.Generator) -> int:
-        return int(rng.integers(2))
-
-    def step(self, state: int, action: str | None, rng: np.random.Generator) -> Transition[int]:  # noqa: ARG002
-        there = state % 3 + (action == "go")
-        turn = state // 3 + 1
-        over = there == 2
-        return Transition(3 * turn + there, float(over), over, not over and turn == self.horizon)
-
-    def observe(self, state: int) -> str:
-        return "\n".join(self.grid(state))
-
-    def grid(self, state: int) -> list[str]:
-        return ["www", "".join("<" if column == state % 3 else " " for column in range(3)), "w?w"]
-
-    def legal_actions(self, state: int) -> tuple[str, ...]:  # noqa: ARG002
-        return self.actions
-
-    safe_actions = legal_actions
-
-    def succeeded(self, state: int) -> bool:
-        return state % 3 == 2
+    symbols: ClassVar[dict[str, str]] = {".": "floor", "@": "you"}
 
 
 def model(name: str, skill: float, **identity: Any) -> Player:
@@ -109,7 +78,6 @@ def model(name: str, skill: float, **identity: Any) -> Player:
 
 @pytest.fixture(scope="module")
 def corridor() -> Iterator[str]:
-    """The game of another package, registered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(GAMES, CORRIDOR, Corridor())  # type: ignore[arg-type]
         yield CORRIDOR

@@ -1,8 +1,7 @@
-"""Charts: what is in them, for whatever a run has logged."""
+"""Charts: the curves of a run, the chart of a task, and the figure of several seeds."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,15 +16,9 @@ from matplotlib.figure import Figure
 
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.statistics import over_seeds
-from msgrpo_hub.rendering.charts import (
-    count_endings,
-    count_replies,
-    plot_curves,
-    rolling_mean,
-    task_svg,
-)
+from msgrpo_hub.rendering.charts import count_endings, count_replies, plot_curves, rolling_mean, task_svg
 from msgrpo_hub.rendering.seed_curves import SeedLines, mean_line, plot_seed_curves
-from tests.rendering.reported import BASE, HOSTILE, of
+from tests.rendering.reported import ADAPTER, BASE, HOSTILE, of
 
 KEYS = [
     *("reward", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
@@ -73,18 +66,11 @@ def test_equal_metrics_give_equal_curves_of_one_size(tmp_path: Path) -> None:
     assert np.array_equal(drawn(logged(30), tmp_path), first)
 
 
-def test_every_metric_changes_the_picture(figures: list[Figure], tmp_path: Path) -> None:
-    def values(metrics: list[dict[str, float]]) -> list[bytes]:
-        plot_curves(metrics, tmp_path / "curves.png")
-        axes = figures[-1].axes
-        return [line.get_xydata().tobytes() for axis in axes for line in axis.lines] + [
-            np.array(patch.get_path().vertices).tobytes() for axis in axes for patch in axis.patches
-        ]
-
-    metrics = logged(10)
-    whole = values(metrics)
+def test_every_metric_changes_the_picture(tmp_path: Path) -> None:
+    whole = drawn(logged(10), tmp_path)
     for key in (*KEYS, "validation_reward", "validation_success"):
-        assert values([{name: value for name, value in metric.items() if name != key} for metric in metrics]) != whole, key
+        without = [{name: value for name, value in metric.items() if name != key} for metric in logged(10)]
+        assert not np.array_equal(drawn(without, tmp_path), whole), key
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
@@ -104,12 +90,6 @@ def test_updates_of_sft_are_shaded_and_the_rolling_mean_starts_after_them(tmp_pa
     assert not np.array_equal(drawn(metrics, tmp_path), shaded)
     values = np.array([np.nan] * 20 + [1.0, 3.0] + [2.0] * 18)
     assert rolling_mean(values)[19:23].tolist() == pytest.approx([np.nan, 1.0, 2.0, 2.5], nan_ok=True)
-
-
-def test_charts_of_nothing_are_errors_and_leave_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no updates to draw"):
-        plot_curves([], tmp_path / "x")
-    assert not (tmp_path / "x").exists()
 
 
 def test_drawing_leaves_a_users_own_plots_alone() -> None:
@@ -133,6 +113,16 @@ def test_the_chart_of_a_task_has_the_figures_of_its_players(report_results: list
     assert len(mistakes.patches) == 30
     assert len(mistakes.texts) == 2
     assert mistakes.texts[1].get_text() == "none 100 %"
+
+
+def test_first_mistakes_of_all_players_have_one_scale(report_results: list[Result], figures: list[Figure]) -> None:
+    base, others = of(report_results, BASE), [of(report_results, name) for name in (ADAPTER, "optimal")]
+    task_svg([base, *others], ["base", "adapter", "optimal"], 15)
+    found = [score.first_mistake for result in (base, others[0]) for score in result.scores]
+    made = [[found[30 * player :][:30].count(turn) for turn in range(15)] for player in range(2)]
+    drawn = np.array([patch.get_height() for patch in figures[0].axes[-1].patches]).reshape(3, 15)
+    assert drawn == pytest.approx(-0.7 * np.array([*made, [0] * 15]) / np.max(made))
+    assert min(map(max, made)) < np.max(made), "else a scale of its own for each player gives the same bars"
 
 
 def test_every_episode_and_every_reply_is_counted(report_results: list[Result]) -> None:
@@ -163,20 +153,19 @@ def lines(name: str, gain: float = 1.0, seeds: int = 4, updates: int = 40) -> Se
     )
 
 
-def test_the_figure_of_seeds_is_a_png_or_an_svg_and_the_same_for_the_same_runs(tmp_path: Path) -> None:
-    for kind, begin in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        for name in ("one", "two"):
-            plot_seed_curves([lines("aaw")], tmp_path / name, x_label="updates", kind=kind)
-        assert (tmp_path / "one").read_bytes().startswith(begin)
-        assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+@pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_figure_of_the_same_seeds_is_the_same_file(kind: str, begin: bytes, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        plot_seed_curves([lines("aaw")], tmp_path / name, x_label="updates", kind=kind)
+    assert (tmp_path / "one").read_bytes().startswith(begin)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_the_figure_of_seeds_names_the_game_the_axes_every_variant_and_the_references(tmp_path: Path) -> None:
     plot_seed_curves([lines("aaw"), lines("uniform", 0.6)], tmp_path / "x.svg", x_label="seconds", kind="svg")
     said = " ".join(text_of((tmp_path / "x.svg").read_text()))
-    for text in ("Snake-Solo-v1", "Training", "Validation", "Test", "seconds", "aaw", "uniform", "random, base", "greedy"):
-        assert text in said, text
-    assert str(over_seeds(lines("aaw").test)) in said
+    named = {"Snake-Solo-v1", "Training", "Validation", "Test", "seconds", "aaw", "uniform", "random, base", "greedy"}
+    assert {text for text in (*named, str(over_seeds(lines("aaw").test))) if text not in said} == set()
 
 
 def test_every_seed_has_a_line_and_every_test_result_a_dot(tmp_path: Path, figures: list[Figure]) -> None:
@@ -207,6 +196,11 @@ def test_runs_without_overlap_validation_or_test_one_update_and_many_variants_ar
         [lines(f"learning_rate {rate}") for rate in range(9)],
     ):
         plot_seed_curves(variants, tmp_path / "x", x_label="updates", kind="svg")
+
+
+def test_charts_of_nothing_are_errors_and_leave_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no updates to draw"):
-        plot_seed_curves([replace(lines("aaw"), training={}, validation={}, test={})], "never", x_label="updates")
-    assert re.search("<svg", (tmp_path / "x").read_text())
+        plot_curves([], tmp_path / "x")
+    with pytest.raises(ValueError, match="no updates to draw"):
+        plot_seed_curves([replace(lines("aaw"), training={}, validation={}, test={})], tmp_path / "x", x_label="updates")
+    assert not (tmp_path / "x").exists()

@@ -1,9 +1,9 @@
-"""What a replay marks and says: the best moves against shortest ways found apart from the solver, and how episodes ended."""
+"""Marks and words of a replay: best moves against a breadth-first search, and how episodes ended."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -66,16 +66,9 @@ def test_a_move_against_a_wall_is_marked_only_where_no_other_is_as_good() -> Non
     assert walls
 
 
-def ended(game_id: str, number: int, actions: Iterable[str]) -> str:
-    game, left = make_game(game_id), iter(actions)
-    [episode] = play_episodes(game, ScriptedPolicy(lambda *_: next(left)), [(episode_seed(game_id, "test", number), 0)])
-    return words_of(episode)
-
-
 def words_of(episode: Episode) -> str:
-    game, last = make_game(episode.game_id), episode.steps[-1].action
-    states = replayed_states(game, episode)
-    return how_it_ended(game, states, last, success=episode.success, terminated=episode.terminated)
+    game, states = make_game(episode.game_id), replayed_states(make_game(episode.game_id), episode)
+    return how_it_ended(game, states, episode.steps[-1].action, success=episode.success, terminated=episode.terminated)
 
 
 @pytest.mark.parametrize(
@@ -88,28 +81,25 @@ def words_of(episode: Episode) -> str:
 )
 def test_how_a_lake_ended_is_said_in_words(actions: list[str], words: str) -> None:
     """Test episode 0: `@... / .O.O / OO.O / ...G`."""
-    assert ended(LAKE, 0, actions) == words
+    game, left = make_game(LAKE), iter(actions)
+    [episode] = play_episodes(game, ScriptedPolicy(lambda *_: next(left)), [(episode_seed(LAKE, "test", 0), 0)])
+    assert words_of(episode) == words
 
 
-def test_the_goal_on_another_turn_than_the_last_is_said_so() -> None:
-    game, said = make_game("FrozenLake-Exactly8-v1"), set()
-    for number in range(80):
-        [episode] = play_episodes(game, ScriptedPolicy(choose_random), [(number, 0)])
-        states = replayed_states(game, episode)
-        words = words_of(episode)
-        said.add(words)
-        assert words.startswith("reached the goal") == (states[-1].player == states[-1].goal)
-        assert (words == "reached the goal") == episode.success
-    assert "reached the goal on the wrong turn" in said
-
-
-def death(snake: list[Cell], opponent: list[Cell], action: str) -> str:
-    """How a snake dies that makes a move from a state."""
-    game = Snake("Snake-Here-v1", size=4, items=(), has_opponent=bool(opponent))
-    before = SnakeState(tuple(snake), tuple(opponent), ())
-    after = game.step(before, action, stream(0, "dynamics", 0)).state
-    assert not after.alive
-    return how_it_ended(game, [before, after], action, success=False, terminated=True)
+@pytest.mark.parametrize(
+    ("game_id", "choose", "found"),
+    [
+        ("FrozenLake-Exactly8-v1", choose_random, "reached the goal on the wrong turn"),
+        (SOLO, choose_random_safe, "survived all 20 turns"),
+        ("Snake-Standard-v1", choose_random_safe, "survived, the other snake died"),
+    ],
+)
+def test_only_a_success_is_said_to_be_one(game_id: str, choose: Callable[..., str], found: str) -> None:
+    episodes = play_episodes(make_game(game_id), ScriptedPolicy(choose), [(number, 0) for number in range(80)])
+    said = [words_of(episode) for episode in episodes]
+    successes = {"reached the goal", "survived all 20 turns", "survived, the other snake died"}
+    assert [words in successes for words in said] == [episode.success for episode in episodes]
+    assert found in said
 
 
 @pytest.mark.parametrize(
@@ -121,14 +111,8 @@ def death(snake: list[Cell], opponent: list[Cell], action: str) -> str:
     ],
 )
 def test_what_killed_a_snake_is_said_in_words(snake: list[Cell], opponent: list[Cell], action: str, words: str) -> None:
-    assert death(snake, opponent, action) == words
-
-
-@pytest.mark.parametrize("game_id", [SOLO, "Snake-Standard-v1"])
-def test_a_snake_that_lives_is_said_to_have_survived(game_id: str) -> None:
-    game, said = make_game(game_id), set()
-    for episode in play_episodes(game, ScriptedPolicy(choose_random_safe), [(number, 0) for number in range(30)]):
-        words = words_of(episode)
-        said.add(words)
-        assert words.startswith("survived") == episode.success
-    assert "survived all 20 turns" in said
+    game = Snake("Snake-Here-v1", size=4, items=(), has_opponent=bool(opponent))
+    before = SnakeState(tuple(snake), tuple(opponent), ())
+    after = game.step(before, action, stream(0, "dynamics", 0)).state
+    assert not after.alive
+    assert how_it_ended(game, [before, after], action, success=False, terminated=True) == words
